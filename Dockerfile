@@ -44,7 +44,7 @@ RUN --mount=type=bind,source=deploy/containers/trim-packages.sh,target=/trim.sh 
 
 FROM dependencies AS application
 COPY app app
-COPY cohort.py pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/uv \
     /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python --prefix /application \
         --build-constraints requirements/setup.txt . \
@@ -57,7 +57,7 @@ FROM dependencies AS browser
 ARG BROWSER=yes
 RUN --mount=type=bind,source=deploy/playground,target=/fetch \
     packages="$(echo /opt/cohort/lib/python*/site-packages)" \
-    && folder="/browser${packages#/opt/cohort}/app/playground/runtime" \
+    && folder="/browser${packages#/opt/cohort}/cohort/http/playground/page/runtime" \
     && mkdir --parents "${folder}" \
     && if [ "${BROWSER}" = yes ]; then python /fetch/fetch.py --into "${folder}"; fi
 

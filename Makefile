@@ -54,9 +54,9 @@ serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 without installin
 
 # From a clean copy: setuptools would put into a wheel what it finds from the build before.
 DIST ?= dist
-wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
+wheel: app/cohort/http/playground/page/runtime/package.json | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
 	@rm -rf build/package && mkdir -p build/package
-	@cp -R app cohort.py pyproject.toml README.md LICENSE build/package
+	@cp -R app pyproject.toml README.md LICENSE build/package
 	@$(UV) build --quiet --wheel --build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
 	@rm -rf build/package
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
@@ -72,7 +72,7 @@ ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
 	@$(AS_PIP) $(VENV)/bin/python -m tools.quick $(ARGS)
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run every test
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
 	@rm -f $(RECORDS); failed=0; \
 	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || $(call ENDED,$(word 1,$(RECORDS))); \
@@ -82,7 +82,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)
 	@$(AS_PIP) $(VENV)/bin/python -m tools.rerun $(or $(STATUS),1) $(RECORDS)
 
-durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
+durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
 	@rm -rf build/durations
 	@$(AS_PIP) $(VENV)/bin/python -m tools.durations build/durations \
 		$(PYTEST_ALL) -p tools.durations.recording --durations-in build/durations
@@ -129,7 +129,7 @@ chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer t
 converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in an environment of its own (about 6 GB), and write docs/reference/converters.md
 	@mkdir -p build && rm -f build/converters.jsonl
 	@$(AS_PIP) PATH="$(dir $(abspath $(UV))):$$PATH" CONVERTERS=all CONVERTERS_RECORD=$(CURDIR)/build/converters.jsonl \
-		$(VENV)/bin/python -m pytest -q tests/converters tests/prepare/test_prepared.py $(ARGS)
+		$(VENV)/bin/python -m pytest -q tests/converters tests/cohort_prepare/test_prepared.py $(ARGS)
 	@$(VENV)/bin/python -m tools.converters build/converters.jsonl
 
 incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
@@ -147,7 +147,7 @@ recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
 
-reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md, app/schemas/ and app/rpc/inference_pb2.py again
+reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md, app/cohort/cli/schemas/ and app/cohort/rpc/inference_pb2.py again
 	@$(VENV)/bin/python -m tools.reference
 
 site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a warning or a broken link fails it
@@ -289,10 +289,10 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
 
 # What runs models in the browser: ONNX Runtime's own files, which the page serves.
-app/playground/runtime/package.json: deploy/playground/package-lock.json deploy/playground/fetch.py
+app/cohort/http/playground/page/runtime/package.json: deploy/playground/package-lock.json deploy/playground/fetch.py
 	@$(PYTHON) deploy/playground/fetch.py && touch $@
 
-page-runtime: app/playground/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
+page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
 
 # What writes the list of components.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python

@@ -15,7 +15,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from app.codec import (
+from cohort.codec import (
     PredictRequest,
     decode_inputs,
     encode_prediction,
@@ -23,7 +23,7 @@ from app.codec import (
     from_bytes,
     to_bytes,
 )
-from app.tensors import BY_NAME, Array, TensorSpec
+from cohort.tensors import BY_NAME, Array, TensorSpec
 
 ROUNDS, ROUND_SECONDS = 9, 0.03
 

@@ -90,7 +90,7 @@ def _trace(workload: Workload, requests: int) -> dict[str, int]:
 
     def start(of: Workload, models: Path, port: int, folder: Path) -> Start:
         usual = COHORT.start(of, models, port, folder)
-        command = [sys.executable, "-m", "memray", "run", "-q", "-o", str(record), "-m", "app",
+        command = [sys.executable, "-m", "memray", "run", "-q", "-o", str(record), "-m", "cohort",
                    "serve"]  # fmt: skip
         return Start(command, {**usual.environment, "PYTHONPATH": _path()})
 
@@ -123,4 +123,4 @@ def _ask(running: Running, requests: int) -> None:
 
 
 def _path() -> str:
-    return os.pathsep.join([str(MEMRAY), str(ROOT)])
+    return os.pathsep.join([str(MEMRAY), str(ROOT / "app")])

@@ -172,7 +172,7 @@ def _turn(name: str, server: Cohort, connections: int, seconds: float, turns: Tu
     clients = min(MOST_CLIENTS, connections)
     address = server.url.removeprefix("http://")
     command = [
-        sys.executable, "-m", "app", "bench", address, "--model", name, "--binary", "--json",
+        sys.executable, "-m", "cohort", "bench", address, "--model", name, "--binary", "--json",
         "--seconds", str(seconds), "--warm-up", "0.5", "--connections",
         str(connections // clients), *SHAPES.get(name, []),
     ]  # fmt: skip

@@ -24,7 +24,7 @@ import tritonclient.http as triton
 from benchmarks.models import means
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
-from tests.rest.test_files import npy, png
+from tests.http.test_files import npy, png
 
 ROUNDS = 30
 IMAGE = np.random.default_rng(0).random((1, 3, 224, 224), np.float32)

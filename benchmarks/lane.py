@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks import load, report
 from benchmarks.measure import model_folder
-from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch
+from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch, source_path
 from benchmarks.workloads import WORKLOADS, Workload
 
 FOREIGN_CORES = 0.25
@@ -250,7 +250,11 @@ def start(checkout: Path, settings: Mapping[str, str]) -> Running:
 
     def begin(workload: Workload, models: Path, port: int, run: Path) -> Start:
         began = cohort.start(workload, models, port, run)
-        own = {"COHORT_ROLLOUTS": str(folder / "rollouts.yaml"), "COHORT_DEFAULT_MODEL": "mlp"}
+        own = {
+            "PYTHONPATH": source_path(checkout),
+            "COHORT_ROLLOUTS": str(folder / "rollouts.yaml"),
+            "COHORT_DEFAULT_MODEL": "mlp",
+        }
         return replace(began, folder=checkout, environment={**began.environment, **own, **settings})
 
     name = f"cohort-lane-{checkout.name}"

@@ -28,8 +28,8 @@ from onnx import ModelProto, TensorProto, helper
 from rich.console import Console
 from rich.table import Table
 
-from app.rpc import inference_pb2 as schema
 from benchmarks.usage import TICK
+from cohort.rpc import inference_pb2 as schema
 from tests import onnx_models
 from tests.e2e.processes import cohort, free_port
 

@@ -22,11 +22,11 @@ from statistics import NormalDist, median
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from app.errors import InferenceFailed
-from app.registry import State
-from app.rollouts import LiveRollout, Rollout, RolloutConfig, Variant
-from app.rollouts.observed import CallerOutcome
-from app.rollouts.sequential_test import Guard
+from cohort.errors import InferenceFailed
+from cohort.registry import State
+from cohort.rollouts import LiveRollout, Rollout, RolloutConfig, Variant
+from cohort.rollouts.observed import CallerOutcome
+from cohort.rollouts.sequential_test import Guard
 
 GUARD = Guard(max_error_rate_increase=0.01)
 ROLLOUT = Rollout("m", {"a": Variant("a", 1, 4), "b": Variant("b", 2, 1)}, "a")

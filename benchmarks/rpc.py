@@ -34,13 +34,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
 from benchmarks import report, usage
 from benchmarks.lane import FOREIGN_CORES
 from benchmarks.measure import model_folder
 from benchmarks.rpc_client import Plan
 from benchmarks.servers import ROOT, SERVERS, Running, launch
 from benchmarks.workloads import Workload
+from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
 
 RESULT = Path(__file__).parent / "results" / "grpc.md"
 METHOD = "/inference.GRPCInferenceService/ModelInfer"

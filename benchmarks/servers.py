@@ -216,9 +216,15 @@ def model_file(models: Path, workload: Workload) -> Path:
     return models / workload.model / "1" / "model.onnx"
 
 
+def source_path(checkout: Path) -> str:
+    """PYTHONPATH for the code of a checkout, also one from when the command lay beside `app`."""
+    return os.pathsep.join([str(checkout), str(checkout / "app")])
+
+
 def _cohort(_: Workload, models: Path, port: int, folder: Path) -> Start:
     rpc_port = free_port()
     environment = {
+        "PYTHONPATH": source_path(ROOT),
         "COHORT_MODELS": str(models),
         "COHORT_PORT": str(port),
         "COHORT_GRPC_PORT": str(rpc_port),
@@ -226,7 +232,7 @@ def _cohort(_: Workload, models: Path, port: int, folder: Path) -> Start:
         "COHORT_CACHE": str(folder / "cache"),
         "COHORT_DRAIN_NOTICE_SECONDS": "0",
     }
-    return Start([COHORT.python(), "-m", "app", "serve"], environment, rpc_port=rpc_port)
+    return Start([COHORT.python(), "-m", "cohort", "serve"], environment, rpc_port=rpc_port)
 
 
 def _tutorial(workload: Workload, models: Path, port: int, _: Path) -> Start:
@@ -351,6 +357,7 @@ def cohort_of(name: str, checkout: Path, settings: Mapping[str, str]) -> Server:
 
     def start(workload: Workload, models: Path, port: int, folder: Path) -> Start:
         began = _cohort(workload, models, port, folder)
-        return replace(began, folder=checkout, environment={**began.environment, **settings})
+        environment = {**began.environment, "PYTHONPATH": source_path(checkout), **settings}
+        return replace(began, folder=checkout, environment=environment)
 
     return replace(COHORT, name=f"cohort-{name}", start=start)

@@ -85,7 +85,7 @@ def _start(
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
     environment = {
         **kept,
-        "PYTHONPATH": str(checkout),
+        "PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "app")]),
         "COHORT_MODELS": str(models),
         "COHORT_PORT": str(port),
         "COHORT_GRPC_PORT": str(_free_port()),
@@ -97,7 +97,7 @@ def _start(
     began = time.perf_counter()
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve"], cwd=checkout, env=environment, stderr=log,
+            [sys.executable, "-m", "cohort", "serve"], cwd=checkout, env=environment, stderr=log,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     try:

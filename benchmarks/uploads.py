@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.codec.npy import NPY, write_npy
 from benchmarks import load
 from benchmarks.lane import Kind
 from benchmarks.workloads import Workload
+from cohort.codec.npy import NPY, write_npy
 
 BOUNDARY = "0123456789abcdef"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from app.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult
-from app.errors import CohortError, NotReady, Overloaded
-from app.profiling import Profile, ProfileResult
-from app.registry import (
+from cohort.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult
+from cohort.errors import CohortError, NotReady, Overloaded
+from cohort.profiling import Profile, ProfileResult
+from cohort.registry import (
     RESTING,
     UNLOADED,
     Engine,
@@ -20,10 +20,10 @@ from app.registry import (
     State,
     VersionEntry,
 )
-from app.repository import ModelConfig
-from app.row_independence import NOT_READ, RowVerdict
-from app.session import AssignedNode, Metadata, Placement
-from app.tensors import Arrays, TensorSpec
+from cohort.repository import ModelConfig
+from cohort.row_independence import NOT_READ, RowVerdict
+from cohort.session import AssignedNode, Metadata, Placement
+from cohort.tensors import Arrays, TensorSpec
 from tests.fakes import double
 
 X = TensorSpec("x", "FP32", (None, 2))

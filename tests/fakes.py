@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 
-from app.batching import (
+from cohort.batching import (
     Batcher,
     BatchEvent,
     BatchingDisabled,
@@ -22,11 +22,11 @@ from app.batching import (
     RequestCancelled,
     Ticket,
 )
-from app.control_plane import at_once
-from app.errors import CohortError, InferenceFailed
-from app.metrics import Metrics, RolloutMetrics
-from app.registry import ModelEntry
-from app.tensors import Array, Arrays
+from cohort.errors import CohortError, InferenceFailed
+from cohort.metrics import Metrics, RolloutMetrics
+from cohort.operating import at_once
+from cohort.registry import ModelEntry
+from cohort.tensors import Array, Arrays
 from tests.waiting import PATIENCE
 
 Loop = asyncio.AbstractEventLoop
@@ -196,7 +196,7 @@ class RecordedEvents:
 
 def let_pass(batcher: Batcher, deadline: float) -> None:
     """Make it `deadline` for the batcher, and let its timer fire."""
-    with mock.patch("app.batching.batcher.monotonic", return_value=deadline + 1e-3):
+    with mock.patch("cohort.batching.batcher.monotonic", return_value=deadline + 1e-3):
         batcher._expire()
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from app.control_plane import ControlPlane
-from app.data_plane import ConcurrencyLimit, DataPlane, Lease, MemoryBudget, Outputs
-from app.data_plane.observing import Observer
-from app.errors import CohortError
-from app.metrics import Metrics
-from app.registry import Registry
-from app.rollouts import Rollouts
-from app.scheduling import Trouble
-from app.session import default_chain
-from app.tensors import Arrays
+from cohort.connections.memory import MemoryBudget
+from cohort.errors import CohortError
+from cohort.metrics import Metrics
+from cohort.operating import ControlPlane
+from cohort.registry import Registry
+from cohort.rollouts import Rollouts
+from cohort.scheduling import Trouble
+from cohort.serving import ConcurrencyLimit, DataPlane, Lease, Outputs
+from cohort.serving.observing import Observer
+from cohort.session import default_chain
+from cohort.tensors import Arrays
 
 
 async def nothing() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from app.repository import Example, Manifest, dump_manifest, sign_manifest
-from app.session.digests import hash_file
+from cohort.repository import Example, Manifest, dump_manifest, sign_manifest
+from cohort.session.digests import hash_file
 from tests import onnx_models
 
 OURS, THEIRS = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))

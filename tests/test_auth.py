@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from app.auth import Authority, Credentials, bearer_token, sent_keys
-from app.callers import ApiKey, Caller, Issuer, KeyRing, digest_of
-from app.callers.jwks import parse_jwks
-from app.errors import Forbidden, NotReady, Unauthorized
-from tests.callers.issuing import AUDIENCE, ISSUER, claims, jwks, token
+from cohort.auth import ApiKey, Caller, Issuer, KeyRing, digest_of
+from cohort.auth.authority import Authority, Credentials, bearer_token, sent_keys
+from cohort.auth.jwks import parse_jwks
+from cohort.errors import Forbidden, NotReady, Unauthorized
+from tests.auth.issuing import AUDIENCE, ISSUER, claims, jwks, token
 
 
 def headers(*pairs: tuple[str, str]) -> Credentials:

@@ -26,8 +26,8 @@ from cryptography.x509 import (
     random_serial_number,
 )
 
-from app.rest.credentials import certificate_names
-from app.rpc.certificates import names_in_pem
+from cohort.http.credentials import certificate_names
+from cohort.rpc.certificates import names_in_pem
 from tests.certificates import issue
 
 CA = trustme.CA()

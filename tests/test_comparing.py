@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from app.comparing import (
+from cohort.comparing import (
     ROUNDING,
     SAME_DECISION,
     SAME_MODEL,
@@ -22,7 +22,7 @@ from app.comparing import (
     compare,
     explain,
 )
-from app.tensors import BY_NAME, DATATYPES, Array, Datatype
+from cohort.tensors import BY_NAME, DATATYPES, Array, Datatype
 
 NAN, INF = float("nan"), float("inf")
 CRITERIA: tuple[Criterion, ...] = (SAME_MODEL, ROUNDING, SAME_DECISION)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.main.application import create_app
-from app.settings import Settings
+from cohort.process.application import create_app
+from cohort.settings import Settings
 from tests.pages.blocks import PAGES
 
 ROOT = Path(__file__).parents[1]
@@ -72,9 +72,14 @@ def test_each_promise_names_the_test_that_holds_it() -> None:
 
 def test_what_is_not_there_is_caught() -> None:
     """A file, a function and a method that do not exist; those that do are fine."""
-    good = "`app/errors.py`, `app/errors.py::CohortError`, `app/errors.py::CohortError.redacted`"
+    errors = "app/cohort/errors.py"
+    good = f"`{errors}`, `{errors}::CohortError`, `{errors}::CohortError.redacted`"
     assert not missing_places(good)
-    for bad in ("app/nowhere.py", "app/errors.py::Nothing", "app/errors.py::quoted.x"):
+    for bad in (
+        "app/nowhere.py",
+        "app/cohort/errors.py::Nothing",
+        "app/cohort/errors.py::quoted.x",
+    ):
         assert missing_places(f"see `{bad}`") == [bad]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app import errors
-from app.errors import (
+from cohort import errors
+from cohort.errors import (
     MOST_COMPARED,
     DeadlineExceeded,
     ModelNotFound,

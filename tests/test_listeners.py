@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 import uvloop
 
-from app.listeners import HANDLES, handles_of
+from cohort.connections.listeners import HANDLES, handles_of
 from tests.waiting import iterations
 
 MANY = 5 * HANDLES

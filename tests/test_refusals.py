@@ -8,9 +8,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, LoadFailed
-from app.refusals import LineLimit, known_error, log_refusal
-from app.request_ids import new_request_id, readable
+from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, LoadFailed
+from cohort.observability.refusals import LineLimit, known_error, log_refusal
+from cohort.observability.request_ids import new_request_id, readable
 
 LOG = structlog.get_logger("test")
 
@@ -18,7 +18,7 @@ LOG = structlog.get_logger("test")
 @pytest.fixture(autouse=True)
 def full_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the lines of the tests before, which may have used up those of this second."""
-    monkeypatch.setattr("app.refusals._lines", LineLimit())
+    monkeypatch.setattr("cohort.observability.refusals._lines", LineLimit())
 
 
 @pytest.mark.parametrize("error", [InvalidInput("no"), DeadlineExceeded(0.1)])
@@ -56,9 +56,9 @@ def test_of_many_lines_of_a_kind_some_are_left_out_and_counted() -> None:
 
 def test_a_line_says_how_many_were_left_out_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of refusals costs no flood of lines."""
-    monkeypatch.setattr("app.refusals._lines", LineLimit(per_second=1))
+    monkeypatch.setattr("cohort.observability.refusals._lines", LineLimit(per_second=1))
     clock = iter([5.0, 5.1, 5.2, 6.0])
-    monkeypatch.setattr("app.refusals.monotonic", lambda: next(clock))
+    monkeypatch.setattr("cohort.observability.refusals.monotonic", lambda: next(clock))
     with capture_logs() as lines:
         for _ in range(4):
             log_refusal(LOG, InvalidInput("no"), "a1", path="/predict")

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.settings import (
+from cohort.settings import (
     Settings,
     SettingsInvalid,
     default_in_words,
@@ -314,7 +314,7 @@ def test_providers_are_read_as_in_a_config(environment: pytest.MonkeyPatch) -> N
 
 def test_workers_are_a_number_or_one_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where this is not Linux, `auto` is one; more are refused there."""
-    monkeypatch.setattr("app.setting_values.cores", lambda: 6)
+    monkeypatch.setattr("cohort.settings.values.cores", lambda: 6)
     assert read_settings({"workers": "3"}).workers == 3
     assert read_settings({"workers": " Auto "}).workers == 6
     assert problems(workers="0") == {"workers": "must be >= 1, got '0'"}

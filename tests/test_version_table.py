@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.tensors import TensorSpec
-from app.version_table import MOST_SPECS, Footnotes, spec_cell
+from cohort.process.version_table import MOST_SPECS, Footnotes, spec_cell
+from cohort.tensors import TensorSpec
 
 
 def test_the_first_of_many_tensors_are_shown() -> None:

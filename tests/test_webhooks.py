@@ -18,11 +18,11 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from app.main.notifications import make_webhooks
-from app.repository import ConfigProblems
-from app.settings import Settings
-from app.webhook_secret import SecretFile, decode_secret
-from app.webhooks import Notification, Retrying, Webhooks, sign, split_addresses
+from cohort.notifications.webhook_secret import SecretFile, decode_secret
+from cohort.notifications.webhooks import Notification, Retrying, Webhooks, sign, split_addresses
+from cohort.process.notifications import make_webhooks
+from cohort.repository import ConfigProblems
+from cohort.settings import Settings
 from tests.e2e.processes import free_port
 from tests.receiver import Receiver
 from tests.waiting import PATIENCE, until

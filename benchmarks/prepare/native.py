@@ -38,8 +38,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from app.prepare.timing import time_in_turn
 from benchmarks.prepare.page import write_table
+from cohort_prepare.timing import time_in_turn
 
 ROUNDS = 7
 SECONDS = 0.6

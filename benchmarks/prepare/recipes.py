@@ -31,11 +31,11 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
-from app.prepare.onnx_files import model_size
-from app.prepare.timing import compare_in_turn
-from app.session import ORT_VERSION, Session, open_session
-from app.tensors import Array, Arrays
 from benchmarks.prepare.page import write_table
+from cohort.session import ORT_VERSION, Session, open_session
+from cohort.tensors import Array, Arrays
+from cohort_prepare.onnx_files import model_size
+from cohort_prepare.timing import compare_in_turn
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0

@@ -121,10 +121,10 @@ def check_layers(docker: Engine, folder: Path) -> None:
     changed = folder / "changed"
     for name in ("app", "models", "requirements", "deploy/containers", "deploy/playground"):
         shutil.copytree(ROOT / name, changed / name)
-    command, texts = ("cohort.py", "pyproject.toml"), ("LICENSE", "README.md")
-    for name in (".dockerignore", "Dockerfile", *texts, *command):
+    texts = ("pyproject.toml", "LICENSE", "README.md")
+    for name in (".dockerignore", "Dockerfile", *texts):
         shutil.copy(ROOT / name, changed / name)
-    with (changed / "app/__init__.py").open("a") as code:
+    with (changed / "app/cohort/__init__.py").open("a") as code:
         code.write("CHANGED = True\n")
     docker.build(f"{IMAGE}-changed", *build_flags("changed"), changed)
     before, after = (layers(docker, folder, tag) for tag in (IMAGE, f"{IMAGE}-changed"))

@@ -1,7 +1,7 @@
 """Fetch ONNX Runtime for browsers, which the page runs models with: 33 MB to fetch, 41 MB of files.
 
-    python deploy/playground/fetch.py                       # into app/playground/runtime
-    python deploy/playground/fetch.py --into FOLDER         # as the image is built
+    python deploy/playground/fetch.py                 # into app/cohort/http/playground/page
+    python deploy/playground/fetch.py --into FOLDER   # as the image is built
 
 It needs Python alone. The package's release and digest stand in package-lock.json beside this
 file; it comes from npm's registry, or from the one that `npm_config_registry` names, as npm has it.
@@ -45,7 +45,9 @@ TRIES, TIMEOUT_SECONDS = 3, 60
 def main() -> None:
     """Fetch the locked release, unless it is there."""
     parser = argparse.ArgumentParser(description="Fetch ONNX Runtime for browsers.")
-    parser.add_argument("--into", type=Path, default=ROOT / "app/playground/runtime")
+    parser.add_argument(
+        "--into", type=Path, default=ROOT / "app/cohort/http/playground/page/runtime"
+    )
     into: Path = parser.parse_args().into
     lock = json.loads((HERE / "package-lock.json").read_text())
     locked = lock["packages"][f"node_modules/{PACKAGE}"]

@@ -20,7 +20,7 @@ import pytest
 from tests import onnx_models
 from tests.attacks.asker import processor_time
 from tests.e2e.processes import Cohort, cohort
-from tests.rest.wire import connect, request
+from tests.http.wire import connect, request
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(

@@ -25,7 +25,7 @@ from tests import onnx_models
 from tests.attacks.asker import processor_time
 from tests.counting import check_growth
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.rest.wire import chunked, exchange, request
+from tests.http.wire import chunked, exchange, request
 from tests.rpc.client import PATH, Request
 
 pytestmark = pytest.mark.skipif(

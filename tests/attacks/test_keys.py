@@ -27,11 +27,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from app.callers import digest_of
-from app.rest.callers import OPEN_PATHS
-from app.rpc import inference_pb2 as messages
+from cohort.auth import digest_of
+from cohort.http.guards.callers import OPEN_PATHS
+from cohort.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
-from tests.rest.wire import answers, connect, exchange, read_all, request
+from tests.http.wire import answers, connect, exchange, read_all, request
 from tests.rpc.client import PATH, SERVICE, raw_request
 from tests.waiting import wait_until
 

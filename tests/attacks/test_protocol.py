@@ -16,7 +16,7 @@ import pytest
 
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.rest.wire import Answer, answers, chunked, connect, exchange, read_all
+from tests.http.wire import Answer, answers, chunked, connect, exchange, read_all
 
 X = [[0.1, 0.2, 0.3, 0.4]]
 V2 = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": X}]}

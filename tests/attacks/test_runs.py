@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 
-from app.rpc import inference_pb2 as messages
+from cohort.rpc import inference_pb2 as messages
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape

@@ -23,13 +23,13 @@ import pytest
 import trustme
 from cryptography.x509 import DNSName, UniformResourceIdentifier
 
-from app.callers import digest_of
-from app.rest.tls.handshakes import MOST_ANSWERED, MOST_WAITING
-from app.rpc import inference_pb2 as messages
+from cohort.auth import digest_of
+from cohort.http.tls.handshakes import MOST_ANSWERED, MOST_WAITING
+from cohort.rpc import inference_pb2 as messages
 from tests import onnx_models
 from tests.certificates import issue, serve_with, trusting
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
-from tests.rest.wire import LAST, Answer, answers, connect, read_all, request
+from tests.http.wire import LAST, Answer, answers, connect, read_all, request
 from tests.rpc.client import PATH, raw_request
 from tests.waiting import PATIENCE, wait_until
 

@@ -19,7 +19,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from app.rpc import inference_pb2 as messages
+from cohort.rpc import inference_pb2 as messages
 from tests.attacks.test_keys import (
     APIS,
     ASK,
@@ -31,7 +31,7 @@ from tests.attacks.test_keys import (
     entry,
     predict,
 )
-from tests.callers.issuing import (
+from tests.auth.issuing import (
     AUDIENCE,
     ISSUER,
     claims,
@@ -41,7 +41,7 @@ from tests.callers.issuing import (
     token,
 )
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
-from tests.rest.wire import connect, exchange
+from tests.http.wire import connect, exchange
 from tests.waiting import wait_until
 
 ENTRIES = (

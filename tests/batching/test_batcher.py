@@ -10,9 +10,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy
-from app.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
-from app.tensors import Array, Arrays
+from cohort.batching import Batcher, BatchPolicy
+from cohort.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
+from cohort.tensors import Array, Arrays
 from tests.fakes import (
     ManualScheduler,
     RecordedEvents,
@@ -234,8 +234,8 @@ async def test_timers_that_fire_early_do_not_spin() -> None:
     deadline = monotonic() + 1000
     batcher.submit({"x": ONE}, answer, deadline=deadline)
     with (
-        mock.patch("app.batching.batcher.monotonic", return_value=deadline - 0.0004),
-        mock.patch("app.batching.deadlines.monotonic", return_value=deadline - 0.0004),
+        mock.patch("cohort.batching.batcher.monotonic", return_value=deadline - 0.0004),
+        mock.patch("cohort.batching.deadlines.monotonic", return_value=deadline - 0.0004),
         mock.patch.object(asyncio.get_running_loop(), "call_later") as timer,
     ):
         batcher._expire()
@@ -393,8 +393,8 @@ async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -
         seconds_for=lambda work: 10.0 * work,
     )
     with (
-        mock.patch("app.batching.batcher.monotonic", return_value=100.0),
-        mock.patch("app.batching.inline.monotonic", return_value=100.0 + taken),
+        mock.patch("cohort.batching.batcher.monotonic", return_value=100.0),
+        mock.patch("cohort.batching.inline.monotonic", return_value=100.0 + taken),
     ):
         batcher.run_now({"x": np.ones((2, 2))}, 99.0, 2, 2)
     assert batcher.seconds_for(2) == pytest.approx(then)

@@ -10,10 +10,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy
-from app.batching.estimate import MEASURED_SECONDS, REMEMBERED_SECONDS, SURE_SHARE, Estimate
-from app.batching.policy import BatchDecision, RowCost, cut_batch
-from app.errors import Overloaded
+from cohort.batching import Batcher, BatchPolicy
+from cohort.batching.estimate import MEASURED_SECONDS, REMEMBERED_SECONDS, SURE_SHARE, Estimate
+from cohort.batching.policy import BatchDecision, RowCost, cut_batch
+from cohort.errors import Overloaded
 from tests.fakes import RecordedEvents, RecordedReply, double
 
 POLICY = BatchPolicy(max_batch_size=4, max_queue_seconds=10.0)
@@ -158,7 +158,7 @@ async def test_who_would_be_too_late_is_refused_at_once() -> None:
     )
 
     def submit(timeout: float, priority: int = 0) -> None:
-        with mock.patch("app.batching.batcher.monotonic", return_value=1000.0):
+        with mock.patch("cohort.batching.batcher.monotonic", return_value=1000.0):
             batcher.submit(
                 {"x": np.ones((1, 1))},
                 RecordedReply(),
@@ -195,13 +195,13 @@ async def test_deadlines_of_a_long_queue_leave_the_event_loop_time() -> None:
     replies = [RecordedReply() for _ in range(2)]
     for reply, seconds in zip(replies, (1000, 2000), strict=True):
         batcher.submit({"x": np.ones((1, 1))}, reply, deadline=monotonic() + seconds)
-    with mock.patch("app.batching.batcher.monotonic", side_effect=[1e9 - 1, 1e9 - 1 + 5.0]):
+    with mock.patch("cohort.batching.batcher.monotonic", side_effect=[1e9 - 1, 1e9 - 1 + 5.0]):
         batcher._expire()
     assert all(reply.calls for reply in replies)
     late = RecordedReply()
     batcher.submit({"x": np.ones((1, 1))}, late, deadline=monotonic() + 50)
     looked = monotonic()
-    with mock.patch("app.batching.batcher.monotonic", side_effect=[looked, looked + 9.0]):
+    with mock.patch("cohort.batching.batcher.monotonic", side_effect=[looked, looked + 9.0]):
         batcher._expire()
     assert batcher._deadlines.earliest == pytest.approx(looked + 99.0)
     batcher.close()

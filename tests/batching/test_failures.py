@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Outputs, Run
-from app.errors import CohortError, InferenceFailed, InvalidInput
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs, Run
+from cohort.errors import CohortError, InferenceFailed, InvalidInput
+from cohort.tensors import Arrays
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, double
 
 POISON = -1.0

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, FilledRuns, Outputs, RowPlan, aligned_runs
-from app.errors import InferenceFailed
-from app.row_independence import ALIGNMENT, OutputRows
-from app.tensors import Array, Arrays
+from cohort.batching import Batcher, BatchPolicy, FilledRuns, Outputs, RowPlan, aligned_runs
+from cohort.errors import InferenceFailed
+from cohort.row_independence import ALIGNMENT, OutputRows
+from cohort.tensors import Array, Arrays
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_same
 
 VALUES = {

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.batching import (
+from cohort.batching import (
     Batcher,
     BatchPolicy,
     InlineRun,
@@ -21,10 +21,10 @@ from app.batching import (
     Ran,
     Watchdog,
 )
-from app.batching.watchdog import STALL_SECONDS
-from app.errors import InferenceFailed
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from cohort.batching.watchdog import STALL_SECONDS
+from cohort.errors import InferenceFailed
+from cohort.scheduling import Scheduler
+from cohort.tensors import Arrays
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, double
 from tests.waiting import PATIENCE, until
 
@@ -184,7 +184,7 @@ async def test_a_run_that_is_stopped_while_it_is_timed_is_slow() -> None:
         observe=RecordedEvents(),
         make_control=Control,
     )
-    with mock.patch("app.batching.inline.CHECK_SECONDS", 0.05):
+    with mock.patch("cohort.batching.inline.CHECK_SECONDS", 0.05):
         batcher.inline.leave_for_check(ONE, 0.02, stopped=False)
     await until(lambda: batcher.inline.unpredictable)
     assert not batcher.inline.allowed

@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Outputs, Run
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, Overloaded
-from app.profiling import find_trial, measure_profile
-from app.scheduling import Scheduler
-from app.session import Provider, Session, open_session
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs, Run
+from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, Overloaded
+from cohort.profiling import find_trial, measure_profile
+from cohort.scheduling import Scheduler
+from cohort.session import Provider, Session, open_session
+from cohort.tensors import Arrays
 from tests import onnx_models
 from tests.examples import examples
 from tests.fakes import LOOPS, Loop, RecordedEvents, RecordedReply, assert_empty, assert_same

@@ -10,10 +10,10 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, Outputs, Ticket
-from app.errors import InvalidInput
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs, Ticket
+from cohort.errors import InvalidInput
+from cohort.scheduling import Scheduler
+from cohort.tensors import Arrays
 from tests.fakes import ControlledRun, ManualScheduler, RecordedEvents, RecordedReply, assert_empty
 from tests.waiting import until
 

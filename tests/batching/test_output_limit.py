@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, OutputLimit, Outputs, limit_outputs
-from app.errors import InvalidInput
-from app.tensors import Arrays, TensorSpec
+from cohort.batching import Batcher, BatchPolicy, OutputLimit, Outputs, limit_outputs
+from cohort.errors import InvalidInput
+from cohort.tensors import Arrays, TensorSpec
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply
 
 X = TensorSpec("x", "FP32", ("N", 3))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import (
+from cohort.batching import (
     FIRST_AXIS,
     Batcher,
     BatchPolicy,
@@ -20,9 +20,9 @@ from app.batching import (
     Stacking,
     plan_padding,
 )
-from app.batching.policy import count_elements
-from app.errors import InvalidInput
-from app.tensors import Array, Arrays, TensorSpec
+from cohort.batching.policy import count_elements
+from cohort.errors import InvalidInput
+from cohort.tensors import Array, Arrays, TensorSpec
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, assert_same
 
 IDS = TensorSpec("ids", "INT64", ("N", "L"))

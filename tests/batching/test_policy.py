@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchDecision, BatchPolicy, Key, RowCost, count_elements, next_batch
-from app.batching.policy import HEAD_START_SECONDS, count_fitting, rows_and_key, rows_and_single_key
-from app.tensors import Arrays
+from cohort.batching import BatchDecision, BatchPolicy, Key, RowCost, count_elements, next_batch
+from cohort.batching.policy import (
+    HEAD_START_SECONDS,
+    count_fitting,
+    rows_and_key,
+    rows_and_single_key,
+)
+from cohort.tensors import Arrays
 
 
 class Request(NamedTuple):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, next_batch, share_for
-from app.batching.policy import HEAD_START_SECONDS
-from app.errors import Overloaded
+from cohort.batching import Batcher, BatchPolicy, next_batch, share_for
+from cohort.batching.policy import HEAD_START_SECONDS
+from cohort.errors import Overloaded
 from tests.batching.test_policy import A, B, Request
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, double
 
@@ -29,7 +29,7 @@ def make(policy: BatchPolicy | None = None) -> Batcher:
 
 
 def submit(batcher: Batcher, priority: int = 0, at: float = 0.0, inputs: object = ONE) -> None:
-    with mock.patch("app.batching.batcher.monotonic", return_value=at):
+    with mock.patch("cohort.batching.batcher.monotonic", return_value=at):
         batcher.submit({"x": inputs}, RecordedReply(), priority=priority)  # type: ignore[dict-item]
 
 
@@ -73,7 +73,7 @@ async def test_who_leaves_from_the_middle_is_not_served() -> None:
     """Its place closes up."""
     batcher = make()
     submit(batcher, 0, 0)
-    with mock.patch("app.batching.batcher.monotonic", return_value=1.0):
+    with mock.patch("cohort.batching.batcher.monotonic", return_value=1.0):
         ticket = batcher.submit({"x": ONE}, RecordedReply(), priority=1)
     submit(batcher, 1, 2)
     ticket.cancel()

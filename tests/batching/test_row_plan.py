@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Key, Outputs, RowPlan
-from app.batching.policy import MAX_QUEUES
-from app.batching.row_plan import MAX_SHARED_BYTES
-from app.row_independence import OutputRows
-from app.tensors import Array, Arrays
+from cohort.batching import Batcher, BatchPolicy, Key, Outputs, RowPlan
+from cohort.batching.policy import MAX_QUEUES
+from cohort.batching.row_plan import MAX_SHARED_BYTES
+from cohort.row_independence import OutputRows
+from cohort.tensors import Array, Arrays
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, assert_same
 
 PLAN = RowPlan(

@@ -10,12 +10,12 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from app.rest.hot.heads import SentHeaders
-from app.rest.predict import file_parser
 from benchmarks import models
 from benchmarks.lane import Kind
 from benchmarks.uploads import npy_bodies, npy_forms
 from benchmarks.workloads import IMAGE
+from cohort.http.fast_path.heads import SentHeaders
+from cohort.http.predict.calls import file_parser
 
 IMAGES = [one["image"] for one in IMAGE.requests()]
 

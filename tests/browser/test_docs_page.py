@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.rest.pages import MOST_UNFOLDED
+from cohort.http.pages import MOST_UNFOLDED
 from tests import onnx_models
 from tests.browser.page import CHROMIUM, Browser, browser
 from tests.e2e.processes import MODELS, Cohort, cohort

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import expect
 
-from app.cli.options import OK
+from cohort.cli.options import OK
 from tests import onnx_models
 from tests.browser.page import CHROMIUM, Browser, browser
 from tests.cli.test_cli import run

@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.repository import Manifest, dump_manifest
-from app.session.digests import hash_file
+from cohort.repository import Manifest, dump_manifest
+from cohort.session.digests import hash_file
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.callers.issuing import AUDIENCE, ISSUER, claims, jwks, token
+from tests.auth.issuing import AUDIENCE, ISSUER, claims, jwks, token
 from tests.chaos.callers import Callers, callers, put, wait_for_no_problem
 from tests.chaos.lengths import LONG
 from tests.e2e.processes import Cohort, cohort

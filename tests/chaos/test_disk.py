@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.batching import BatchPolicy
-from app.inspection.findings import Finding, Findings
-from app.profiling.kept import KeptProfile
-from app.profiling.store import Store
-from app.rollouts import Decision, DecisionStore
+from cohort.batching import BatchPolicy
+from cohort.inspection.findings import Finding, Findings
+from cohort.profiling.kept import KeptProfile
+from cohort.profiling.store import Store
+from cohort.rollouts import Decision, DecisionStore
 from tests.chaos.callers import callers, problem, put, wait_for_no_problem
 from tests.chaos.namespaces import inside, mounted, seen_by
 from tests.e2e.processes import Cohort, cohort

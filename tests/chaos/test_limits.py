@@ -16,7 +16,7 @@ from tests import onnx_models
 from tests.chaos.callers import callers, put
 from tests.chaos.limits import limited
 from tests.e2e.processes import Cohort, cohort
-from tests.rest.wire import request
+from tests.http.wire import request
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has prlimit")

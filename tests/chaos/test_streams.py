@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from app.rpc.inference_pb2 import ModelStreamInferResponse
+from cohort.rpc.inference_pb2 import ModelStreamInferResponse
 from tests.chaos.callers import factor_of, put
 from tests.e2e.processes import cohort, free_port
 from tests.rpc.client import PATH, arrays_of, raw_request

@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from app.cli.bench_command.command import INTERRUPTED
-from app.cli.bench_command.loops import (
+from cohort.cli.bench_command.command import INTERRUPTED
+from cohort.cli.bench_command.loops import (
     DRAIN_SECONDS,
     UNANSWERED,
     LoadOutcome,
     closed_loop,
     open_loop,
 )
-from app.cli.bench_command.report import at, describe_outcome, draw_outcome, histogram
-from app.cli.options import MISUSED, OK, PROBLEMS
+from cohort.cli.bench_command.report import at, describe_outcome, draw_outcome, histogram
+from cohort.cli.options import MISUSED, OK, PROBLEMS
 from tests import onnx_models
 from tests.cli.test_cli import run
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port, quick_command
@@ -69,7 +69,7 @@ class Turning(selectors.DefaultSelector):
 def turned(loads: Callable[[], Coroutine[Any, Any, T]], monkeypatch: pytest.MonkeyPatch) -> T:
     """Run loops of the benchmark on a clock of their own, however busy the machine is."""
     with asyncio.Runner(loop_factory=Turned) as runner:
-        monkeypatch.setattr("app.cli.bench_command.loops.perf_counter", runner.get_loop().time)
+        monkeypatch.setattr("cohort.cli.bench_command.loops.perf_counter", runner.get_loop().time)
         return runner.run(loads())
 
 
@@ -252,7 +252,7 @@ def test_ctrl_c_before_anything_is_asked_reports_nothing(monkeypatch: pytest.Mon
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.cli.bench_command.targets.http_target", interrupted)
+    monkeypatch.setattr("cohort.cli.bench_command.targets.http_target", interrupted)
     done = run("bench", "--model", "x", *SHORT)
     assert done.exit_code == INTERRUPTED
     assert done.stdout == ""
@@ -391,7 +391,7 @@ def test_an_open_loop_counts_what_those_waited_who_came_during_a_stall(
 
 def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not it is answered, as far as so many may wait; the rest is counted."""
-    monkeypatch.setattr("app.cli.bench_command.loops.MOST_IN_FLIGHT", 10)
+    monkeypatch.setattr("cohort.cli.bench_command.loops.MOST_IN_FLIGHT", 10)
 
     async def loads() -> tuple[LoadOutcome, LoadOutcome]:
         asked = partial(open_loop, rate=300, callers=1, seconds=0.6, warm_up=0, seed=1)

@@ -17,10 +17,10 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli import cli
-from app.cli.options import OK
-from app.cli.profile_command import BAR_WIDTH
-from app.settings import Settings, variable
+from cohort.cli import cli
+from cohort.cli.options import OK
+from cohort.cli.profile_command import BAR_WIDTH
+from cohort.settings import Settings, variable
 from tests import onnx_models
 from tests.bundled import MODELS
 from tests.e2e.mixing_models import BROUGHT
@@ -48,11 +48,11 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """What `app.main.serve` was called with; a stand-in, so that nothing is served."""
+    """What `cohort.process.serve` was called with; a stand-in, so that nothing is served."""
     calls: list[Settings] = []
-    stand_in = ModuleType("app.main")
+    stand_in = ModuleType("cohort.process")
     stand_in.serve = lambda settings, _: calls.append(settings)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "app.main", stand_in)
+    monkeypatch.setitem(sys.modules, "cohort.process", stand_in)
     return calls
 
 
@@ -85,11 +85,25 @@ def test_help_of_serve_shows_every_setting() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     """So that it comes at once: neither the runtime nor the web framework nor numpy is needed."""
-    shown = start("-X", "importtime", "-m", "app", "--help")
+    shown = start("-X", "importtime", "-m", "cohort", "--help")
     assert shown.returncode == 0
     imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
     assert "rich_click" in imported
-    assert not imported & {"onnxruntime", "fastapi", "numpy", "uvicorn", "pydantic", "app.settings"}
+    assert not imported & {
+        "onnxruntime",
+        "fastapi",
+        "numpy",
+        "uvicorn",
+        "pydantic",
+        "cohort.settings",
+    }
+
+
+def test_serving_imports_nothing_that_prepares_models() -> None:
+    """Its packages are another's, and a server's environment may lack what they need."""
+    shown = start("-X", "importtime", "-m", "cohort", "serve", "--help")
+    assert shown.returncode == 0
+    assert "cohort_prepare" not in shown.stderr
 
 
 def test_version_is_shown() -> None:
@@ -264,7 +278,7 @@ def test_check_opens_nothing_when_told(models: Path, monkeypatch: pytest.MonkeyP
     def open_session(*_: Any, **__: Any) -> None:
         pytest.fail("opened")
 
-    monkeypatch.setattr("app.session.open_session", open_session)
+    monkeypatch.setattr("cohort.session.open_session", open_session)
     done = run("check", "--models", str(models), "--no-open")
     assert done.exit_code == 0
 
@@ -428,7 +442,7 @@ def test_profile_of_what_is_not_there_is_an_error(models: Path) -> None:
 
 def test_profile_draws_bars_that_any_encoding_can_write(tmp_path: Path) -> None:
     """The longest belongs to the most rows per second; plain characters where it must be ASCII."""
-    given = ("-m", "app", "profile", "digits", "--models", str(MODELS), "--cache", str(tmp_path))
+    given = ("-m", "cohort", "profile", "digits", "--models", str(MODELS), "--cache", str(tmp_path))
     assert "━" * BAR_WIDTH in start(*given, PYTHONIOENCODING="utf-8").stdout
     plain = start(*given, PYTHONIOENCODING="ascii")
     assert plain.returncode == 0, plain.stderr

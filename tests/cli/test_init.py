@@ -8,10 +8,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from app.cli.editor_schemas import packaged
-from app.cli.options import PROBLEMS
-from app.repository import ModelConfig, load_model_config, scan
-from app.rollouts import load_rollouts
+from cohort.cli.editor_schemas import packaged
+from cohort.cli.options import PROBLEMS
+from cohort.repository import ModelConfig, load_model_config, scan
+from cohort.rollouts import load_rollouts
 from tests import onnx_models
 from tests.cli.test_cli import run
 

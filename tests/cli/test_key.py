@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.callers import digest_of, parse_keys
-from app.cli.options import MISUSED, PROBLEMS
+from cohort.auth import digest_of, parse_keys
+from cohort.cli.options import MISUSED, PROBLEMS
 from tests import onnx_models
-from tests.callers.issuing import jwk_of, jwks, private_key
+from tests.auth.issuing import jwk_of, jwks, private_key
 from tests.cli.test_cli import run
 
 

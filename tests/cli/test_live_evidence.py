@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.rollout_commands.live_evidence import (
+from cohort.cli.rollout_commands.live_evidence import (
     MAX_DESCRIBED_BYTES,
     EvidenceUnavailable,
     fetch_evidence,

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli import cli
-from app.cli.rollout_commands.display import show_status
-from app.cli.rollout_commands.live_evidence import progress_of
-from app.cli.rollout_commands.yaml_edit import RolloutsFile
-from app.errors import ConfigInvalid
-from app.rollouts import Decision, DecisionStore, parse_rollouts
-from app.rollouts.ramp import FIRST_STEP, RampProgress
+from cohort.cli import cli
+from cohort.cli.rollout_commands.display import show_status
+from cohort.cli.rollout_commands.live_evidence import progress_of
+from cohort.cli.rollout_commands.yaml_edit import RolloutsFile
+from cohort.errors import ConfigInvalid
+from cohort.rollouts import Decision, DecisionStore, parse_rollouts
+from cohort.rollouts.ramp import FIRST_STEP, RampProgress
 from tests import onnx_models
 
 FILE = """\

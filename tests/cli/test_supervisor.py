@@ -10,7 +10,7 @@ from tests.waiting import PATIENCE
 
 STOPPED_WHILE_FORKING = """
 import os, signal, time
-from app.cli.supervisor import supervise
+from cohort.cli.supervisor import supervise
 
 parent, fork = os.getpid(), os.fork
 

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from app.cli.options import OK, PROBLEMS
-from app.cli.top_command.scraped import NotCohort, Scrape, quantile, read_scrape
-from app.cli.top_command.screen import bars, screen
-from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
+from cohort.cli.options import OK, PROBLEMS
+from cohort.cli.top_command.scraped import NotCohort, Scrape, quantile, read_scrape
+from cohort.cli.top_command.screen import bars, screen
+from cohort.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 from tests.cli.test_cli import run
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, quick_command
 from tests.waiting import PATIENCE, wait_until
@@ -186,7 +186,7 @@ def test_where_nobody_looks_at_a_terminal_it_goes_on_below(
         for _ in range(requests):
             httpx.post(f"{server.url}/models/iris/predict", json=ROW).raise_for_status()
 
-    monkeypatch.setattr("app.cli.top_command.command.time.sleep", sleep)
+    monkeypatch.setattr("cohort.cli.top_command.command.time.sleep", sleep)
     done = run("top", server.url)
     assert done.exit_code == OK
     totals = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("iris/1")]
@@ -219,7 +219,7 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
         if not status:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.cli.top_command.command.time.sleep", sleep)
+    monkeypatch.setattr("cohort.cli.top_command.command.time.sleep", sleep)
     monkeypatch.setattr(
         "rich.console.Console", partial(Console, file=shown, force_terminal=True, width=160)
     )
@@ -234,7 +234,7 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
 
 def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, and who sends it is left."""
-    monkeypatch.setattr("app.cli.top_command.command.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("cohort.cli.top_command.command.MOST_BYTES", 1 << 16)
 
     class Endless(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -21,7 +21,7 @@ def told(server: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("grpc-js")
     (folder / "node_modules").symlink_to(PACKAGES)
     script = shutil.copy(HERE / "typescript/grpc_calls.mjs", folder)
-    proto = str(ROOT / "app/rpc/inference.proto")
+    proto = str(ROOT / "app/cohort/rpc/inference.proto")
     answers: Told = json.loads(run(["node", script, server.grpc, proto], folder).splitlines()[-1])
     return answers
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from app.codec import (
+from cohort.codec import (
     PredictRequest,
     cutting,
     decode_inputs,
@@ -21,8 +21,8 @@ from app.codec import (
     predict_request,
     simdjson_reader,
 )
-from app.errors import InvalidInput
-from app.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec
+from cohort.errors import InvalidInput
+from cohort.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec
 
 INTEGERS = [row.name for row in DATATYPES if row.kind == "int"]
 

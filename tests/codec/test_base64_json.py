@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codec.base64_json import DECODED_AT_ONCE, decode_base64
-from app.codec.predict_request import PredictRequest, decode_inputs
-from app.errors import InvalidInput
-from app.tensors import Array, TensorSpec
+from cohort.codec.base64_json import DECODED_AT_ONCE, decode_base64
+from cohort.codec.predict_request import PredictRequest, decode_inputs
+from cohort.errors import InvalidInput
+from cohort.tensors import Array, TensorSpec
 
 WORDS = TensorSpec("x", "BYTES", ("N",))
 FILE = TensorSpec("x", "UINT8", ("bytes",))

@@ -9,13 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.codec import (
-    from_bytes,
-    is_own_view,
-    to_bytes,
-)
-from app.errors import InvalidInput
-from app.tensors import BY_NAME
+from cohort.codec import from_bytes, is_own_view, to_bytes
+from cohort.errors import InvalidInput
+from cohort.tensors import BY_NAME
 from tests.codec.bodies import (
     arrays,
     same,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from app.codec.codec_thread import SLOW_WORK, decoding
+from cohort.codec.codec_thread import SLOW_WORK, decoding
 from tests.waiting import PATIENCE
 
 

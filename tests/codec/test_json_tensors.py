@@ -11,16 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.codec import (
-    PredictRequest,
-    decode_inputs,
-    decode_tensor,
-    encode_tensor,
-)
-from app.codec.json_outputs import LongParts
-from app.codec.json_tensors import shown
-from app.errors import InvalidInput
-from app.tensors import BY_NAME, TensorSpec, check_inputs
+from cohort.codec import PredictRequest, decode_inputs, decode_tensor, encode_tensor
+from cohort.codec.json_outputs import LongParts
+from cohort.codec.json_tensors import shown
+from cohort.errors import InvalidInput
+from cohort.tensors import BY_NAME, TensorSpec, check_inputs
 from tests.codec.bodies import (
     ALWAYS,
     INTEGERS,

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.codec import PredictRequest, decode_inputs, parse_v1
-from app.codec.json_tensors import MOST_TEXTS
-from app.codec.long_json import CUT_FROM_BYTES, LongList, read_long
-from app.errors import InvalidInput
-from app.open_inference.inference import decode_input
-from app.rest.v2.message import parse_infer
-from app.tensors import Arrays, TensorSpec
+from cohort.codec import PredictRequest, decode_inputs, parse_v1
+from cohort.codec.json_tensors import MOST_TEXTS
+from cohort.codec.long_json import CUT_FROM_BYTES, LongList, read_long
+from cohort.errors import InvalidInput
+from cohort.http.v2.message import parse_infer
+from cohort.open_inference.inference import decode_input
+from cohort.tensors import Arrays, TensorSpec
 from tests.codec.bodies import BLOCKS, cut_into
 from tests.examples import examples
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.codec.multipart import MOST_HEADERS, MOST_PARTS, PARSED_AT_ONCE, split_parts
-from app.errors import InvalidInput
+from cohort.codec.multipart import MOST_HEADERS, MOST_PARTS, PARSED_AT_ONCE, split_parts
+from cohort.errors import InvalidInput
 from tests.counting import check_growth
 from tests.examples import examples
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 from numpy.typing import NDArray
 
-from app.codec.npy import LONGEST_HEADER, fit_array, fit_work, read_npy, write_npy
-from app.errors import InvalidInput
-from app.tensors import BY_DTYPE, DATATYPES, TensorSpec
+from cohort.codec.npy import LONGEST_HEADER, fit_array, fit_work, read_npy, write_npy
+from cohort.errors import InvalidInput
+from cohort.tensors import BY_DTYPE, DATATYPES, TensorSpec
 
 NUMBERS = st.sampled_from([row.dtype for row in DATATYPES if row.numpy_native and row.bits])
 

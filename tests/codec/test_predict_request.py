@@ -6,12 +6,9 @@ import re
 
 import pytest
 
-from app.codec import (
-    PredictRequest,
-    decode_inputs,
-)
-from app.errors import InvalidInput
-from app.tensors import TensorSpec
+from cohort.codec import PredictRequest, decode_inputs
+from cohort.errors import InvalidInput
+from cohort.tensors import TensorSpec
 from tests.codec.bodies import (
     ALWAYS,
     NEVER,

@@ -9,15 +9,9 @@ import numpy as np
 import orjson
 import pytest
 
-from app.codec import (
-    LARGE_BYTES,
-    are_large,
-    encode_prediction,
-    encode_simple,
-    encode_tensor,
-)
-from app.errors import InferenceFailed
-from app.tensors import BY_NAME, Array
+from cohort.codec import LARGE_BYTES, are_large, encode_prediction, encode_simple, encode_tensor
+from cohort.errors import InferenceFailed
+from cohort.tensors import BY_NAME, Array
 from tests.codec.bodies import (
     FLOATS,
 )

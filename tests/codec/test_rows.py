@@ -12,15 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from app.codec import (
-    flat_rows,
-    flat_texts,
-    is_coalescible,
-    nested_texts,
-    pack_rows,
-    raw_parts,
-)
-from app.tensors import Array, TensorSpec
+from cohort.codec import flat_rows, flat_texts, is_coalescible, nested_texts, pack_rows, raw_parts
+from cohort.tensors import Array, TensorSpec
 
 X = TensorSpec("x", "FP32", ("N", 4))
 Y = TensorSpec("y", "FP32", ("N", 3))

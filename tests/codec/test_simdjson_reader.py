@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codec import (
-    PredictRequest,
-    decode_inputs,
-    encode_tensor,
-    simdjson_reader,
-)
-from app.errors import InvalidInput
-from app.tensors import BY_NAME, Array, TensorSpec
+from cohort.codec import PredictRequest, decode_inputs, encode_tensor, simdjson_reader
+from cohort.errors import InvalidInput
+from cohort.tensors import BY_NAME, Array, TensorSpec
 from tests.codec.bodies import (
     ALWAYS,
     NEVER,

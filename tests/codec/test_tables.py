@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codec import parse_json
-from app.codec.csv_table import CELLS_AT_ONCE, LINES_UNTIMED, read_csv
-from app.codec.tables import table_of
-from app.errors import DeadlineExceeded, InvalidInput
-from app.tensors import DATATYPES, TensorSpec, check_inputs
+from cohort.codec import parse_json
+from cohort.codec.csv_table import CELLS_AT_ONCE, LINES_UNTIMED, read_csv
+from cohort.codec.tables import table_of
+from cohort.errors import DeadlineExceeded, InvalidInput
+from cohort.tensors import DATATYPES, TensorSpec, check_inputs
 from tests.counting import check_growth
 
 FEATURES = TensorSpec("x", "FP32", ("N", 3))

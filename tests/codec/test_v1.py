@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codec import parse_v1
-from app.errors import InvalidInput
-from app.tensors import Array, TensorSpec
+from cohort.codec import parse_v1
+from cohort.errors import InvalidInput
+from cohort.tensors import Array, TensorSpec
 
 X = TensorSpec("x", "FP32", ("N", 2))
 NUMBERS = TensorSpec("n", "INT64", ("N",))

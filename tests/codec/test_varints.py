@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.codec import pack_values, unpack_values
-from app.codec.varints import PACKED_AT_ONCE
-from app.errors import InvalidInput
-from app.rpc.contents import FIELDS
-from app.rpc.inference_pb2 import InferTensorContents
-from app.tensors import BY_NAME, Array
+from cohort.codec import pack_values, unpack_values
+from cohort.codec.varints import PACKED_AT_ONCE
+from cohort.errors import InvalidInput
+from cohort.rpc.contents import FIELDS
+from cohort.rpc.inference_pb2 import InferTensorContents
+from cohort.tensors import BY_NAME, Array
 from tests.rpc.messages import field
 
 NUMBERS = [name for name in FIELDS if name != "BYTES"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.session import open_session
+from cohort.session import open_session
 from tests.converters.record import record
 from tests.e2e.processes import ROOT
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cohort(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Run a command there: its exit code, its JSON and what it says."""
     done = subprocess.run(
-        [sys.executable, "-m", "app", *arguments, "--json"],
+        [sys.executable, "-m", "cohort", *arguments, "--json"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -58,8 +58,8 @@ def cohort(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 
 def make(folder: Path, framework: str, function: str) -> None:
     """Have a framework write files, in the environment that the command would use."""
-    from app.prepare.environments import find_environment
-    from app.prepare.frameworks import FRAMEWORKS
+    from cohort_prepare.environments import find_environment
+    from cohort_prepare.frameworks import FRAMEWORKS
 
     command = find_environment(FRAMEWORKS[framework]).command
     code = f"import sys; sys.path.insert(0, '.'); from {framework}_digits import {function}; "

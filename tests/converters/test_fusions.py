@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.prepare.cases import Cases, write_cases
-from app.prepare.environments import find_environment
-from app.prepare.frameworks import FRAMEWORKS
-from app.prepare.optimizing import OptimizeOptions, optimize
+from cohort_prepare.cases import Cases, write_cases
+from cohort_prepare.environments import find_environment
+from cohort_prepare.frameworks import FRAMEWORKS
+from cohort_prepare.optimizing import OptimizeOptions, optimize
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(

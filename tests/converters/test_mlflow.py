@@ -14,10 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app.prepare.failures import Misused
-from app.prepare.mlflow_models import fetched_from_mlflow
-from app.repository import read_manifest
-from app.session import Opener, Provider
+from cohort.repository import read_manifest
+from cohort.session import Opener, Provider
+from cohort_prepare.failures import Misused
+from cohort_prepare.mlflow_models import fetched_from_mlflow
 from tests.e2e.processes import free_port
 from tests.waiting import wait_until
 
@@ -123,14 +123,14 @@ def test_other_flavour_is_given_with_its_framework(asked: str) -> None:
 def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> None:
     """Without a pickle, where MLflow saved none; what is ONNX already is told so."""
     out = tmp_path / "model.onnx"
-    command = [sys.executable, "-m", "app", "convert", "--json", "--out", str(out)]
+    command = [sys.executable, "-m", "cohort", "convert", "--json", "--out", str(out)]
     done = subprocess.run(
         [*command, "models:/fitted/1", "--with", "skops"], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["framework"] == "sklearn"
     assert out.is_file()
-    compare = [sys.executable, "-m", "app", "verify", "--json"]
+    compare = [sys.executable, "-m", "cohort", "verify", "--json"]
     for source in ("models:/fitted/1", "models:/iris@champion"):  # one training, registered twice
         done = subprocess.run(
             [*compare, source, str(out), "--with", "skops"], capture_output=True, check=False
@@ -174,7 +174,7 @@ def test_registry_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 def test_registered_onnx_model_is_published(asked: str, tmp_path: Path) -> None:
     """By its alias; what is of another flavour is told how it becomes ONNX."""
-    command = [sys.executable, "-m", "app", "publish", "--name", "iris", "--to", str(tmp_path)]
+    command = [sys.executable, "-m", "cohort", "publish", "--name", "iris", "--to", str(tmp_path)]
     done = subprocess.run([*command, "models:/iris@champion"], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "iris/1/model.onnx").is_file()
@@ -185,7 +185,7 @@ def test_registered_onnx_model_is_published(asked: str, tmp_path: Path) -> None:
 
 def test_published_model_is_compared_with_a_registered_source(asked: str, tmp_path: Path) -> None:
     """`publish --source` takes a version and an alias, and the manifest has the difference."""
-    command = [sys.executable, "-m", "app", "publish", "models:/iris/1", "--name", "iris"]
+    command = [sys.executable, "-m", "cohort", "publish", "models:/iris/1", "--name", "iris"]
     for source in ("models:/fitted/1", "models:/iris@champion"):  # one training, registered twice
         models = tmp_path / source.rpartition("/")[2]
         compare = ["--to", str(models), "--source", source, "--with", "skops"]

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.prepare.served import manifest_of, prepare, served_accuracy
+from tests.cohort_prepare.served import manifest_of, prepare, served_accuracy
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("CONVERTERS") != "all", reason="takes minutes: make converters"

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from app.cli import cli
-from app.repository import read_manifest
+from cohort.cli import cli
+from cohort.repository import read_manifest
 from tests import onnx_models
 
 pytestmark = pytest.mark.skipif(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import LoadFailed
-from app.session import Opener, Provider
+from cohort.errors import LoadFailed
+from cohort.session import Opener, Provider
 from tests import onnx_models
 from tests.e2e.processes import cohort
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.prepare.frameworks import FRAMEWORKS
+from cohort_prepare.frameworks import FRAMEWORKS
 from tests.converters.record import record
 
 pytestmark = pytest.mark.skipif(
@@ -85,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def convert(folder: Path, source: str, *arguments: str) -> tuple[int, dict[str, Any]]:
     ended = subprocess.run(
-        [sys.executable, ROOT / "cohort.py", "convert", source, "--json", *arguments],
+        [sys.executable, "-m", "cohort", "convert", source, "--json", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         check=False,

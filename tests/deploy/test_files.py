@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.settings import Settings, variable
+from cohort.settings import Settings, variable
 from tests.e2e.processes import ROOT
 
 PATH = os.pathsep.join((str(ROOT / ".tools/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))

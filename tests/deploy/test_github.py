@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ruamel.yaml import YAML
 
+from tests.cohort_prepare.test_prepared import TRAINING
 from tests.e2e.processes import ROOT, write_quick_command
-from tests.prepare.test_prepared import TRAINING
 
 WORKFLOW: Any = YAML(typ="safe", pure=True).load(
     (ROOT / "deploy/github/publish-model.yml").read_text(encoding="utf-8")

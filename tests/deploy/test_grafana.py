@@ -23,7 +23,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.metrics import DURATION_BUCKETS
+from cohort.metrics import DURATION_BUCKETS
 from deploy.grafana import BOARDS
 from tests.deploy.fleet import Asked, Fleet, Timed, ask, ask_one_by_one, fleet, leave, roll_back
 from tests.deploy.prometheus import DEPLOY, RULES, Sample, read_yaml

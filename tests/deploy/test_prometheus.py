@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import trustme
 
-from app import errors
-from app.rest.errors import http_status
+from cohort import errors
+from cohort.http.errors import http_status
 from tests.certificates import serve_with, trusting
 from tests.deploy.prometheus import (
     DEPLOY,

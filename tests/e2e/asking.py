@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.tensors import Arrays
+from cohort.tensors import Arrays
 from tests.chaos.lengths import LONG
 from tests.e2e.processes import Cohort
 from tests.rpc.client import DATATYPES, Client, connected

@@ -1,7 +1,7 @@
 """`cohort`, whose process says on SIGUSR2 how many blocks of memory its Python objects have.
 
-A program of tests, which start it in the place of `python -m app`; the number goes to the file that
-BLOCKS_FILE names.
+A program of tests, which start it in the place of `python -m cohort`; the number goes to the file
+that BLOCKS_FILE names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from app.cli import main
+from cohort.cli import main
 from tests.e2e.processes import Cohort
 from tests.waiting import wait_until
 

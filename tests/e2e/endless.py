@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from socket import socket
 
-from app.session import cores
+from cohort.session import cores
 from tests import onnx_models
 from tests.e2e.processes import Cohort
 from tests.e2e.scrape import Scrape
-from tests.rest.wire import connect, request
+from tests.http.wire import connect, request
 from tests.waiting import wait_until
 
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-COHORT = "app"
+COHORT = "cohort"
 """The module that is the command `cohort`."""
 
 SHARED = "FORK_SERVERS"

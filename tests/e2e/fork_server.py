@@ -28,15 +28,15 @@ from pathlib import Path
 
 from tests.e2e.fork_client import COHORT, SHARED
 
-_RUNTIME = ("app.session.runtime", "onnxruntime.quantization")  # in this order
+_RUNTIME = ("cohort.session.runtime", "onnxruntime.quantization")  # in this order
 
 _SERVER = (
-    "app.cli",
-    "app.cli.runtime_check",
-    "app.main.application",
-    "app.main.rpc",
-    "app.main.server",
-    "app.rpc",
+    "cohort.cli",
+    "cohort.cli.runtime_check",
+    "cohort.process.application",
+    "cohort.process.rpc",
+    "cohort.process.server",
+    "cohort.rpc",
     "anyio._backends._asyncio",
     "uvicorn.lifespan.on",
     "uvloop",
@@ -47,17 +47,17 @@ _SERVER = (
 
 IMPORTED: Mapping[str, Sequence[str]] = {
     COHORT: _SERVER,
-    "app.prepare.frameworks.child": (
-        *("app.prepare.frameworks.callables", "app.prepare.frameworks.sklearn_models"),
+    "cohort_prepare.frameworks.child": (
+        *("cohort_prepare.frameworks.callables", "cohort_prepare.frameworks.sklearn_models"),
         *("joblib", "pandas", "skl2onnx", "sklearn.datasets", "sklearn.linear_model"),
         *("sklearn.pipeline", "sklearn.preprocessing"),
     ),
-    "app.prepare.optimizing.child": ("app.prepare.optimizing", "onnxslim", *_RUNTIME),
-    "app.prepare.overview.process": (
-        *("app.prepare.overview.behavior", "app.prepare.overview.structure"),
+    "cohort_prepare.optimizing.child": ("cohort_prepare.optimizing", "onnxslim", *_RUNTIME),
+    "cohort_prepare.overview.process": (
+        *("cohort_prepare.overview.behavior", "cohort_prepare.overview.structure"),
         "onnxruntime.tools.symbolic_shape_infer",
     ),
-    "app.prepare.quantizing.process": ("app.prepare.quantizing.work", "onnx_ir", *_RUNTIME),
+    "cohort_prepare.quantizing.process": ("cohort_prepare.quantizing.work", "onnx_ir", *_RUNTIME),
 }
 """By the module that a process runs: what it imports. It happens before the first fork."""
 

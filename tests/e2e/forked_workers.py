@@ -23,10 +23,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
-from app.cli import worker_parent
-from app.workers import worker_process
-from app.workers.parent import TAKEN_SIGNALS, go_on
-from app.workers.worker_process import WorkerOptions
+from cohort.cli import worker_parent
+from cohort.workers import worker_process
+from cohort.workers.parent import TAKEN_SIGNALS, go_on
+from cohort.workers.worker_process import WorkerOptions
 
 
 def fork_workers() -> None:

@@ -29,7 +29,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 from unittest import mock
 
-from app.prepare import processes
+from cohort_prepare import processes
 from tests.e2e import fork_client
 from tests.e2e.fork_client import COHORT, SHARED, number_of
 from tests.e2e.fork_server import IMPORTED
@@ -148,10 +148,10 @@ def fork_children() -> Iterator[None]:
     """Fork the processes that prepare models, as long as this lasts.
 
     One imports for up to two seconds, and a command has several do its work. They are forked if
-    they are started with this Python by `app.prepare.processes`; other processes start as ever.
+    they are started with this Python by `cohort_prepare.processes`; other processes start as ever.
     A forked one that has done its work ends without freeing its modules.
     """
-    with mock.patch("app.prepare.processes.subprocess", _FORKING):
+    with mock.patch("cohort_prepare.processes.subprocess", _FORKING):
         yield
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from app.tensors import Array, Arrays
+from cohort.tensors import Array, Arrays
 
 RANDOM = np.random.default_rng(1)
 

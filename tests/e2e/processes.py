@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE, wait_until
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
 
-COMMAND = (sys.executable, "-m", "app")
+COMMAND = (sys.executable, "-m", "cohort")
 """The real command, which imports what it needs."""
 
 EPHEMERAL = 32_768

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from app.tensors import Array, Arrays
+from cohort.tensors import Array, Arrays
 
 WIDTH = 1024
 """Of a layer that takes long enough for rows to share runs."""

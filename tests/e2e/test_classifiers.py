@@ -11,7 +11,7 @@ import grpc
 import httpx
 import pytest
 
-from app.rpc import inference_pb2 as messages
+from cohort.rpc import inference_pb2 as messages
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.rpc.client import PATH

@@ -16,9 +16,9 @@ import onnx
 import pytest
 from grpc import StatusCode, aio
 
-from app.rollouts.config import parse_rollouts
-from app.rollouts.evidence import HUNG_RATIO, HUNG_SECONDS
-from app.tensors import Arrays
+from cohort.rollouts.config import parse_rollouts
+from cohort.rollouts.evidence import HUNG_RATIO, HUNG_SECONDS
+from cohort.tensors import Arrays
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.tensors import Array
+from cohort.tensors import Array
 from tests import onnx_models
 from tests.e2e.asking import APIS, CALLERS, ROUNDS, asking, described
 from tests.e2e.processes import Cohort, cohort, free_port

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from app.prepare.processes import run_child
+from cohort_prepare.processes import run_child
 from tests.e2e.fork_client import SHARED
 from tests.e2e.forking import (
     FORKS,
@@ -266,7 +266,7 @@ def test_another_working_copy_has_fork_servers_of_its_own(
 
 def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
     """The parent gets the same status and output from a forked child as from a started one."""
-    command = [sys.executable, "-P", "-m", "app.prepare.optimizing.child", "nowhere.json"]
+    command = [sys.executable, "-P", "-m", "cohort_prepare.optimizing.child", "nowhere.json"]
     said = {}
     for name in ("started", "forked"):
         folder = tmp_path / name

@@ -19,7 +19,7 @@ from grpc import StatusCode, aio
 from tests import onnx_models
 from tests.e2e import counted
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.rest.wire import request
+from tests.http.wire import request
 from tests.rpc.client import Client, connected, raw_request
 from tests.waiting import iterations, until
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from grpc import StatusCode, aio
 
-from app.registry import RESTING
-from app.session import open_session
+from cohort.registry import RESTING
+from cohort.session import open_session
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape

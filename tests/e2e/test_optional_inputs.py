@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
 
-from app.session import read_signature
+from cohort.session import read_signature
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.waiting import PATIENCE

@@ -14,13 +14,13 @@ import httpx
 import numpy as np
 import pytest
 
-from app.callers import digest_of
-from app.rpc import inference_pb2 as messages
-from app.session import cores
+from cohort.auth import digest_of
+from cohort.rpc import inference_pb2 as messages
+from cohort.session import cores
 from tests import onnx_models
 from tests.e2e.endless import endless_runs, queued
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.rest.wire import connect, request
+from tests.http.wire import connect, request
 from tests.rpc.client import PATH, raw_request
 from tests.waiting import PATIENCE, wait_until
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from app.session import default_chain
+from cohort.session import default_chain
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.e2e.scrape import Scrape

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.rpc import inference_pb2 as messages
-from app.webhooks import sign
+from cohort.notifications.webhooks import sign
+from cohort.rpc import inference_pb2 as messages
 from tests.bundled import digits_test_split
 from tests.e2e.broken_digits import copy_digits, save_broken
 from tests.e2e.load import Outcome, encode, send, under_load

@@ -22,7 +22,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = subprocess.run(
-            [sys.executable, "-m", "app", "serve", "--port", str(port), "--grpc-port", "0"],
+            [sys.executable, "-m", "cohort", "serve", "--port", str(port), "--grpc-port", "0"],
             cwd=ROOT,
             env={**os.environ, "COHORT_MODELS": str(MODELS), "COHORT_LOG_FORMAT": "json"},
             capture_output=True,
@@ -72,7 +72,7 @@ def has(pid: int, library: str) -> bool:
 def test_a_start_that_is_stopped_exits_0(tmp_path: Path, library: str, watchdog: int) -> None:
     """It takes a second to import what serves, and the signal ended that by its default: 143."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", "0", "--grpc-port", "0"],
+        [sys.executable, "-m", "cohort", "serve", "--port", "0", "--grpc-port", "0"],
         cwd=ROOT,
         env={
             **os.environ,

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2
 from tests.certificates import issue, replace, serve_with, trusting
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port, run_command
 from tests.e2e.test_stopping import NOTICE, stop_without_loss
-from tests.rest.wire import LAST, answers, connect, read_all, request
+from tests.http.wire import LAST, answers, connect, read_all, request
 from tests.waiting import PATIENCE, wait_until
 
 HEALTH = request("/health/live", method="GET")

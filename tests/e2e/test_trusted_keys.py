@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.repository import Example, fingerprint_of
+from cohort.repository import Example, fingerprint_of
 from tests.e2e.processes import Cohort, cohort, run_command
 from tests.e2e.scrape import Scrape
 from tests.signed import LAST, OURS, THEIRS, publish, trust

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.session import Session, open_session
-from app.tensors import Array, Arrays, by_name
+from cohort.session import Session, open_session
+from cohort.tensors import Array, Arrays, by_name
 from tests import onnx_models
 from tests.e2e.asking import APIS, CALLERS, ROUNDS, asking, described
 from tests.e2e.mixing_models import BROUGHT

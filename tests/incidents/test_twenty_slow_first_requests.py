@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.rollouts import Guard, Rollout, Variant
-from app.rollouts.evidence import RolloutEvidence
+from cohort.rollouts import Guard, Rollout, Variant
+from cohort.rollouts.evidence import RolloutEvidence
 
 ROLLOUT = Rollout("m", {"a": Variant("a", 1, 1), "b": Variant("b", 2, 1)}, "a")
 

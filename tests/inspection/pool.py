@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.inspection.child import Child
+from cohort.inspection.child import Child
 
 
 class Pool:

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import LoadFailed
-from app.inspection import Inspected, InspectionLimits, Inspector
-from app.inspection.child import Child
-from app.inspection.job import read_verdict, write_verdict
-from app.row_independence import OutputRows, RowKind, RowVerdict
-from app.session import ModelRules, Opener, Provider, SessionOptions
+from cohort.errors import LoadFailed
+from cohort.inspection import Inspected, InspectionLimits, Inspector
+from cohort.inspection.child import Child
+from cohort.inspection.job import read_verdict, write_verdict
+from cohort.row_independence import OutputRows, RowKind, RowVerdict
+from cohort.session import ModelRules, Opener, Provider, SessionOptions
 from tests import onnx_models
 from tests.bundled import model_path
 from tests.inspection.pool import Pool
@@ -60,7 +60,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture
 def inspectors(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspectors]:
-    monkeypatch.setattr("app.inspection.inspector.Child", pool.take)
+    monkeypatch.setattr("cohort.inspection.inspector.Child", pool.take)
     made = Inspectors(tmp_path / "cache")
     yield made
     pool.keeps = True
@@ -157,7 +157,7 @@ def test_rows_are_followed_in_the_child_and_remembered(
     def never(graphs: object) -> None:
         raise AssertionError("followed here")
 
-    monkeypatch.setattr("app.session.model_files.prove_rows", never)
+    monkeypatch.setattr("cohort.session.model_files.prove_rows", never)
     for _ in range(2):
         other = opener(path)
         inspectors().inspect(other)
@@ -299,7 +299,7 @@ def test_child_knows_no_secret(
     inspectors: Inspectors, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither tokens in the environment nor open files of the server."""
-    monkeypatch.setattr("app.inspection.inspector.Child", Child)  # one that starts now
+    monkeypatch.setattr("cohort.inspection.inspector.Child", Child)  # one that starts now
     monkeypatch.setenv("COHORT_ADMIN_TOKEN", "secret-1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-2")
     read, write = os.pipe()

@@ -18,11 +18,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from app.batching import InlineStall, Ran, RequestCancelled
-from app.metrics import Histogram, VersionMetrics, negotiate
-from app.metrics.exposition import TEXT_AT_ONCE, Exposition, FamilyHead, parts
-from app.metrics.histogram import HistogramText
-from app.metrics.version_text import COUNTED, VersionText
+from cohort.batching import InlineStall, Ran, RequestCancelled
+from cohort.metrics import Histogram, VersionMetrics, negotiate
+from cohort.metrics.exposition import TEXT_AT_ONCE, Exposition, FamilyHead, parts
+from cohort.metrics.histogram import HistogramText
+from cohort.metrics.version_text import COUNTED, VersionText
 from tests.engines import ControlledEngine, make_catalog, make_entry
 from tests.fakes import exposed, make_metrics
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.batching import BatchPolicy, Ran, RequestCancelled
-from app.comparing import OutputDifference
-from app.metrics import DURATION_BUCKETS, Histogram, Metrics
-from app.repository import ModelConfig
-from app.rollouts import Compared
-from app.row_independence import RowKind, RowVerdict
-from app.session import Fallback, Placement
+from cohort.batching import BatchPolicy, Ran, RequestCancelled
+from cohort.comparing import OutputDifference
+from cohort.metrics import DURATION_BUCKETS, Histogram, Metrics
+from cohort.repository import ModelConfig
+from cohort.rollouts import Compared
+from cohort.row_independence import RowKind, RowVerdict
+from cohort.session import Fallback, Placement
 from tests.engines import ControlledEngine, make_catalog, make_entry
 from tests.fakes import exposed, make_metrics
 

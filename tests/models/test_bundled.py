@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from app.inspection import bundled
-from app.session.digests import hash_file
+from cohort.inspection import bundled
+from cohort.session.digests import hash_file
 from models.drawn import drawn_digits
 from tests.bundled import digits_test_split, iris_test_split, metadata, model_path
 
@@ -36,7 +36,7 @@ each_model = pytest.mark.parametrize(("name", "version"), BUNDLED)
 
 
 def test_bundled_models_are_not_inspected() -> None:
-    """Their digests are known; after a rebuild, app/inspection/bundled.py needs the new ones."""
+    """Their digests are known; after a rebuild, `cohort.inspection.bundled` needs the new ones."""
     files = [model_path(name, version) for name, version in BUNDLED]
     assert {hash_file(file) for file in files} == bundled.BUNDLED
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import InvalidInput
-from app.open_inference.classification import ModelShape, classify, has_rows
-from app.tensors import BY_NAME, TensorSpec
+from cohort.errors import InvalidInput
+from cohort.open_inference.classification import ModelShape, classify, has_rows
+from cohort.tensors import BY_NAME, TensorSpec
 
 
 def best(

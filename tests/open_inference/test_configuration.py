@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.control_plane import ControlPlane
-from app.errors import InvalidInput
-from app.open_inference import load_model, model_config, model_metadata
+from cohort.errors import InvalidInput
+from cohort.open_inference import load_model, model_config, model_metadata
+from cohort.operating import ControlPlane
 
 
 class Plane(ControlPlane):

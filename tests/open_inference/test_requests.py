@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import InvalidInput
-from app.open_inference import NO_PARAMETERS, InputTensor, Parameters, make_request
-from app.open_inference.inference import decode_input
-from app.open_inference.parameters import LARGEST_NUMBER, read_timeout, whole_number
-from app.tensors import TensorSpec
+from cohort.errors import InvalidInput
+from cohort.open_inference import NO_PARAMETERS, InputTensor, Parameters, make_request
+from cohort.open_inference.inference import decode_input
+from cohort.open_inference.parameters import LARGEST_NUMBER, read_timeout, whole_number
+from cohort.tensors import TensorSpec
 
 
 def tensor(name: str = "x", **fields: Any) -> InputTensor:

@@ -13,14 +13,14 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from grpc import aio
 
-from app.errors import InvalidInput
-from app.open_inference.inference import decode_input
-from app.open_inference.request import InferRequest
-from app.rest.v2.message import parse_infer
-from app.rpc import inference_pb2 as messages
-from app.rpc.contents import FIELDS, read_request
-from app.rpc.wire import InferMessage
-from app.tensors import BY_NAME, TensorSpec
+from cohort.errors import InvalidInput
+from cohort.http.v2.message import parse_infer
+from cohort.open_inference.inference import decode_input
+from cohort.open_inference.request import InferRequest
+from cohort.rpc import inference_pb2 as messages
+from cohort.rpc.contents import FIELDS, read_request
+from cohort.rpc.wire import InferMessage
+from cohort.tensors import BY_NAME, TensorSpec
 from tests.open_inference.conftest import IDENTITIES, TOKEN
 from tests.open_inference.wires import (
     Answered,

@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 from grpc import aio
 
-from app.codec import from_bytes, to_bytes
-from app.rpc import inference_pb2 as messages
-from app.rpc.contents import FIELDS
-from app.tensors import BY_NAME
+from cohort.codec import from_bytes, to_bytes
+from cohort.rpc import inference_pb2 as messages
+from cohort.rpc.contents import FIELDS
+from cohort.tensors import BY_NAME
 from tests.rpc.client import Client
 
 LENGTH = "inference-header-content-length"

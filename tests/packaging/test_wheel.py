@@ -48,7 +48,7 @@ def link_runtime(environment: Environment) -> str:
 
 def problem(environment: Environment) -> str:
     """What the commands find wrong with it, without the second that one takes."""
-    ask = "from app.cli.runtime_check import runtime_problem; print(runtime_problem())"
+    ask = "from cohort.cli.runtime_check import runtime_problem; print(runtime_problem())"
     done = subprocess.run(
         [environment.python, "-Ic", ask], capture_output=True, text=True, check=False
     )
@@ -58,7 +58,7 @@ def problem(environment: Environment) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Somebody's project, whose package is called `app`, too, and which has a model."""
+    """Somebody's project, whose package is called `app`, as many are, and which has a model."""
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").write_text("raise SystemExit('the project was imported')\n")
     onnx_models.save(onnx_models.mlp(), tmp_path / "models" / "mlp" / "1" / "model.onnx")
@@ -71,13 +71,16 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "app"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    expected = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    expected = {name[4:] for name in listed.stdout.splitlines() if (ROOT / name).exists()}
     with ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
-    runtime = {str(path.relative_to(ROOT)) for path in (ROOT / "app/playground/runtime").iterdir()}
-    assert "app/playground/runtime/ort-wasm-simd-threaded.wasm" in runtime
-    assert files == expected | runtime | {"cohort.py"}
-    assert "app/py.typed" in files
+    runtime = {
+        str(path.relative_to(ROOT / "app"))
+        for path in (ROOT / "app/cohort/http/playground/page/runtime").iterdir()
+    }
+    assert "cohort/http/playground/page/runtime/ort-wasm-simd-threaded.wasm" in runtime
+    assert files == expected | runtime
+    assert "cohort/py.typed" in files
 
 
 def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
@@ -94,7 +97,7 @@ def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
 def test_it_serves_from_the_folder_of_another_project(
     installed: Environment, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own `app` is imported, by the child that opens unknown models first and by all others."""
+    """Nothing of that project is imported, whatever its package is called."""
     monkeypatch.setenv("PYTHONPATH", ".")
     with cohort(
         Path("models"),

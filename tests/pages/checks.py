@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 
-from app.callers.keys import parse_keys
-from app.repository import parse_yaml
-from app.repository.model_config import parse_model_config
-from app.rollouts.config import parse_rollouts
+from cohort.auth.keys import parse_keys
+from cohort.repository import parse_yaml
+from cohort.repository.model_config import parse_model_config
+from cohort.rollouts.config import parse_rollouts
 from tests.pages.blocks import CHECKED, SHOWN, Block
 
 READERS: Mapping[str, Callable[[str, str], object]] = {

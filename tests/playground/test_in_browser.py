@@ -24,7 +24,7 @@ from tests.playground.drawings import drawings
 from tests.playground.visiting import answer, draw, opened, press
 from tests.waiting import PATIENCE
 
-RUNTIME = ROOT / "app/playground/runtime/package.json"
+RUNTIME = ROOT / "app/cohort/http/playground/page/runtime/package.json"
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages"),
@@ -224,8 +224,8 @@ def test_the_page_of_the_guide_answers_as_the_server(
     """Made of the files that the guide names, by a server that knows nothing of them."""
     blocks = list(blocks_of((ROOT / "docs/guide/browsers.md").read_text()))
     (copying,) = [one.text for one in blocks if "make page-runtime" in one.text]
-    (tmp_path / "app/playground").mkdir(parents=True)
-    (tmp_path / "app/playground/runtime").symlink_to(RUNTIME.parent)
+    (tmp_path / "app/cohort/http/playground/page").mkdir(parents=True)
+    (tmp_path / "app/cohort/http/playground/page/runtime").symlink_to(RUNTIME.parent)
     (tmp_path / "models").symlink_to(MODELS)
     subprocess.run(
         ["sh", "-ec", copying.replace("make page-runtime\n", "")], cwd=tmp_path, check=True

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Error, Page
 
-from app.cli.top_command.scraped import quantile
+from cohort.cli.top_command.scraped import quantile
 from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import Cohort
 from tests.examples import examples

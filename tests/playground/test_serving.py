@@ -15,7 +15,7 @@ import httpx
 import onnx
 import pytest
 
-from app.rest.playground import _unpacked
+from cohort.http.playground.routes import _unpacked
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.waiting import PATIENCE, wait_until

@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from app.batching import BatchPolicy, Padding, PadPlan, plan_padding
-from app.exactness import Exactness
-from app.profiling import (
+from cohort.batching import BatchPolicy, Padding, PadPlan, plan_padding
+from cohort.profiling import (
     MEASURING,
     OTHER_BITS,
     Profile,
@@ -22,11 +21,12 @@ from app.profiling import (
     find_trial,
     with_findings,
 )
-from app.profiling.exact import exact_profile, try_exactness
-from app.profiling.result import keep, profile_model
-from app.row_independence import RowKind, RowVerdict
-from app.session import Opener, SessionOptions
-from app.tensors import TensorSpec
+from cohort.profiling.exact import exact_profile, try_exactness
+from cohort.profiling.exactness import Exactness
+from cohort.profiling.result import keep, profile_model
+from cohort.row_independence import RowKind, RowVerdict
+from cohort.session import Opener, SessionOptions
+from cohort.tensors import TensorSpec
 from tests import onnx_models
 from tests.e2e.rounding_models import ROUNDINGS
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from app.batching import BatchPolicy, RowPlan, Sample
-from app.errors import InferenceFailed, InvalidInput
-from app.profiling import Trial, influence, influenced, measure_profile
-from app.profiling.contradictions import report_contradiction
-from app.row_independence import OutputRows, RowKind, RowVerdict
-from app.session import Opener
-from app.tensors import Array, Arrays, TensorSpec
+from cohort.batching import BatchPolicy, RowPlan, Sample
+from cohort.errors import InferenceFailed, InvalidInput
+from cohort.profiling import Trial, influence, influenced, measure_profile
+from cohort.profiling.contradictions import report_contradiction
+from cohort.row_independence import OutputRows, RowKind, RowVerdict
+from cohort.session import Opener
+from cohort.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 Model = Callable[[Arrays], list[Array]]

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from app.batching import BatchPolicy
-from app.profiling import ConcurrentRuns, KeptProfile, Profile, Store, Threads, read_kept
+from cohort.batching import BatchPolicy
+from cohort.profiling import ConcurrentRuns, KeptProfile, Profile, Store, Threads, read_kept
 
 POLICY = BatchPolicy(max_batch_size=32)
 KEY = {"model": "0" * 64}

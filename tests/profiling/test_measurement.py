@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import FIRST_AXIS, BatchPolicy, Outputs, Padding, RowCost, RowPlan, RunFeeds
-from app.errors import InferenceFailed, InvalidInput
-from app.profiling import (
+from cohort.batching import FIRST_AXIS, BatchPolicy, Outputs, Padding, RowCost, RowPlan, RunFeeds
+from cohort.errors import InferenceFailed, InvalidInput
+from cohort.profiling import (
     MEASURING,
     OutOfTime,
     Profile,
@@ -28,10 +28,10 @@ from app.profiling import (
     synthetic_inputs,
     why_unbatchable,
 )
-from app.profiling.runs import BriefRuns
-from app.row_independence import OutputRows, RequestKind, RowKind, RowVerdict
-from app.session import Session, open_session
-from app.tensors import Array, Arrays, TensorSpec
+from cohort.profiling.runs import BriefRuns
+from cohort.row_independence import OutputRows, RequestKind, RowKind, RowVerdict
+from cohort.session import Session, open_session
+from cohort.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 PLAIN = BatchPolicy()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.profiling import row_advice, row_places
-from app.row_independence import OutputRows, RowKind, RowVerdict
+from cohort.profiling import row_advice, row_places
+from cohort.row_independence import OutputRows, RowKind, RowVerdict
 
 
 def test_what_is_along_axis_0_is_not_worth_a_word() -> None:

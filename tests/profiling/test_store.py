@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.batching import BatchPolicy, Padding
-from app.errors import InferenceFailed
-from app.profiling import (
+from cohort.batching import BatchPolicy, Padding
+from cohort.errors import InferenceFailed
+from cohort.profiling import (
     ConcurrentRuns,
     ProfileResult,
     Store,
@@ -27,11 +27,11 @@ from app.profiling import (
     profile_briefly,
     profile_model,
 )
-from app.registry.catalog import Source
-from app.registry.preparation import prepare_version
-from app.repository import ModelConfig
-from app.session import Opener, Provider, Session, SessionOptions, identity, open_session
-from app.tensors import Array
+from cohort.registry.catalog import Source
+from cohort.registry.preparation import prepare_version
+from cohort.repository import ModelConfig
+from cohort.session import Opener, Provider, Session, SessionOptions, identity, open_session
+from cohort.tensors import Array
 from tests import onnx_models
 from tests.waiting import PATIENCE
 
@@ -235,8 +235,8 @@ def test_folder_that_cannot_be_written_is_told_once(
 
 MEASURE = """
 import sys
-from app.profiling import Store
-from app.session import open_session
+from cohort.profiling import Store
+from cohort.session import open_session
 from pathlib import Path
 from tests.profiling.test_store import CHAIN, find
 path, cache = map(Path, sys.argv[1:])
@@ -273,7 +273,7 @@ def test_processes_that_start_together_measure_once(tmp_path: Path, path: Path) 
 HOLD = """
 import sys
 from pathlib import Path
-from app.profiling import Store
+from cohort.profiling import Store
 with Store(Path(sys.argv[1])).locked({"model": "m"}):
     print("held", flush=True)
     sys.stdin.read()
@@ -360,7 +360,7 @@ def test_load_recalls_what_an_earlier_one_kept(
 ) -> None:
     """And measures again for a config that matters; without a cache folder nothing is kept."""
     slowly = partial(profile_briefly, seconds=PATIENCE)  # a result that is not complete is not kept
-    monkeypatch.setattr("app.registry.measurement.profile_briefly", slowly)
+    monkeypatch.setattr("cohort.registry.measurement.profile_briefly", slowly)
     cache = tmp_path / "cache"
     source = Source(path, "", ModelConfig(providers=CHAIN))
     assert [

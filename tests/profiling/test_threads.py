@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from app.batching import RunFeeds
-from app.errors import InferenceFailed, LoadFailed
-from app.profiling import Threads, Trial, result, small_enough, threads
-from app.profiling.runs import FREE_RUNS
-from app.profiling.threads import TURNS, counts_up_to, find_threads, measure_gain
-from app.registry.catalog import Source
-from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import Manifest, ModelConfig, Published
-from app.session import Opener, Provider, Session, SessionOptions, open_session
-from app.session.thread_priority import NICENESS, with_low_priority
-from app.tensors import Array, Arrays, TensorSpec
+from cohort.batching import RunFeeds
+from cohort.errors import InferenceFailed, LoadFailed
+from cohort.profiling import Threads, Trial, result, small_enough, threads
+from cohort.profiling.runs import FREE_RUNS
+from cohort.profiling.threads import TURNS, counts_up_to, find_threads, measure_gain
+from cohort.registry.catalog import Source
+from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.repository import Manifest, ModelConfig, Published
+from cohort.session import Opener, Provider, Session, SessionOptions, open_session
+from cohort.session.thread_priority import NICENESS, with_low_priority
+from cohort.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
@@ -37,7 +37,7 @@ def promised(*_: Any, **__: Any) -> Published:
 
 
 TWO = Threads(2, 2, 1.7)
-COMPARING = ("app.registry.examples", "app.registry.measurement")
+COMPARING = ("cohort.registry.examples", "cohort.registry.measurement")
 """The modules that compare a session with the examples of a manifest."""
 
 TRIAL = Trial((TensorSpec("x", "FP32", ("N", 4)),), 16)
@@ -193,7 +193,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             asked.append(exclusive_threads)
             return super().open(exclusive_threads)
 
-    monkeypatch.setattr("app.registry.preparation.Opener", Watched)
+    monkeypatch.setattr("cohort.registry.preparation.Opener", Watched)
     monkeypatch.setattr(result, "may_pay", lambda *_: True)
     monkeypatch.setattr(result, "find_threads", lambda *_: TWO)
     return asked
@@ -249,8 +249,8 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
 ) -> None:
     """They go to callers as well."""
     compared: list[Session] = []
-    monkeypatch.setattr("app.registry.preparation.read_published", promised)
-    monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
+    monkeypatch.setattr("cohort.registry.preparation.read_published", promised)
+    monkeypatch.setattr("cohort.registry.preparation.verify_digests", lambda *_: None)
     for module in COMPARING:
         monkeypatch.setattr(
             f"{module}.compare_examples", lambda session, run, manifest: compared.append(session)
@@ -264,11 +264,11 @@ def test_version_serves_without_a_second_session(
     path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
-    from app.registry import preparation
+    from cohort.registry import preparation
 
     monkeypatch.setattr(preparation, "read_published", promised)
     monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
-    modules = COMPARING if step == "compare_examples" else ("app.registry.preparation",)
+    modules = COMPARING if step == "compare_examples" else ("cohort.registry.preparation",)
     real, calls = attrgetter(step)(import_module(modules[0])), []
 
     def fail_the_second_time(*arguments: Any, **named: Any) -> Any:

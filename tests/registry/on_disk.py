@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app.batching import Outputs
-from app.errors import CohortError
-from app.registry import Engine, Registry, RegistryEvent, State
-from app.repository import scan
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from cohort.batching import Outputs
+from cohort.errors import CohortError
+from cohort.registry import Engine, Registry, RegistryEvent, State
+from cohort.repository import scan
+from cohort.scheduling import Scheduler
+from cohort.tensors import Arrays
 from tests import onnx_models
 
 

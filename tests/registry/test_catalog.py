@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.registry import ModelEntry, VersionEntry
-from app.row_independence import RowKind, RowVerdict
+from cohort.registry import ModelEntry, VersionEntry
+from cohort.row_independence import RowKind, RowVerdict
 from tests.engines import ControlledEngine, make_entry
 
 

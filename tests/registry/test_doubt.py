@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.registry.doubt import (
+from cohort.registry.doubt import (
     FACTOR,
     FIRST_PAUSE_SECONDS,
     LOOKS,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, Outputs
-from app.errors import InferenceFailed
-from app.profiling import OutOfTime
-from app.registry import idle_runs
-from app.registry.idle_runs import IdleRuns, RunSlots, Stopped
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs
+from cohort.errors import InferenceFailed
+from cohort.profiling import OutOfTime
+from cohort.registry import idle_runs
+from cohort.registry.idle_runs import IdleRuns, RunSlots, Stopped
+from cohort.scheduling import Scheduler
+from cohort.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply
 from tests.waiting import PATIENCE, until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.batching import BatchPolicy
-from app.registry.batched_session import BatchedSession
+from cohort.batching import BatchPolicy
+from cohort.registry.batched_session import BatchedSession
 from tests.registry.on_disk import RegistryOnDisk
 
 WAITING = 0.5

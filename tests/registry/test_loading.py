@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from app.errors import LoadFailed
-from app.registry import Source, State, loading, registry
-from app.registry.loading import PLACES, LoadThreads
-from app.registry.preparation import PreparedVersion, prepare_version
-from app.session import CancellationToken
+from cohort.errors import LoadFailed
+from cohort.registry import Source, State, loading, registry
+from cohort.registry.loading import PLACES, LoadThreads
+from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.session import CancellationToken
 from tests.registry.on_disk import RegistryOnDisk
 from tests.waiting import PATIENCE, until, wait_until
 

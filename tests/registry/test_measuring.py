@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.profiling import MEASURING, Threads, profile_briefly, result
-from app.registry import (
+from cohort.profiling import MEASURING, Threads, profile_briefly, result
+from cohort.registry import (
     VersionDoubted,
     VersionEntry,
     VersionMeasured,
@@ -20,8 +20,8 @@ from app.registry import (
     measurement,
     measurer,
 )
-from app.registry.batched_session import BatchedSession
-from app.tensors import Array, Arrays
+from cohort.registry.batched_session import BatchedSession
+from cohort.tensors import Array, Arrays
 from tests import onnx_models
 from tests.registry.on_disk import RegistryOnDisk, infer
 from tests.waiting import PATIENCE, until

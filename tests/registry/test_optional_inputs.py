@@ -7,10 +7,10 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.batching import Outputs
-from app.errors import CohortError
-from app.registry import RequestQueue
-from app.tensors import Arrays
+from cohort.batching import Outputs
+from cohort.errors import CohortError
+from cohort.registry import RequestQueue
+from cohort.tensors import Arrays
 from tests import onnx_models
 from tests.registry.on_disk import RegistryOnDisk
 

@@ -13,15 +13,15 @@ import numpy as np
 import onnx
 import pytest
 
-from app.batching import BatchPolicy, RunFeeds
-from app.errors import LoadFailed
-from app.inspection import Inspector
-from app.profiling import Threads, Trial, find_trial, result
-from app.profiling.runs import FREE_RUNS
-from app.registry import measurement, preparation
-from app.registry.catalog import Source
-from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import (
+from cohort.batching import BatchPolicy, RunFeeds
+from cohort.errors import LoadFailed
+from cohort.inspection import Inspector
+from cohort.profiling import Threads, Trial, find_trial, result
+from cohort.profiling.runs import FREE_RUNS
+from cohort.registry import measurement, preparation
+from cohort.registry.catalog import Source
+from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.repository import (
     Example,
     Manifest,
     ModelConfig,
@@ -31,8 +31,8 @@ from app.repository import (
     read_published,
     stamp_files,
 )
-from app.row_independence import RequestKind, RowKind
-from app.session import (
+from cohort.row_independence import RequestKind, RowKind
+from cohort.session import (
     CancellationToken,
     Opener,
     Provider,
@@ -42,7 +42,7 @@ from app.session import (
     open_session,
     optimized_graph,
 )
-from app.session.digests import hash_file
+from cohort.session.digests import hash_file
 from tests import onnx_models
 from tests.waiting import PATIENCE, wait_until
 

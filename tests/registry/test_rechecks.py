@@ -11,14 +11,14 @@ import numpy as np
 import onnx
 import pytest
 
-from app.batching import BatchPolicy, Padding, Sample
-from app.exactness import Exactness
-from app.profiling import Profile, RowFindings, profile_briefly
-from app.registry import RequestQueue, VersionUnbatched, measurement
-from app.registry.batched_session import BatchedSession
-from app.registry.measurer import MeasuredVersion
-from app.registry.rechecks import Rechecked, Rechecks, VersionSampler
-from app.tensors import Array, Arrays
+from cohort.batching import BatchPolicy, Padding, Sample
+from cohort.profiling import Profile, RowFindings, profile_briefly
+from cohort.profiling.exactness import Exactness
+from cohort.registry import RequestQueue, VersionUnbatched, measurement
+from cohort.registry.batched_session import BatchedSession
+from cohort.registry.measurer import MeasuredVersion
+from cohort.registry.rechecks import Rechecked, Rechecks, VersionSampler
+from cohort.tensors import Array, Arrays
 from tests import onnx_models
 from tests.fakes import RecordedReply
 from tests.registry.on_disk import RegistryOnDisk

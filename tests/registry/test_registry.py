@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchPolicy, Ran
-from app.errors import ModelNotFound, NotReady, VersionNotFound
-from app.registry import (
+from cohort.batching import BatchPolicy, Ran
+from cohort.errors import ModelNotFound, NotReady, VersionNotFound
+from cohort.registry import (
     Catalog,
     Load,
     ModelEntry,
@@ -29,10 +29,10 @@ from app.registry import (
     plan,
     select_versions,
 )
-from app.registry.actions import PlannedModels, plan_model
-from app.registry.batched_session import BatchedSession
-from app.registry.published import PublishedCatalog
-from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
+from cohort.registry.actions import PlannedModels, plan_model
+from cohort.registry.batched_session import BatchedSession
+from cohort.registry.published import PublishedCatalog
+from cohort.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
 from tests import onnx_models
 from tests.registry.on_disk import RegistryOnDisk, infer
 

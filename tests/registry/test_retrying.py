@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import InferenceFailed, LoadFailed, NotReady
-from app.registry import Source, State, VersionFailed, registry, retrying
-from app.registry.loading import LoadTimedOut
-from app.registry.preparation import PreparedVersion, prepare_version
-from app.registry.retrying import LONGEST_WAIT_SECONDS, is_transient, next_try
-from app.rest.errors import headers_of
-from app.rpc.errors import metadata_of
+from cohort.errors import InferenceFailed, LoadFailed, NotReady
+from cohort.http.errors import headers_of
+from cohort.registry import Source, State, VersionFailed, registry, retrying
+from cohort.registry.loading import LoadTimedOut
+from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.registry.retrying import LONGEST_WAIT_SECONDS, is_transient, next_try
+from cohort.rpc.errors import metadata_of
 from tests.registry.on_disk import RegistryOnDisk
 from tests.waiting import until
 

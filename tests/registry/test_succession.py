@@ -7,11 +7,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.registry import ModelEntry, Source, State, VersionEntry, select_versions
-from app.registry.succession import hold_back
-from app.repository import Found, FoundModel, ModelConfig, Snapshot
-from app.session import Signature
-from app.tensors import TensorSpec
+from cohort.registry import ModelEntry, Source, State, VersionEntry, select_versions
+from cohort.registry.succession import hold_back
+from cohort.repository import Found, FoundModel, ModelConfig, Snapshot
+from cohort.session import Signature
+from cohort.tensors import TensorSpec
 
 FP32, INT64 = (
     Signature([TensorSpec("x", datatype, ("N", 4))], [TensorSpec("y", "FP32", ("N", 3))])

@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from app.errors import LoadFailed
-from app.registry.catalog import Source
-from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import (
+from cohort.errors import LoadFailed
+from cohort.registry.catalog import Source
+from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.repository import (
     ConfigProblems,
     Example,
     MeasuredOn,
@@ -31,8 +31,8 @@ from app.repository import (
     load_trusted_keys,
     sign_manifest,
 )
-from app.session import Provider
-from app.session.digests import hash_file
+from cohort.session import Provider
+from cohort.session.digests import hash_file
 from tests.signed import LAST, OURS, THEIRS, publish, trust
 
 

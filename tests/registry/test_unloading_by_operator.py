@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.control_plane import ControlPlane
-from app.errors import ModelNotFound, NotReady
-from app.registry import UNLOADED, Source, State
-from app.registry.preparation import PreparedVersion, prepare_version
+from cohort.errors import ModelNotFound, NotReady
+from cohort.operating import ControlPlane
+from cohort.registry import UNLOADED, Source, State
+from cohort.registry.preparation import PreparedVersion, prepare_version
 from tests import onnx_models
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane
@@ -111,7 +111,7 @@ async def test_a_model_taken_out_while_it_loads_does_not_come_up(
         assert go_on.wait(PATIENCE)
         return prepare_version(source, cache)
 
-    monkeypatch.setattr("app.registry.registry.prepare_version", held)
+    monkeypatch.setattr("cohort.registry.registry.prepare_version", held)
     disk.put(1)
     loading = asyncio.create_task(disk.reconcile())
     assert await asyncio.to_thread(begun.wait, PATIENCE)

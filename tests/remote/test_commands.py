@@ -9,7 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from app.cli import cli
+from cohort.cli import cli
 from tests import onnx_models
 from tests.e2e.processes import ROOT
 from tests.remote.servers import Bucket
@@ -50,11 +50,11 @@ def test_profile_measures_a_model_of_a_bucket(bucket: Bucket, tmp_path: Path) ->
 def test_folder_needs_no_obstore(tmp_path: Path) -> None:
     """It is not imported for a folder; where it is missing, an address says what to install."""
     program = (
-        "import sys, app.main, app.cli\n"
+        "import sys, cohort.process, cohort.cli\n"
         "assert 'obstore' not in sys.modules\n"
         "sys.modules['obstore'] = None\n"
         "sys.argv[1:] = ['check', 's3://bucket/models']\n"
-        "app.cli.main()"
+        "cohort.cli.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.remote import Mirror, ModelUse, store
-from app.repository import scan
+from cohort.remote import Mirror, ModelUse, store
+from cohort.repository import scan
 from tests import onnx_models
 from tests.remote.servers import Bucket, network
 from tests.waiting import PATIENCE

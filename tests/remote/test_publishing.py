@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from app.cli import cli
+from cohort.cli import cli
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, run_command
 from tests.remote.servers import Bucket

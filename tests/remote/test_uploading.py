@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import ModelNotFound, RemoteFailed
-from app.remote import Mirror, upload_version
+from cohort.errors import ModelNotFound, RemoteFailed
+from cohort.remote import Mirror, upload_version
 from tests.e2e.processes import ROOT
 from tests.remote.servers import Bucket, network
 from tests.waiting import PATIENCE
@@ -92,7 +92,7 @@ def test_publisher_that_dies_leaves_nothing_that_is_served(
     """Killed between two files, it has claimed a number under which nothing counts."""
     version["assets/words.txt"].write_bytes(os.urandom(8 << 20))
     program = (
-        "import sys; from pathlib import Path; from app.remote import upload_version\n"
+        "import sys; from pathlib import Path; from cohort.remote import upload_version\n"
         "files = {p: Path(sys.argv[2]) / p for p in sys.argv[3:]}\n"
         "upload_version(sys.argv[1], 'm', files)"
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.remote import Mirror
-from app.remote.store import read_index
+from cohort.remote import Mirror
+from cohort.remote.store import read_index
 from tests.e2e.processes import free_port
 from tests.remote.servers import network
 from tests.waiting import PATIENCE, wait_until

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import TypeAdapter
 
-from app.codec import to_bytes
-from app.comparing import Tolerance
-from app.errors import LoadFailed
-from app.repository import (
+from cohort.codec import to_bytes
+from cohort.comparing import Tolerance
+from cohort.errors import LoadFailed
+from cohort.repository import (
     Distribution,
     Manifest,
     describe_features,
     read_manifest,
     verify_digests,
 )
-from app.repository.manifest import (
+from cohort.repository.manifest import (
     MAX_MANIFEST_BYTES,
     MAX_MANIFEST_VALUES,
     Change,
@@ -35,10 +35,10 @@ from app.repository.manifest import (
     SourceFramework,
     dump_manifest,
 )
-from app.row_independence import OutputRows, RowKind, RowVerdict
-from app.session import Digests
-from app.session.digests import hash_file
-from app.tensors import DATATYPES, Array, Datatype, TensorSpec
+from cohort.row_independence import OutputRows, RowKind, RowVerdict
+from cohort.session import Digests
+from cohort.session.digests import hash_file
+from cohort.tensors import DATATYPES, Array, Datatype, TensorSpec
 
 
 def write(folder: Path, content: object) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from app.batching import BatchPolicy, Padding
-from app.errors import ConfigInvalid
-from app.repository import (
+from cohort.batching import BatchPolicy, Padding
+from cohort.errors import ConfigInvalid
+from cohort.repository import (
     ConfigProblems,
     ModelConfig,
     VersionPolicy,
@@ -23,8 +23,8 @@ from app.repository import (
     load_model_config,
     parse_model_config,
 )
-from app.repository.yaml_files import MAX_FILE_BYTES
-from app.session import Provider, SessionOptions
+from cohort.repository.yaml_files import MAX_FILE_BYTES
+from cohort.session import Provider, SessionOptions
 
 FILE = "iris/config.yaml"
 

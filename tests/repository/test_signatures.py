@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnx
 
-from app.repository import Snapshot, scan
+from cohort.repository import Snapshot, scan
 from tests import onnx_models
 
 

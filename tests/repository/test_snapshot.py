@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.repository import ModelConfig, Snapshot, VersionPolicy, scan, snapshot, version_files
+from cohort.repository import ModelConfig, Snapshot, VersionPolicy, scan, snapshot, version_files
 
 LONG_AGO = 1_000_000_000
 

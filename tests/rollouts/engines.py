@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from app.batching import Outputs
-from app.errors import CohortError
-from app.registry import Catalog, State
-from app.rollouts import LiveRollout, RolloutEvent, parse_rollouts
-from app.rollouts.units import SLOT_SECONDS
-from app.tensors import Arrays, TensorSpec
+from cohort.batching import Outputs
+from cohort.errors import CohortError
+from cohort.registry import Catalog, State
+from cohort.rollouts import LiveRollout, RolloutEvent, parse_rollouts
+from cohort.rollouts.units import SLOT_SECONDS
+from cohort.tensors import Arrays, TensorSpec
 from tests.engines import ControlledEngine, ControlledQueue, make_catalog, make_entry
 from tests.waiting import PATIENCE
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rollouts.choosing import choose, uniform
+from cohort.rollouts.choosing import choose, uniform
 
 KEYS = [f"user-{number}" for number in range(10_000)]
 

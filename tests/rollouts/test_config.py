@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.repository import ConfigProblems
-from app.rollouts import Guard, Shadow, Sticky, Variant, load_rollouts, parse_rollouts
-from app.rollouts.ramp import Ramp
+from cohort.repository import ConfigProblems
+from cohort.rollouts import Guard, Shadow, Sticky, Variant, load_rollouts, parse_rollouts
+from cohort.rollouts.ramp import Ramp
 
 WHOLE = """
 digits:

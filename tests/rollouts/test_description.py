@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.rollouts import Compared
-from app.rollouts.description import describe_rollout
-from app.rollouts.sequential_test import threshold_of
+from cohort.rollouts import Compared
+from cohort.rollouts.description import describe_rollout
+from cohort.rollouts.sequential_test import threshold_of
 from tests.rollouts.engines import LiveRig, scores
 
 NOTHING_LOST: Mapping[int, str] = {}

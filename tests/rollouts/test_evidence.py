@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.rollouts import Guard, Rollout, Variant
-from app.rollouts.evidence import (
+from cohort.rollouts import Guard, Rollout, Variant
+from cohort.rollouts.evidence import (
     MIN_BASELINE_REQUESTS,
     WARM_UP_REQUESTS,
     RolloutEvidence,
     VariantEvidence,
 )
-from app.rollouts.sequential_test import Counts, Evidence, Verdict, weigh_two_samples
-from app.rollouts.units import SLOT_SECONDS
+from cohort.rollouts.sequential_test import Counts, Evidence, Verdict, weigh_two_samples
+from cohort.rollouts.units import SLOT_SECONDS
 
 ROLLOUT = Rollout(
     "m",

@@ -7,10 +7,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rollouts.config import parse_rollouts
-from app.rollouts.given_evidence import give_evidence, read_given, take_evidence
-from app.rollouts.live import LiveRollout
-from app.rollouts.sequential_test import Counts
+from cohort.rollouts.config import parse_rollouts
+from cohort.rollouts.given_evidence import give_evidence, read_given, take_evidence
+from cohort.rollouts.live import LiveRollout
+from cohort.rollouts.sequential_test import Counts
 
 CONFIG = """
 m:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.rollouts.latency import Latency
+from cohort.rollouts.latency import Latency
 
 
 def test_the_quantile_is_within_a_bucket_and_never_too_low() -> None:

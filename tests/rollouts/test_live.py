@@ -7,8 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.batching import Outputs
-from app.errors import (
+from cohort.batching import Outputs
+from cohort.errors import (
     Cancelled,
     CohortError,
     DeadlineExceeded,
@@ -19,12 +19,12 @@ from app.errors import (
     RunRefused,
     TooLarge,
 )
-from app.registry import State
-from app.rollouts import Decision
-from app.rollouts.checks import MAX_PENDING_CHECKS
-from app.rollouts.evidence import MIN_BASELINE_REQUESTS, WARM_UP_REQUESTS
-from app.rollouts.observed import CallerOutcome, ObservedRequest
-from app.rollouts.sequential_test import Counts
+from cohort.registry import State
+from cohort.rollouts import Decision
+from cohort.rollouts.checks import MAX_PENDING_CHECKS
+from cohort.rollouts.evidence import MIN_BASELINE_REQUESTS, WARM_UP_REQUESTS
+from cohort.rollouts.observed import CallerOutcome, ObservedRequest
+from cohort.rollouts.sequential_test import Counts
 from tests.rollouts.engines import OUTPUT, LiveRig, inputs, scores
 from tests.waiting import until
 

@@ -11,8 +11,8 @@ from shutil import rmtree
 
 import pytest
 
-from app.registry import State
-from app.rollouts import DecisionStore, RampMoved, Rollouts, RolloutWatcher
+from cohort.registry import State
+from cohort.rollouts import DecisionStore, RampMoved, Rollouts, RolloutWatcher
 from tests.engines import make_catalog, make_entry
 from tests.rollouts.engines import Events, make_engine
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.rollouts import Decision, Rollout, Shadow, Variant
+from cohort.rollouts import Decision, Rollout, Shadow, Variant
 from tests.examples import examples
 
 KEYS = [f"user-{number}" for number in range(4000)]

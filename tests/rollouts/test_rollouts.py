@@ -13,11 +13,10 @@ import numpy as np
 import onnx
 import pytest
 
-from app.data_plane import RequestContext
-from app.errors import CohortError, InvalidInput, NotFound, NotReady
-from app.metrics import RolloutMetrics
-from app.registry.batched_session import BatchedSession
-from app.rollouts import (
+from cohort.errors import CohortError, InvalidInput, NotFound, NotReady
+from cohort.metrics import RolloutMetrics
+from cohort.registry.batched_session import BatchedSession
+from cohort.rollouts import (
     Compared,
     Decision,
     Dropped,
@@ -28,6 +27,7 @@ from app.rollouts import (
     Rollouts,
     parse_rollouts,
 )
+from cohort.serving import RequestContext
 from tests import onnx_models
 from tests.fakes import make_metrics
 from tests.planes import infer, make_control_plane, make_data_plane
@@ -431,7 +431,7 @@ async def test_half_a_queue_of_copies_is_a_full_batch(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However large the model's own batches may be."""
-    monkeypatch.setattr("app.registry.batched_session.SHADOW_DELAY_MS", 1e6)
+    monkeypatch.setattr("cohort.registry.batched_session.SHADOW_DELAY_MS", 1e6)
     loaded = deployment.disk.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)
     loaded._batcher.policy = replace(loaded._batcher.policy, max_batch_size=512)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rollouts import Guard
-from app.rollouts.sequential_test import (
+from cohort.rollouts import Guard
+from cohort.rollouts.sequential_test import (
     RESTARTS,
     Counts,
     Evidence,

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.batching import Outputs
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, NotReady, Overloaded
-from app.registry import State
-from app.rollouts import Compared, Decision, Dropped
-from app.rollouts.shadow import QUEUE_SIZE
-from app.rollouts.side_queue import MAX_WAITING_BYTES
-from app.tensors import Arrays
+from cohort.batching import Outputs
+from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed, NotReady, Overloaded
+from cohort.registry import State
+from cohort.rollouts import Compared, Decision, Dropped
+from cohort.rollouts.shadow import QUEUE_SIZE
+from cohort.rollouts.side_queue import MAX_WAITING_BYTES
+from cohort.tensors import Arrays
 from tests.rollouts.engines import INPUT, OUTPUT, LiveRig, inputs, scores
 
 ONE = "variants: {stable: {version: 1, weight: 1}}"

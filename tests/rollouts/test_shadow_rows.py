@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.batching import Outputs
-from app.errors import CohortError, InferenceFailed, NotReady, Overloaded
-from app.registry import State
-from app.rollouts import Compared, Dropped
-from app.rollouts.shadow import QUEUE_SIZE, ShadowRunner
-from app.tensors import Arrays
+from cohort.batching import Outputs
+from cohort.errors import CohortError, InferenceFailed, NotReady, Overloaded
+from cohort.registry import State
+from cohort.rollouts import Compared, Dropped
+from cohort.rollouts.shadow import QUEUE_SIZE, ShadowRunner
+from cohort.tensors import Arrays
 from tests.rollouts.engines import INPUT, OUTPUT, LiveRig
 
 COUNTS = (1, 2, 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import CohortError, NotReady, Overloaded
-from app.registry import State
-from app.rollouts.side_queue import SideQueue
-from app.tensors import Arrays
+from cohort.errors import CohortError, NotReady, Overloaded
+from cohort.registry import State
+from cohort.rollouts.side_queue import SideQueue
+from cohort.tensors import Arrays
 from tests.rollouts.engines import LiveRig, inputs, make_engine
 
 
@@ -72,7 +72,7 @@ def test_a_closed_side_queue_can_be_opened_again() -> None:
 def test_copies_may_take_just_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is larger than that waits alone."""
     size = sum(array.nbytes for array in inputs().values())
-    monkeypatch.setattr("app.rollouts.side_queue.MAX_WAITING_BYTES", 2 * size)
+    monkeypatch.setattr("cohort.rollouts.side_queue.MAX_WAITING_BYTES", 2 * size)
     queue = queue_of(rig())
     for _ in range(2):
         queue.submit(inputs(), nothing)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.rollouts.sequential_test import Counts, Evidence
-from app.rollouts.units import CALLER_SECONDS, MOST_CALLERS, SLOT_SECONDS, Callers, OutcomeStream
 from benchmarks import rollouts
+from cohort.rollouts.sequential_test import Counts, Evidence
+from cohort.rollouts.units import CALLER_SECONDS, MOST_CALLERS, SLOT_SECONDS, Callers, OutcomeStream
 
 
 def admitted(outcomes: list[tuple[float, bool]]) -> list[float]:

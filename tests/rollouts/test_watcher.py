@@ -12,8 +12,8 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from app.rollouts import Decision, DecisionStore, RolledBack, RolloutEvent, Rollouts
-from app.rollouts.watcher import RolloutWatcher, log_event
+from cohort.rollouts import Decision, DecisionStore, RolledBack, RolloutEvent, Rollouts
+from cohort.rollouts.watcher import RolloutWatcher, log_event
 from tests.waiting import PATIENCE, until
 
 TWO = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}"
@@ -500,7 +500,7 @@ async def test_a_folder_that_does_not_answer_holds_up_nobody(
     decided: Replica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard goes on judging, and one thread waits, however long that lasts."""
-    monkeypatch.setattr("app.rollouts.watcher.SYNC_SECONDS", 0.05)
+    monkeypatch.setattr("cohort.rollouts.watcher.SYNC_SECONDS", 0.05)
     answers = Event()
     looks = []
 

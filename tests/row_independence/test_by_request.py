@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from onnx import numpy_helper
 
-from app.model_file.graphs import ModelGraphs, parse_graphs
-from app.row_independence import (
+from cohort.model_file.graphs import ModelGraphs, parse_graphs
+from cohort.row_independence import (
     OutputRows,
     RequestKind,
     RowKind,
@@ -21,8 +21,8 @@ from app.row_independence import (
     prove_for_requests,
     prove_rows,
 )
-from app.row_independence.by_request import MAX_REQUESTS
-from app.tensors import Arrays
+from cohort.row_independence.by_request import MAX_REQUESTS
+from cohort.tensors import Arrays
 
 HEAD = '<ir_version: 10, opset_import: ["": 20]> asked'
 

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from app.errors import LoadFailed
-from app.model_file.graphs import parse_graphs, read_graphs
-from app.row_independence import prove_rows
-from app.session import Provider, open_session
+from cohort.errors import LoadFailed
+from cohort.model_file.graphs import parse_graphs, read_graphs
+from cohort.row_independence import prove_rows
+from cohort.session import Provider, open_session
 from tests import onnx_models
 
 ROOT = Path(__file__).parents[2]

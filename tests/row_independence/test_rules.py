@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from app.row_independence.operation import MICROSOFT, ML, OPERATOR_RULES, OperatorName
-from app.row_independence.rules.signatures import ENTRYWISE
+from cohort.row_independence.operation import MICROSOFT, ML, OPERATOR_RULES, OperatorName
+from cohort.row_independence.rules.signatures import ENTRYWISE
 from tools.prove.__main__ import INDEPENDENT, NOT_RUN, TRIALS, try_case, try_graphs
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.graph_cases import graph_cases

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.row_independence.sizes import (
+from cohort.row_independence.sizes import (
     NO_BOUND,
     Poly,
     Size,

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from app.model_file.graphs import parse_graphs
-from app.row_independence import NodePlace, OutputRows, RowKind, RowVerdict, prove_rows
+from cohort.model_file.graphs import parse_graphs
+from cohort.row_independence import NodePlace, OutputRows, RowKind, RowVerdict, prove_rows
 from tests import onnx_models
 
 F, L, B, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING

@@ -12,10 +12,10 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from app.codec import from_bytes, to_bytes
-from app.rpc import inference_pb2 as messages
-from app.rpc.contents import FIELDS
-from app.tensors import BY_NAME, Array, Arrays
+from cohort.codec import from_bytes, to_bytes
+from cohort.rpc import inference_pb2 as messages
+from cohort.rpc.contents import FIELDS
+from cohort.tensors import BY_NAME, Array, Arrays
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 PATH = f"/{SERVICE.full_name}"

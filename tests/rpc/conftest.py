@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.tensors import STANDARD
+from cohort.tensors import STANDARD
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.rpc.client import Client, connected

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.codec.varints import varint
-from app.errors import InvalidInput
-from app.open_inference import InferRequest
-from app.open_inference.inference import decode_input
-from app.rpc.calls import parse_message
-from app.rpc.contents import read_request
-from app.rpc.inference_pb2 import ModelInferRequest
-from app.rpc.wire import InferMessage, read_whole
-from app.tensors import Array, TensorSpec
+from cohort.codec.varints import varint
+from cohort.errors import InvalidInput
+from cohort.open_inference import InferRequest
+from cohort.open_inference.inference import decode_input
+from cohort.rpc.calls import parse_message
+from cohort.rpc.contents import read_request
+from cohort.rpc.inference_pb2 import ModelInferRequest
+from cohort.rpc.wire import InferMessage, read_whole
+from cohort.tensors import Array, TensorSpec
 
 
 def field(number: int, data: bytes) -> bytes:

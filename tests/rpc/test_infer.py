@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from grpc import StatusCode, aio
 
-from app.rpc import inference_pb2 as messages
-from app.rpc.contents import FIELDS
-from app.rpc.wire import SHORT_MESSAGE
-from app.tensors import BY_NAME, Array
+from cohort.rpc import inference_pb2 as messages
+from cohort.rpc.contents import FIELDS
+from cohort.rpc.wire import SHORT_MESSAGE
+from cohort.tensors import BY_NAME, Array
 from tests.e2e.processes import Cohort
 from tests.rpc.client import (
     Client,

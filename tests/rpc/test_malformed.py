@@ -11,7 +11,7 @@ from grpc import StatusCode, aio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.tensors import BY_NAME
+from cohort.tensors import BY_NAME
 from tests.e2e.processes import Cohort
 from tests.examples import examples
 from tests.rpc.client import Request, connected, raw_request

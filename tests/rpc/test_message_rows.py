@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codec import LONGEST_ID, RunOutputs
-from app.open_inference import InferResponse, OutputTensor
-from app.rpc import message_rows
-from app.rpc.contents import FIELDS, write_response
-from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from app.rpc.message_rows import MOST_KNOWN_MESSAGES, MessageRows
-from app.tensors import BY_NAME
+from cohort.codec import LONGEST_ID, RunOutputs
+from cohort.open_inference import InferResponse, OutputTensor
+from cohort.rpc import message_rows
+from cohort.rpc.contents import FIELDS, write_response
+from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from cohort.rpc.message_rows import MOST_KNOWN_MESSAGES, MessageRows
+from cohort.tensors import BY_NAME
 from tests.rpc.client import Request, raw_request, typed_request
 
 datatypes = st.sampled_from(["FP32", "INT64", "UINT8", "FP64"])

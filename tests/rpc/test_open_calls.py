@@ -11,16 +11,9 @@ import grpc
 import numpy as np
 import pytest
 
-from app.rpc import inference_pb2 as messages
-from app.rpc.http2.frames import (
-    DATA_FRAME,
-    END_HEADERS,
-    HEADERS,
-    PREFACE,
-    frame,
-    settings_frame,
-)
-from app.rpc.http2.header_blocks import encode
+from cohort.http2.frames import DATA_FRAME, END_HEADERS, HEADERS, PREFACE, frame, settings_frame
+from cohort.http2.header_blocks import encode
+from cohort.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.rpc.client import PATH, raw_request
 from tests.waiting import PATIENCE

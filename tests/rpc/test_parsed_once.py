@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from grpc import aio
 
-from app.main.rpc import start_rpc
-from app.main.service import Service
-from app.settings import read_settings
+from cohort.process.rpc import start_rpc
+from cohort.process.service import Service
+from cohort.settings import read_settings
 from tests import onnx_models
 from tests.e2e.processes import free_port
 from tests.rpc.client import Client, connected, raw_request
@@ -43,7 +43,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 async def test_a_call_that_is_served_alone_keeps_what_was_parsed(client: Client) -> None:
     """Nothing parses it again."""
-    with mock.patch("app.rpc.infer.read_at_once", side_effect=AssertionError):
+    with mock.patch("cohort.rpc.infer.read_at_once", side_effect=AssertionError):
         answer = await client.call("ModelInfer", TWO_INPUTS)
     assert answer.model_name == "two"
 
@@ -55,7 +55,7 @@ async def test_a_message_of_a_stream_does_so_too(client: Client) -> None:
         for _ in range(2):
             yield TWO_INPUTS.SerializeToString()
 
-    with mock.patch("app.rpc.infer.read_at_once", side_effect=AssertionError):
+    with mock.patch("cohort.rpc.infer.read_at_once", side_effect=AssertionError):
         answers = [one async for one in client.stream(sent())]
     assert [one.error_message for one in answers] == ["", ""]
 

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from app.rpc import inference_pb2 as messages
+from cohort.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import SERVICE, Client, connected, raw_request, told

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from grpc import Compression, StatusCode, aio
 
-from app.rpc import inference_pb2 as messages
-from app.rpc.http2.frames import (
+from cohort.http2.frames import (
     DATA_FRAME,
     END_HEADERS,
     END_STREAM,
@@ -21,8 +20,9 @@ from app.rpc.http2.frames import (
     frame,
     settings_frame,
 )
-from app.rpc.http2.header_blocks import encode
-from app.tensors import Array
+from cohort.http2.header_blocks import encode
+from cohort.rpc import inference_pb2 as messages
+from cohort.tensors import Array
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape

@@ -7,17 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.codec.varints import varint
-from app.open_inference import InferResponse, OutputTensor
-from app.rpc.contents import FIELDS, write_response
-from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
-from app.rpc.wire import (
-    MOST_FIELDS,
-    MOST_FIELDS_OF_ALL,
-    SHORT_MESSAGE,
-    read_at_once,
-    read_whole,
-)
+from cohort.codec.varints import varint
+from cohort.open_inference import InferResponse, OutputTensor
+from cohort.rpc.contents import FIELDS, write_response
+from cohort.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
+from cohort.rpc.wire import MOST_FIELDS, MOST_FIELDS_OF_ALL, SHORT_MESSAGE, read_at_once, read_whole
 from tests.rpc.client import arrays_of as arrays_of_answer
 from tests.rpc.client import typed_request
 from tests.rpc.messages import (

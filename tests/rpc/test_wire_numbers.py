@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2
 
-from app.rpc import inference_pb2
+from cohort.rpc import inference_pb2
 
 OURS_ALONE = tuple(
     f"inference.modelmetadataresponse.{name}" for name in ("properties", "optional_inputs")

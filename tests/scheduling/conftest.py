@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from app.scheduling import Scheduler
+from cohort.scheduling import Scheduler
 from tests.fakes import LOOPS, Loop
 
 

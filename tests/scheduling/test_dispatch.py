@@ -15,10 +15,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, Outputs
-from app.scheduling import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
-from app.session.thread_priority import NICENESS
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs
+from cohort.scheduling import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
+from cohort.session.thread_priority import NICENESS
+from cohort.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, double
 from tests.waiting import PATIENCE, iterations, until, wait_until
 
@@ -61,7 +61,7 @@ def clock(read: Callable[[], float]) -> Iterator[None]:
     """Have `read` tell the time."""
     with ExitStack() as patches:
         for module in CLOCKS:
-            patches.enter_context(mock.patch(f"app.{module}.monotonic", side_effect=read))
+            patches.enter_context(mock.patch(f"cohort.{module}.monotonic", side_effect=read))
         yield
 
 
@@ -303,7 +303,7 @@ async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Sche
     for _ in range(3):
         answers.append(RecordedReply())
         batcher.submit({"x": np.ones((1, 2))}, answers[-1])
-    with mock.patch("app.scheduling.scheduler.monotonic", return_value=monotonic()):
+    with mock.patch("cohort.scheduling.scheduler.monotonic", return_value=monotonic()):
         await all_of(answers)
     assert on_loop == [True, False]
 
@@ -392,7 +392,7 @@ async def test_a_timer_that_fires_early_counts_as_on_time(scheduler: Scheduler) 
     assert scheduler._timer is not None
     due = scheduler._timer_due
     scheduler._timer.cancel()
-    with mock.patch("app.scheduling.scheduler.monotonic", return_value=due - 0.0009):
+    with mock.patch("cohort.scheduling.scheduler.monotonic", return_value=due - 0.0009):
         scheduler._on_timer()
     await all_of(answers)
     assert noted.order == ["held"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduling import EXPRESS_RATIO, Choice, QueueHead, Slots, next_run
+from cohort.scheduling import EXPRESS_RATIO, Choice, QueueHead, Slots, next_run
 
 LONG, SHORT = 0.2, 0.001
 

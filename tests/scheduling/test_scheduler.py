@@ -9,10 +9,10 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, Outputs
-from app.errors import DeadlineExceeded
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs
+from cohort.errors import DeadlineExceeded
+from cohort.scheduling import Scheduler
+from cohort.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, assert_empty, double, let_pass
 from tests.waiting import PATIENCE, iterations, until
 

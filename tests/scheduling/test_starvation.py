@@ -10,8 +10,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, Ran
-from app.scheduling import (
+from cohort.batching import Batcher, BatchPolicy, Ran
+from cohort.scheduling import (
     EXPRESS_RATIO,
     OVERSTAY_SECONDS,
     Choice,
@@ -21,7 +21,7 @@ from app.scheduling import (
     next_run,
     seconds_to_express,
 )
-from app.scheduling.devices import Device
+from cohort.scheduling.devices import Device
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply
 from tests.waiting import iterations, until
 

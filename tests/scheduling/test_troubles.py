@@ -9,10 +9,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from app.batching import Batcher, BatchPolicy, Outputs
-from app.errors import InferenceFailed
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from cohort.batching import Batcher, BatchPolicy, Outputs
+from cohort.errors import InferenceFailed
+from cohort.scheduling import Scheduler
+from cohort.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, double
 from tests.waiting import until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.session import CancellationToken, Opener, Provider, WorkCancelled
+from cohort.session import CancellationToken, Opener, Provider, WorkCancelled
 from tests import onnx_models
 
 

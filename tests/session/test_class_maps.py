@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from app.errors import InferenceFailed
-from app.session import Provider, Session, SessionOptions, open_session
-from app.session.class_maps import find_class_maps, read_class_maps, with_columns
-from app.session.signatures import read_signature
-from app.tensors import Array, TensorSpec
+from cohort.errors import InferenceFailed
+from cohort.session import Provider, Session, SessionOptions, open_session
+from cohort.session.class_maps import find_class_maps, read_class_maps, with_columns
+from cohort.session.signatures import read_signature
+from cohort.tensors import Array, TensorSpec
 from tests import onnx_models
 from tests.examples import examples
 
@@ -198,8 +198,8 @@ def test_a_kept_optimized_graph_has_columns_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second start opens what the first one kept."""
-    monkeypatch.setattr("app.session.optimized_graph.SLOW", 0.0)
-    monkeypatch.setattr("app.session.optimized_graph.pays", lambda *_: True)
+    monkeypatch.setattr("cohort.session.optimized_graph.SLOW", 0.0)
+    monkeypatch.setattr("cohort.session.optimized_graph.pays", lambda *_: True)
     path = saved(onnx_models.scores_by_class(), tmp_path)
 
     def opened() -> Session:

@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from app.comparing import ROUNDING, Pair, explain
-from app.errors import InferenceFailed, InvalidInput
-from app.profiling import synthetic_inputs
-from app.session import Provider, Session, open_session
-from app.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec, pack, unpack
+from cohort.comparing import ROUNDING, Pair, explain
+from cohort.errors import InferenceFailed, InvalidInput
+from cohort.profiling import synthetic_inputs
+from cohort.session import Provider, Session, open_session
+from cohort.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec, pack, unpack
 from tests import onnx_models
 
 Opener = Callable[[onnx.ModelProto], Session]

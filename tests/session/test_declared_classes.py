@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.helper import set_model_props
 
-from app.session import open_session, read_signature
+from cohort.session import open_session, read_signature
 from tests import onnx_models
 
 

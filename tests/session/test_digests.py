@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import LoadFailed
-from app.session import Digests, ModelRules, Opener, SessionOptions, digests
-from app.session.digests import hash_file
+from cohort.errors import LoadFailed
+from cohort.session import Digests, ModelRules, Opener, SessionOptions, digests
+from cohort.session.digests import hash_file
 from tests import onnx_models
 
 

@@ -16,9 +16,9 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from app.errors import LoadFailed
-from app.session import Opener
-from app.session.failures import NEWEST_ONNX_BY_IR, NEWEST_ONNX_BY_OPSET
+from cohort.errors import LoadFailed
+from cohort.session import Opener
+from cohort.session.failures import NEWEST_ONNX_BY_IR, NEWEST_ONNX_BY_OPSET
 from tests import onnx_models
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.errors import InferenceFailed
-from app.session import Opener, Provider, Session
-from app.session.failures import run_failure
-from app.session.memory import limit_provider
+from cohort.errors import InferenceFailed
+from cohort.session import Opener, Provider, Session
+from cohort.session.failures import run_failure
+from cohort.session.memory import limit_provider
 from tests import onnx_models
 
 Limited = Callable[[int | None], Session]

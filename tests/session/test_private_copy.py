@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from app.errors import LoadFailed
-from app.session import Opener, Provider, Session, model_files
-from app.session.private_copy import LOCKING_SECONDS, clean
+from cohort.errors import LoadFailed
+from cohort.session import Opener, Provider, Session, model_files
+from cohort.session.private_copy import LOCKING_SECONDS, clean
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
@@ -185,9 +185,9 @@ COPY = """
 import os, signal, sys
 from pathlib import Path
 from io import BufferedRandom
-from app.session import private_copy
-from app.session.digests import Digests
-from app.session.private_copy import copy_privately
+from cohort.session import private_copy
+from cohort.session.digests import Digests
+from cohort.session.private_copy import copy_privately
 
 class Killed(BufferedRandom):
     def write(self, content):

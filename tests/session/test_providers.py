@@ -11,8 +11,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from app.errors import ConfigInvalid, LoadFailed
-from app.session import (
+from cohort.errors import ConfigInvalid, LoadFailed
+from cohort.session import (
     DefaultChain,
     Fallback,
     ModelRules,
@@ -25,7 +25,7 @@ from app.session import (
     open_session,
     parse_provider,
 )
-from app.session.providers import ORT_NAMES
+from cohort.session.providers import ORT_NAMES
 from tests import onnx_models
 
 CPU = Provider("cpu")

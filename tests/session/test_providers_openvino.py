@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from app.errors import LoadFailed
-from app.session import Provider, ProviderPolicy, Session, open_session
+from cohort.errors import LoadFailed
+from cohort.session import Provider, ProviderPolicy, Session, open_session
 from tests import onnx_models
 
 CPU = Provider("cpu")

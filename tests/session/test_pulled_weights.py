@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.errors import LoadFailed
-from app.session import Opener, Provider
+from cohort.errors import LoadFailed
+from cohort.session import Opener, Provider
 from tests import onnx_models
 
 ON_CPU = (Provider("cpu"),)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import LoadFailed
-from app.session import Opener, Provider
-from app.session.room import Room, free_memory
+from cohort.errors import LoadFailed
+from cohort.session import Opener, Provider
+from cohort.session.room import Room, free_memory
 from tests import onnx_models
 from tests.waiting import PATIENCE
 

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from app.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed, RunRefused
-from app.model_file.protobuf import parse_model
-from app.session import (
+from cohort.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed, RunRefused
+from cohort.model_file.protobuf import parse_model
+from cohort.session import (
     Metadata,
     ModelRules,
     Provider,
@@ -32,9 +32,9 @@ from app.session import (
     open_session,
     optimized_graph,
 )
-from app.session.failures import run_failure, sentence
-from app.session.running import LEFT_OUT
-from app.tensors import BY_NAME, STANDARD, Array, TensorSpec
+from cohort.session.failures import run_failure, sentence
+from cohort.session.running import LEFT_OUT
+from cohort.tensors import BY_NAME, STANDARD, Array, TensorSpec
 from tests import onnx_models
 from tests.waiting import PATIENCE
 
@@ -781,7 +781,7 @@ def spy(name, *rest):
         builtins.__import__ = plain
     return plain(name, *rest)
 builtins.__import__ = spy
-import app.session
+import cohort.session
 """
 
 
@@ -798,7 +798,8 @@ def test_a_users_own_word_on_telemetry_counts() -> None:
 def test_onnx_is_not_imported() -> None:
     """A serving process never imports the onnx package for a session."""
     assert (
-        _in_a_process("import app.session, sys; print('onnx' in sys.modules)").stdout == "False\n"
+        _in_a_process("import cohort.session, sys; print('onnx' in sys.modules)").stdout
+        == "False\n"
     )
 
 
@@ -810,8 +811,8 @@ def test_the_runtime_writes_nothing_to_the_terminal(tmp_path: Path) -> None:
     done = _in_a_process(f"""
 from pathlib import Path
 import numpy as np
-from app.errors import CohortError
-from app.session import Provider, open_session
+from cohort.errors import CohortError
+from cohort.session import Provider, open_session
 chain = [Provider(name) for name in ("tensorrt", "cuda", "cpu")]
 session = open_session(Path({str(good)!r}), chain=chain)
 for attempt in (

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.session import Signature, open_session, read_signature
-from app.session.signatures import MAX_FIELDS, parse_signature
-from app.tensors import DATATYPES, TensorSpec
+from cohort.session import Signature, open_session, read_signature
+from cohort.session.signatures import MAX_FIELDS, parse_signature
+from cohort.tensors import DATATYPES, TensorSpec
 from tests import onnx_models
 
 X = TensorSpec("x", "FP32", ("N", 4))

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from app.session import infer_types, value_types
-from app.tensors import DATATYPES
+from cohort.session import infer_types, value_types
+from cohort.tensors import DATATYPES
 from tests import onnx_models
 from tests.e2e.processes import MODELS
 

@@ -15,8 +15,8 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509 import DNSName
 
-from app.repository import ConfigProblems
-from app.tls import TlsFiles, TlsWatcher, load_tls
+from cohort.connections.tls import TlsFiles, TlsWatcher, load_tls
+from cohort.repository import ConfigProblems
 from tests.certificates import issue
 
 CA = trustme.CA()

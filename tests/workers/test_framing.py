@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.workers.framing import Message, Unpacker, join_bodies, pack_message, split_bodies
+from cohort.workers.framing import Message, Unpacker, join_bodies, pack_message, split_bodies
 
 heads = st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.booleans()))
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from app.workers.passing import Channel, Intake
+from cohort.workers.passing import Channel, Intake
 
 
 class Far:

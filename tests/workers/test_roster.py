@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.workers.roster import (
+from cohort.workers.roster import (
     LONGEST_EMPTY_SECONDS,
     RetireWorker,
     StartWorker,

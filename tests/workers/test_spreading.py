@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.workers.spreading import TAKEN_LATE_SECONDS, WorkerLoad, choose_worker
+from cohort.workers.spreading import TAKEN_LATE_SECONDS, WorkerLoad, choose_worker
 
 
 def test_the_fewest_connections_come_first() -> None:

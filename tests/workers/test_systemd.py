@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.workers.systemd import Systemd
+from cohort.workers.systemd import Systemd
 from tests.e2e.processes import COMMAND, cohort
 from tests.waiting import PATIENCE
 

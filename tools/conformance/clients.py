@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
+from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
 from tests.onnx_models import ELEMENT_TYPES
 
 Array = NDArray[Any]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import onnxruntime
 
-from app.errors import CohortError
-from app.session import Provider, open_session
+from cohort.errors import CohortError
+from cohort.session import Provider, open_session
 from tests.e2e.processes import cohort, free_port
 from tests.onnx_models import ELEMENT_TYPES
 from tools.conformance.clients import Ask, Clients, Refused

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from app.prepare.frameworks import FRAMEWORKS
+from cohort_prepare.frameworks import FRAMEWORKS
 from tools import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "converters.md"

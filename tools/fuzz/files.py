@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from app.codec import parse_json
-from app.codec.csv_table import read_csv
-from app.codec.files import form_files, read_files, whole_body
-from app.codec.multipart import split_parts
-from app.codec.npy import NPY, read_npy
-from app.codec.tables import table_of
-from app.errors import InvalidInput
-from app.tensors import DATATYPES, TensorSpec
+from cohort.codec import parse_json
+from cohort.codec.csv_table import read_csv
+from cohort.codec.files import form_files, read_files, whole_body
+from cohort.codec.multipart import split_parts
+from cohort.codec.npy import NPY, read_npy
+from cohort.codec.tables import table_of
+from cohort.errors import InvalidInput
+from cohort.tensors import DATATYPES, TensorSpec
 
 FORM = "multipart/form-data; boundary=b"
 SPECS = [

@@ -11,12 +11,12 @@ from contextlib import suppress
 import numpy as np
 import orjson
 
-from app.codec import to_bytes
-from app.errors import InvalidInput
-from app.open_inference import InputTensor
-from app.open_inference.inference import decode_input
-from app.rest.v2.message import parse_header_length, parse_infer, raw_request
-from app.tensors import BY_NAME, Array, TensorSpec
+from cohort.codec import to_bytes
+from cohort.errors import InvalidInput
+from cohort.http.v2.message import parse_header_length, parse_infer, raw_request
+from cohort.open_inference import InputTensor
+from cohort.open_inference.inference import decode_input
+from cohort.tensors import BY_NAME, Array, TensorSpec
 
 DATATYPES = sorted(BY_NAME)
 SHAPES = (None, (), ("N",), ("N", 3), ("N", "M"), (2, "N", None))

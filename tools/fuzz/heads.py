@@ -15,10 +15,10 @@ from typing import NamedTuple
 import h11
 from structlog.testing import capture_logs
 
-from app.rest.hot.head_cache import HeadCache
-from tests.rest.fakes import FakeServer
-from tests.rest.hot.known_heads import GENERATED_ID, REQUESTS, forgetful, know, known_heads
-from tests.rest.wire import answers
+from cohort.http.fast_path.head_cache import HeadCache
+from tests.http.fakes import FakeServer
+from tests.http.fast_path.known_heads import GENERATED_ID, REQUESTS, forgetful, know, known_heads
+from tests.http.wire import answers
 from tests.waiting import iterations
 
 WORDS = re.compile(

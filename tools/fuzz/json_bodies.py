@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codec import PredictRequest, decode_inputs, pack_rows, parse_v1
-from app.codec.json_tensors import FLOATS
-from app.codec.rows import LONGEST_BODY
-from app.errors import InvalidInput
-from app.rest.predict_rows import read_predict_rows
-from app.tensors import BY_NAME, Array, TensorSpec
+from cohort.codec import PredictRequest, decode_inputs, pack_rows, parse_v1
+from cohort.codec.json_tensors import FLOATS
+from cohort.codec.rows import LONGEST_BODY
+from cohort.errors import InvalidInput
+from cohort.http.predict.rows import read_predict_rows
+from cohort.tensors import BY_NAME, Array, TensorSpec
 from tests.codec.bodies import ALWAYS, NEVER, same, simdjson_from
 
 SPECS = [

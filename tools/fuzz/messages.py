@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.codec.varints import varint
-from app.errors import InvalidInput
-from app.rpc.inference_pb2 import ModelInferRequest
-from app.rpc.wire import read_at_once
+from cohort.codec.varints import varint
+from cohort.errors import InvalidInput
+from cohort.rpc.inference_pb2 import ModelInferRequest
+from cohort.rpc.wire import read_at_once
 from tests.rpc.client import raw_request, typed_request
 from tests.rpc.messages import ARRAYS, assert_same, field, read_or_refused, tensor, understood
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, ValueInfoProto
 
-from app.model_file.protobuf import parse_model
+from cohort.model_file.protobuf import parse_model
 from tests import onnx_models
 
 SEEDS = [

@@ -11,12 +11,12 @@ import atheris
 from tools import ROOT
 
 READERS = (
-    "app.codec",
-    "app.open_inference",
-    "app.rest",
-    "app.rpc",
-    "app.model_file.protobuf",
-    "app.tensors",
+    "cohort.codec",
+    "cohort.open_inference",
+    "cohort.http",
+    "cohort.rpc",
+    "cohort.model_file.protobuf",
+    "cohort.tensors",
 )
 """The modules that read callers' bytes. To instrument all their imports would take ten seconds."""
 
@@ -24,16 +24,18 @@ READERS = (
 def main() -> None:
     """Instrument the code under test as it is imported, and run until libFuzzer stops."""
     program, name, *options = sys.argv
-    with atheris.instrument_imports(include=["app"], exclude=list(others())):
+    with atheris.instrument_imports(include=["cohort"], exclude=list(others())):
         target = importlib.import_module(name)
     atheris.Setup([program, *options], target.check)
     atheris.Fuzz()
 
 
 def others() -> Iterator[str]:
-    """Yield the other modules of `app`; Atheris accepts no names of packages within a package."""
-    for path in sorted((ROOT / "app").rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    """Yield the other modules of `cohort`; Atheris takes no names of packages within a package."""
+    for path in sorted((ROOT / "app" / "cohort").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT / "app").with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
         if not f"{name}.".startswith(tuple(f"{reader}." for reader in READERS)):
             yield name
 

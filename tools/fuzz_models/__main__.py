@@ -16,9 +16,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from app.inspection.child import Child, ChildEnded
-from app.inspection.job import OUTCOME, Job
-from app.session.opening import SessionOptions
+from cohort.inspection.child import Child, ChildEnded
+from cohort.inspection.job import OUTCOME, Job
+from cohort.session.opening import SessionOptions
 from tools.fuzz_models.mutations import corpus, mutate
 
 SECONDS, MEMORY = 5, 1 << 30

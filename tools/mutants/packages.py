@@ -8,24 +8,33 @@ from pathlib import Path
 from tools import ROOT
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "app/scheduling": ("tests/scheduling",),
-    "app/batching": ("tests/batching", "tests/scheduling"),
-    "app/codec": ("tests/codec",),
-    "app/rollouts": ("tests/rollouts",),
-    "app/data_plane/coalescing.py": ("tests/data_plane",),
-    "app/rest/hot": ("tests/rest/hot",),
-    "app/rpc/http2": ("tests/rpc/http2", "tests/rpc"),
-    "app/rpc/message_rows.py": ("tests/rpc/test_message_rows.py",),
-    "app/webhooks.py": ("tests/test_webhooks.py",),
-    "app/webhook_secret.py": ("tests/test_webhooks.py",),
-    "app/main/notifications.py": ("tests/main/test_notifications.py", "tests/test_webhooks.py"),
-    "app/access_log.py": ("tests/main/test_logs.py", "tests/main/test_request_lines.py"),
-    "app/control_plane": ("tests/control_plane",),
-    "app/cli/rollout_commands": ("tests/cli/test_rollout.py",),
-    "app/cli/bench_command": ("tests/cli/test_bench.py",),
-    "app/cli/top_command": ("tests/cli/test_top.py",),
-    "app/exactness": ("tests/exactness",),
-    "app/drawing": ("tests/drawing", "tests/control_plane/test_drawings.py"),
+    "app/cohort/scheduling": ("tests/scheduling",),
+    "app/cohort/batching": ("tests/batching", "tests/scheduling"),
+    "app/cohort/codec": ("tests/codec",),
+    "app/cohort/rollouts": ("tests/rollouts",),
+    "app/cohort/serving/coalescing.py": ("tests/serving",),
+    "app/cohort/http/fast_path": ("tests/http/fast_path",),
+    "app/cohort/http2": ("tests/http2", "tests/rpc"),
+    "app/cohort/rpc/message_rows.py": ("tests/rpc/test_message_rows.py",),
+    "app/cohort/notifications/webhooks.py": ("tests/test_webhooks.py",),
+    "app/cohort/notifications/webhook_secret.py": ("tests/test_webhooks.py",),
+    "app/cohort/process/notifications.py": (
+        "tests/process/test_notifications.py",
+        "tests/test_webhooks.py",
+    ),
+    "app/cohort/observability/access_log.py": (
+        "tests/process/test_logs.py",
+        "tests/process/test_request_lines.py",
+    ),
+    "app/cohort/operating": ("tests/operating",),
+    "app/cohort/cli/rollout_commands": ("tests/cli/test_rollout.py",),
+    "app/cohort/cli/bench_command": ("tests/cli/test_bench.py",),
+    "app/cohort/cli/top_command": ("tests/cli/test_top.py",),
+    "app/cohort/profiling/exactness": ("tests/profiling/exactness",),
+    "app/cohort/inspection/drawing": (
+        "tests/inspection/drawing",
+        "tests/operating/test_drawings.py",
+    ),
 }
 """Paths under the repository's root: a package or module, and its tests."""
 

@@ -167,9 +167,10 @@ def _child(
 ) -> None:
     os.setsid()
     os.chdir(copy)
-    sys.path[:] = [copy, *(path for path in sys.path if path not in {root, ""})]
-    os.environ["PYTHONPATH"] = copy
-    ours = {"app", "tests", "tools"}
+    source = f"{copy}/app"
+    sys.path[:] = [copy, source, *(one for one in sys.path if one not in {root, f"{root}/app", ""})]
+    os.environ["PYTHONPATH"] = f"{copy}{os.pathsep}{source}"
+    ours = {"cohort", "cohort_prepare", "tests", "tools"}
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
     with Path("output.txt").open("wb") as output:

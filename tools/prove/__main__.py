@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.progress import Progress
 
-from app.model_file.graphs import parse_graphs
-from app.row_independence import prove_rows
+from cohort.model_file.graphs import parse_graphs
+from cohort.row_independence import prove_rows
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.experiment import RowCase, open_session, try_rows
 from tools.prove.graph_cases import graph_cases

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
-from app.row_independence import OutputRows, RowVerdict
-from app.row_independence.operation import OperatorName
+from cohort.row_independence import OutputRows, RowVerdict
+from cohort.row_independence.operation import OperatorName
 
 Array = NDArray[Any]
 Row = Mapping[str, Array]

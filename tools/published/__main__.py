@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from app.errors import CohortError
 from benchmarks import report
+from cohort.errors import CohortError
 from tests.e2e.asking import CALLERS
 from tests.e2e.processes import cohort, free_port
 from tools import ROOT

@@ -15,12 +15,12 @@ import httpx
 import numpy as np
 from grpc.aio import AioRpcError
 
-from app.comparing import ROUNDED_ONCE_MORE, SAME_BITS, SAME_ROW, OutputDifference, Pair, compare
-from app.errors import CohortError
-from app.exactness import same_bytes
-from app.profiling import Trial, find_trial
-from app.session import Opener, Session
-from app.tensors import Arrays, TensorSpec
+from cohort.comparing import ROUNDED_ONCE_MORE, SAME_BITS, SAME_ROW, OutputDifference, Pair, compare
+from cohort.errors import CohortError
+from cohort.profiling import Trial, find_trial
+from cohort.profiling.exactness import same_bytes
+from cohort.session import Opener, Session
+from cohort.tensors import Arrays, TensorSpec
 from tests.e2e.asking import APIS, CALLERS, Ask, asking
 from tests.e2e.processes import Cohort
 from tests.e2e.scrape import Scrape

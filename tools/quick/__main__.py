@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument(
         "--base", help="a commit or branch; default: HEAD, or HEAD~1 without changes"
     )
-    parser.add_argument("--package", help="as if all of this package of app had changed")
+    parser.add_argument("--package", help="as if all of this package of cohort had changed")
     parser.add_argument("--list", action="store_true", help="list the tests, and run nothing")
     options = parser.parse_args()
     started = monotonic()
@@ -51,9 +51,9 @@ def main() -> int:
 def _find_changed(package: str | None, base: str | None) -> list[str]:
     """The paths of changed files, those that are gone included. Raises ValueError."""
     if package:
-        found = _git("ls-files", f"app/{package}", f"app/{package}.py")
+        found = _git("ls-files", f"app/cohort/{package}", f"app/cohort/{package}.py")
         if not found:
-            raise ValueError(f"there is no package {package} in app")
+            raise ValueError(f"there is no package {package} in app/cohort")
         return found
     if base:
         return _differing(_git("merge-base", base, "HEAD")[0])

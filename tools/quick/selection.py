@@ -9,16 +9,17 @@ from pathlib import PurePosixPath
 _PROCESSES = re.compile(r"^(?:import|from) subprocess\b", re.MULTILINE)
 
 _IMPORTS = re.compile(
-    r"^\s*(?:from|import)\s+((?:app|tests|tools)\b[\w.]*)(?:\s+import\s+(\w+))?", re.MULTILINE
+    r"^\s*(?:from|import)\s+((?:cohort|cohort_prepare|tests|tools)\b[\w.]*)(?:\s+import\s+(\w+))?",
+    re.MULTILINE,
 )
 
 
 LONG = frozenset(
     {
         "tests.batching.test_isolation",
-        "tests.main.test_service",
-        "tests.rest.hot.test_coalescing",
-        "tests.rest.hot.test_heads",
+        "tests.process.test_service",
+        "tests.http.fast_path.test_coalescing",
+        "tests.http.fast_path.test_heads",
         "tests.tools.simulation.test_simulation",
     }
 )
@@ -37,9 +38,9 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     """Return the test modules that a change needs, as paths.
 
     These are the changed test modules, those that import a changed helper of the tests or are below
-    a changed conftest, the tests of each changed package of `app` or `tools`, those that import it,
-    and those of modules of `app` that import it. Test modules that start processes or take long are
-    left out, except a changed package's own, and so are those of another environment.
+    a changed conftest, the tests of each changed package of `cohort` or `tools`, those that import
+    it, and those of modules of `cohort` that import it. Test modules that start processes or take
+    long are left out, except a changed package's own, and so are those of another environment.
 
     changed: Paths of the changed files, those that are gone included.
     sources: The text of each Python file of `app`, `tests` and `tools`, by its path.
@@ -71,7 +72,7 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
             importers = {
                 one
                 for one in names
-                if one.startswith("app.")
+                if one.startswith("cohort")
                 and _package(one) != package
                 and package in map(_package, imports[one])
             }
@@ -82,12 +83,12 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
 
 
 def _name(path: str) -> str:
-    parts = PurePosixPath(path).with_suffix("").parts
+    parts = PurePosixPath(path.removeprefix("app/")).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _package(name: str) -> str:
-    """`app.batching.queue` is of `app.batching`; all of tests is of `tests`."""
+    """`cohort.batching.queue` is of `cohort.batching`; all of tests is of `tests`."""
     top, _, rest = name.partition(".")
     return top if top == "tests" else f"{top}.{rest.partition('.')[0]}"
 
@@ -97,14 +98,16 @@ def _is_test(name: str) -> bool:
 
 
 def _tests_of(package: str, tests: set[str]) -> set[str]:
-    """Tests of `app.errors` are `tests.errors.…` or `tests.test_errors`."""
+    """Tests of `cohort.errors` are `tests.errors.…` or `tests.test_errors`."""
     top, _, rest = package.partition(".")
-    folder = f"tests.{rest}" if top == "app" else f"tests.tools.{rest}"
+    if top == "cohort_prepare":
+        return {test for test in tests if test.startswith(f"tests.{top}.")}
+    folder = f"tests.{rest}" if top == "cohort" else f"tests.tools.{rest}"
     return {test for test in tests if test.startswith(f"{folder}.") or test == f"tests.test_{rest}"}
 
 
 def _tests(test: str, module: str, imports: Mapping[str, set[str]]) -> bool:
-    """Whether a test module imports a module, or has its name: `test_queue` is of `app.x.queue`."""
+    """Whether a test module imports a module, or has its name: `test_queue` is `cohort.x.queue`"""
     return module in imports[test] or (
         test.rpartition(".")[2] == f"test_{module.rpartition('.')[2]}"
         and test in _tests_of(_package(module), {test})

@@ -1,1 +1,1 @@
-"""Write docs/reference/configuration.md, app/schemas and app/rpc's messages: `make reference`."""
+"""Write docs/reference/configuration.md, the schemas and rpc's messages: `make reference`."""

@@ -1,4 +1,4 @@
-"""The generated code of app/rpc: what protoc makes of the .proto, in a descriptor pool of ours."""
+"""The generated code of rpc: what protoc makes of the .proto, in a descriptor pool of ours."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tools import ROOT
 
-PROTO = "app/rpc/inference.proto"
+PROTO = "app/cohort/rpc/inference.proto"
 
-# The generated code registers in the pool of app/rpc/descriptor_pool.py, which says why.
+# The generated code registers in the pool of app/cohort/rpc/descriptor_pool.py, which says why.
 DEFAULT_POOL = "from google.protobuf import descriptor_pool as _descriptor_pool"
-OUR_POOL = "from app.rpc import descriptor_pool as _descriptor_pool"
+OUR_POOL = "from cohort.rpc import descriptor_pool as _descriptor_pool"
 
 # protoc writes `Mapping` without saying of what.
 LOOSE_TYPES = '# mypy: disable-error-code="type-arg"\n'

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.settings import Settings, default_in_words, variable
+from cohort.settings import Settings, default_in_words, variable
 from tools.reference.schemas import (
     CONFIG,
     EXAMPLES,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from app.exactness import TABLE
+from cohort.profiling.exactness import TABLE
 from tools import ROOT
 
 TEMPLATE = ROOT / "tools" / "reference" / "rounding.md"

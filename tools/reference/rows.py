@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from onnx import defs
 
-from app.row_independence.operation import MICROSOFT, ML, OPERATOR_RULES
+from cohort.row_independence.operation import MICROSOFT, ML, OPERATOR_RULES
 from tools import ROOT
 
 TEMPLATE = ROOT / "tools" / "reference" / "row-independence.md"

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from app.callers.keys import KEY_RANGES, ApiKey
-from app.prepare.recipe import RECIPE_RANGES, ModelRecipe
-from app.repository import ModelConfig, Range, parse_yaml
-from app.repository.model_config import RANGES
-from app.rollouts.config import ROLLOUT_RANGES, Written
+from cohort.auth.keys import KEY_RANGES, ApiKey
+from cohort.repository import ModelConfig, Range, parse_yaml
+from cohort.repository.model_config import RANGES
+from cohort.rollouts.config import ROLLOUT_RANGES, Written
+from cohort_prepare.recipe import RECIPE_RANGES, ModelRecipe
 
 EXAMPLES = Path(__file__).with_name("examples")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from app.repository import parse_yaml
+from cohort.repository import parse_yaml
 from tools.reference.page import flow
 from tools.reference.schemas import CONFIG, Schema, schema_of
 

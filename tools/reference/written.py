@@ -13,7 +13,7 @@ from tools.reference.rows import rows_page
 from tools.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
 from tools.reference.template import template
 
-SCHEMAS = ROOT / "app" / "schemas"
+SCHEMAS = ROOT / "app/cohort/cli/schemas"
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 
 

@@ -1,7 +1,7 @@
 """Run each kernel with a row alone, twice, and in company, and write down which round it otherwise.
 
-The table is `app/exactness/kernels.json`, one part for each build of ONNX Runtime and set of
-instructions. A run replaces the part of this machine.
+The table is kernels.json in `cohort.profiling.exactness`, one part for each build of ONNX Runtime
+and set of instructions. A run replaces the part of this machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import onnx
 import onnxruntime
 from rich.progress import track
 
-from app.batching import Outputs, RowPlan, aligned
-from app.comparing import SAME_BITS, Pair, compare
-from app.exactness import TABLE, instruction_set
-from app.model_file.graphs import parse_graphs
-from app.row_independence import ALIGNMENT, RowVerdict, prove_rows
+from cohort.batching import Outputs, RowPlan, aligned
+from cohort.comparing import SAME_BITS, Pair, compare
+from cohort.model_file.graphs import parse_graphs
+from cohort.profiling.exactness import TABLE, instruction_set
+from cohort.row_independence import ALIGNMENT, RowVerdict, prove_rows
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.experiment import Array, Row
 from tools.prove.node_cases import node_cases

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn import Config
 
-from app.rest.hot import protocol_factory
-from app.rest.hot.protocol import HotProtocol
+from cohort.http.fast_path import protocol_factory
+from cohort.http.fast_path.protocol import HotProtocol
 from tools.simulation.models import POISON
 from tools.simulation.order import KEYS
 

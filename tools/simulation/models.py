@@ -10,16 +10,16 @@ from random import Random
 
 import numpy as np
 
-from app.batching import BatchPolicy, Outputs, PadPlan
-from app.batching.output_limit import NO_LIMIT
-from app.errors import InferenceFailed, LoadFailed
-from app.profiling import MEASURING, Profile, ProfileResult, Runs
-from app.registry import Source
-from app.registry.preparation import PreparedVersion
-from app.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
-from app.row_independence import RowKind, RowVerdict
-from app.session import CancellationToken, Metadata, Placement
-from app.tensors import Arrays, TensorSpec
+from cohort.batching import BatchPolicy, Outputs, PadPlan
+from cohort.batching.output_limit import NO_LIMIT
+from cohort.errors import InferenceFailed, LoadFailed
+from cohort.profiling import MEASURING, Profile, ProfileResult, Runs
+from cohort.registry import Source
+from cohort.registry.preparation import PreparedVersion
+from cohort.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
+from cohort.row_independence import RowKind, RowVerdict
+from cohort.session import CancellationToken, Metadata, Placement
+from cohort.tensors import Arrays, TensorSpec
 from tools.simulation.order import Place
 from tools.simulation.turns import Turns
 

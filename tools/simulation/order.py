@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from app.batching import Batch, BatchDecision, Batcher, Ticket, ignore
+from cohort.batching import Batch, BatchDecision, Batcher, Ticket, ignore
 
 HEAD_START = 10.0
 

@@ -314,8 +314,8 @@ _REAL: dict[str, object] = {
 
 _NOT_SIMULATED = frozenset(
     {
-        *("app.codec.codec_thread", "app.main.logs", "app.session.thread_priority"),
-        "app.inspection.inspector",  # a child process is not simulated
+        *("cohort.codec.codec_thread", "cohort.process.logs", "cohort.session.thread_priority"),
+        "cohort.inspection.inspector",  # a child process is not simulated
     }
 )
 
@@ -326,7 +326,7 @@ def _places() -> list[tuple[ModuleType, str]]:
     return [
         (module, name)
         for path, module in sorted(sys.modules.items())
-        if path.startswith("app.") and path not in _NOT_SIMULATED
+        if path.startswith("cohort.") and path not in _NOT_SIMULATED
         for name, real in _REAL.items()
         if getattr(module, name, None) is real
     ]

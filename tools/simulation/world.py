@@ -22,17 +22,17 @@ from unittest import mock
 from structlog.testing import capture_logs
 from uvicorn.server import ServerState
 
-from app.batching import Batch, BatchDecision, Batcher, Ticket
-from app.callers.keys import ApiKey
-from app.errors import InferenceFailed
-from app.main.service import Service
-from app.registry import Source, State
-from app.registry.batched_session import BatchedSession
-from app.registry.loading import LONG_SECONDS, PLACES
-from app.registry.preparation import PreparedVersion
-from app.rollouts.config import parse_rollouts
-from app.session import CancellationToken
-from app.settings import Settings
+from cohort.auth.keys import ApiKey
+from cohort.batching import Batch, BatchDecision, Batcher, Ticket
+from cohort.errors import InferenceFailed
+from cohort.process.service import Service
+from cohort.registry import Source, State
+from cohort.registry.batched_session import BatchedSession
+from cohort.registry.loading import LONG_SECONDS, PLACES
+from cohort.registry.preparation import PreparedVersion
+from cohort.rollouts.config import parse_rollouts
+from cohort.session import CancellationToken
+from cohort.settings import Settings
 from tools.simulation.callers import Asked, Caller
 from tools.simulation.models import (
     NOBODY,
@@ -118,19 +118,19 @@ class World:
             return batch
 
         with (
-            mock.patch("app.main.service.cores", return_value=slots),
-            mock.patch("app.rollouts.choosing.random", Random(self.random.random()).random),
-            mock.patch("app.rollouts.rollout.random", Random(self.random.random()).random),
-            mock.patch("app.registry.retrying._random", Random(self.random.random())),
+            mock.patch("cohort.process.service.cores", return_value=slots),
+            mock.patch("cohort.rollouts.choosing.random", Random(self.random.random()).random),
+            mock.patch("cohort.rollouts.rollout.random", Random(self.random.random()).random),
+            mock.patch("cohort.registry.retrying._random", Random(self.random.random())),
             mock.patch.object(Batcher, "submit", submit_noted),
             mock.patch.object(Batcher, "take", take_noted),
-            mock.patch("app.main.service.OrtRunControl", Control),
-            mock.patch("app.registry.registry.prepare_version", self._prepare),
-            mock.patch("app.scheduling.devices.lower_priority"),
-            mock.patch("app.registry.measurer.lower_priority"),
-            mock.patch("app.registry.measurer.give_back_memory"),
-            mock.patch("app.registry.measurer.RETRY_SECONDS", 5.0),
-            mock.patch("app.registry.doubt.LOOKS", 1),
+            mock.patch("cohort.process.service.OrtRunControl", Control),
+            mock.patch("cohort.registry.registry.prepare_version", self._prepare),
+            mock.patch("cohort.scheduling.devices.lower_priority"),
+            mock.patch("cohort.registry.measurer.lower_priority"),
+            mock.patch("cohort.registry.measurer.give_back_memory"),
+            mock.patch("cohort.registry.measurer.RETRY_SECONDS", 5.0),
+            mock.patch("cohort.registry.doubt.LOOKS", 1),
         ):
             yield
 

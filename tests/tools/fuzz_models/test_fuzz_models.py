@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from app.inspection.job import OPENED, OUT_OF_MEMORY, REFUSED
+from cohort.inspection.job import OPENED, OUT_OF_MEMORY, REFUSED
 from tools.fuzz_models.__main__ import CRASHED, OUT_OF_CPU_TIME, Opening
 from tools.fuzz_models.mutations import corpus, mutate
 

@@ -10,7 +10,7 @@ import pytest
 from tools.mutants.mutations import mutated, mutations
 from tools.mutants.running import Tree, context
 
-FILE = "app/counting.py"
+FILE = "app/cohort/counting.py"
 SOURCE = """
 def count(numbers, most=3):
     found = 0
@@ -23,7 +23,7 @@ def unused(number):
     return number + 1
 """
 TESTS = """
-from app.counting import count
+from cohort.counting import count
 
 def test_counts():
     assert count([7]) == 1
@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Path:
     """A repository with a module and its test, nothing of it committed."""
     root = tmp_path / "project"
     for name, text in {
-        "app/__init__.py": "",
+        "app/cohort/__init__.py": "",
         FILE: SOURCE,
         "tests/__init__.py": "",
         "tests/waiting.py": "",

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.tensors import Array
+from cohort.tensors import Array
 from tests import onnx_models
 from tests.e2e.asking import APIS, CALLERS
 from tests.e2e.processes import cohort, free_port

@@ -10,8 +10,8 @@ from tools.quick.checks import FEW, find_checks, find_unchecked, pytest_command
 @pytest.mark.parametrize(
     ("path", "checks"),
     [
-        ("app/errors.py", ["ruff check", "ruff format", "mypy"]),
-        ("app/rpc/inference_pb2.py", ["ruff check", "ruff format"]),
+        ("app/cohort/errors.py", ["ruff check", "ruff format", "mypy"]),
+        ("app/cohort/rpc/inference_pb2.py", ["ruff check", "ruff format"]),
         ("docs/conf.py", ["ruff check", "ruff format"]),
         ("pyproject.toml", ["ruff check"]),
         ("deploy/prometheus/prometheus.yml", ["yamllint"]),
@@ -30,7 +30,7 @@ def test_each_kind_of_file_has_its_checks(path: str, checks: list[str]) -> None:
 
 def test_what_nothing_looks_at_is_named() -> None:
     """So that nobody takes silence for a check."""
-    assert find_unchecked(["deploy/nginx/nginx.conf", "app/errors.py"]) == [
+    assert find_unchecked(["deploy/nginx/nginx.conf", "app/cohort/errors.py"]) == [
         "deploy/nginx/nginx.conf"
     ]
 

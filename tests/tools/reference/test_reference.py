@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.repository import (
+from cohort.repository import (
     ConfigProblems,
     ModelConfig,
     parse_model_config,
     parse_yaml,
     validate_tree,
 )
-from app.settings import read_settings
+from cohort.settings import read_settings
 from tests.examples import examples
 from tools.reference.page import file_rows, flow, setting_examples, setting_rows
 from tools.reference.schemas import CONFIG, KEYS, RECIPE, ROLLOUTS, OperatorFile, Schema, schema_of

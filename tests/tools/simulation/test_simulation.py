@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from app import scheduling
-from app.batching import Batch
-from app.data_plane import Lease
-from app.data_plane.coalescing import Coalescer
-from app.errors import Cancelled
-from app.registry import Registry, loading, registry
-from app.registry.actions import Load, Unload
-from app.registry.engine import LeaseCount
-from app.registry.loading import LoadThreads
-from app.rest.hot.cycle import HotCycle
-from app.rest.hot.protocol import HotProtocol
-from app.scheduling import Scheduler
-from app.session import CancellationToken
+from cohort import scheduling
+from cohort.batching import Batch
+from cohort.errors import Cancelled
+from cohort.http.fast_path.cycle import HotCycle
+from cohort.http.fast_path.protocol import HotProtocol
+from cohort.registry import Registry, loading, registry
+from cohort.registry.actions import Load, Unload
+from cohort.registry.engine import LeaseCount
+from cohort.registry.loading import LoadThreads
+from cohort.scheduling import Scheduler
+from cohort.serving import Lease
+from cohort.serving.coalescing import Coalescer
+from cohort.session import CancellationToken
 from tools.simulation.world import World
 
 
@@ -116,7 +116,7 @@ def unload_before_the_next_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes last goes last, whatever its priority."""
     monkeypatch.setattr(
-        "app.batching.batcher.insert_by_place", lambda queue, ticket: queue.append(ticket)
+        "cohort.batching.batcher.insert_by_place", lambda queue, ticket: queue.append(ticket)
     )
 
 
@@ -135,7 +135,7 @@ def mix_callers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def let_all_fill_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Low priorities are not refused before the others."""
-    monkeypatch.setattr("app.batching.batcher.share_for", lambda priority: 1.5)
+    monkeypatch.setattr("cohort.batching.batcher.share_for", lambda priority: 1.5)
 
 
 def forget_a_load_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,5 @@
+"""`cohort bench`."""
+
+from cohort.cli.bench_command.command import bench
+
+__all__ = ["bench"]

@@ -1,0 +1,125 @@
+"""`cohort bench`: an honest load test of any server of the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from cohort.cli.options import PROBLEMS, fail
+
+if TYPE_CHECKING:
+    from cohort.cli.bench_command.loops import LoadOutcome
+
+INTERRUPTED = 130
+"""What a shell makes of a program that Ctrl-C ended."""
+
+
+@click.command()
+@click.argument("url", default="http://127.0.0.1:8000")
+@click.option("--model", required=True, help="The model to ask.")
+@click.option("--version", help="Its version; default: the one that answers by itself.")
+@click.option("--grpc", is_flag=True, help="URL is HOST:PORT of the server's gRPC port.")
+@click.option(
+    "--connections", "callers", default=8, show_default=True, type=click.IntRange(1, 10_000),
+    help="Callers, each with a connection of its own.",
+)  # fmt: skip
+@click.option(
+    "--rate", type=click.FloatRange(0.1, 1e6), metavar="PER_SECOND",
+    help="Ask so often, answered or not (an open loop); default: again once answered.",
+)  # fmt: skip
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1, 86_400))
+@click.option("--warm-up", default=1.0, show_default=True, type=click.FloatRange(0, 3600),
+    help="Seconds before that do not count.")  # fmt: skip
+@click.option("--rows", default=1, show_default=True, type=click.IntRange(1, 1_000_000),
+    help="Rows of a request, where the model takes any number.")  # fmt: skip
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224",
+    help="The shape of an input, where sizes of it may be any.")  # fmt: skip
+@click.option(
+    "--binary", is_flag=True, help="Send values as bytes, not as JSON (gRPC always does)."
+)
+@click.option("--key", envvar="COHORT_API_KEY", help="The caller's key; default: COHORT_API_KEY.")
+@click.option("--seed", default=0, show_default=True, help="Of the values and the moments.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> None:
+    """Measure how a server at URL answers requests for a model, ours or any of the protocol.
+
+    \b
+      cohort bench --model iris                       8 callers, each asks again once answered
+      cohort bench --model iris --rate 500            500 a second by chance, answered or not
+      cohort bench 127.0.0.1:8001 --grpc --model iris
+
+    Ctrl-C ends it early, and what was measured until then is reported.
+    """
+    from rich.console import Console
+
+    from cohort.cli.bench_command.report import describe_outcome, draw_outcome
+    from cohort.cli.bench_command.targets import TargetUnusable
+
+    if not asked["grpc"] and not url.startswith(("http://", "https://")):
+        url = f"http://{url}"
+    console = Console(stderr=True)
+    try:
+        with console.status(f"{asked['warm_up']:g} s to warm up, then {asked['seconds']:g} s"):
+            outcome, rows = asyncio.run(_run(url, _shapes(shapes), asked))
+    except TargetUnusable as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    about = {
+        "url": url,
+        **{name: asked[name] for name in ("model", "version", "seconds")},
+        "rows": rows,
+        "connections": asked["callers"],
+        "protocol": "gRPC"
+        if asked["grpc"]
+        else "HTTP, binary"
+        if asked["binary"]
+        else "HTTP, JSON",
+        "loop": "open" if asked["rate"] else "closed",
+        "rate": asked["rate"],
+    }
+    found = describe_outcome(about, outcome)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        Console().print(draw_outcome(found))
+    if outcome.stopped:
+        raise SystemExit(INTERRUPTED)
+    if not outcome.latencies:
+        raise SystemExit(PROBLEMS)
+
+
+async def _run(
+    url: str, shapes: dict[str, list[int]], asked: dict[str, Any]
+) -> tuple[LoadOutcome, int]:
+    from cohort.cli.bench_command.loops import closed_loop, open_loop
+    from cohort.cli.bench_command.targets import grpc_target, http_target
+
+    common = {name: asked[name] for name in ("callers", "rows", "key", "seed")}
+    where = url, asked["model"], asked["version"]
+    target = (
+        grpc_target(*where, shapes=shapes, **common)
+        if asked["grpc"]
+        else http_target(*where, shapes=shapes, binary=asked["binary"], **common)
+    )
+    times = {name: asked[name] for name in ("callers", "seconds", "warm_up")}
+    async with target as (send, rows):
+        if asked["rate"]:
+            return await open_loop(send, rate=asked["rate"], seed=asked["seed"], **times), rows
+        return await closed_loop(send, **times), rows
+
+
+def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
+    shapes = {}
+    for text in texts:
+        name, equals, sizes = text.partition("=")
+        try:
+            shapes[name] = [int(size) for size in sizes.split(",")] if sizes else []
+        except ValueError:
+            equals = ""
+        if not (name and equals) or any(size < 0 for size in shapes.get(name, ())):
+            raise click.UsageError(f"--shape is NAME=SIZE,SIZE, not {text!r}")
+    return shapes

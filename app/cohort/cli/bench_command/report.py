@@ -1,0 +1,143 @@
+"""What a load test found, as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cohort.cli.bench_command.loops import LoadOutcome
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+BUCKETS_PER_DECADE = 10
+BUSY = 0.85
+"""The share of a core from which the client itself may be what is measured."""
+
+MOST_DRAINED, MOST_LATE = 0.2, 0.5
+"""What is warned of: shares of the run after its end, and of half the answers' time."""
+
+BAR_CHARACTERS = 40
+
+
+def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, Any]:
+    """What JSON has: what was asked for, and what came of it. Times are in milliseconds."""
+    latencies, late = sorted(outcome.latencies), at(0.99, sorted(outcome.late))
+    failed = sum(outcome.failures.values())
+    return {
+        **asked,
+        "seconds": round(outcome.seconds, 3),
+        "answered": len(latencies),
+        "failed": dict(outcome.failures.most_common()),
+        "not_sent": outcome.not_sent,
+        "answers_per_second": round(outcome.answered / max(outcome.seconds, 1e-9), 1),
+        "latency_ms": {
+            **{name: _milliseconds(at(share, latencies)) for name, share in PERCENTILES.items()},
+            "mean": _milliseconds(sum(latencies) / len(latencies) if latencies else None),
+            "max": _milliseconds(latencies[-1] if latencies else None),
+        },
+        "histogram_ms": [[round(1000 * end, 6), count] for end, count in histogram(latencies)],
+        "client_cores": round(outcome.busy, 2),
+        "client_late_ms": _milliseconds(late),
+        "drained_seconds": round(outcome.drained, 2),
+        "warnings": _warnings(asked, outcome, failed, late, at(0.5, latencies)),
+    }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 4)
+
+
+def at(share: float, ordered: Sequence[float]) -> float | None:
+    """The value that a share of the others do not exceed; None where there are none."""
+    if not ordered:
+        return None
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def histogram(ordered: Sequence[float]) -> list[tuple[float, int]]:
+    """Counts by buckets that grow by the same factor, ten to a power of ten: ends and counts."""
+    counts: dict[int, int] = {}
+    for value in ordered:
+        place = floor(log10(max(value, 1e-9)) * BUCKETS_PER_DECADE)
+        counts[place] = counts.get(place, 0) + 1
+    if not counts:
+        return []
+    return [
+        (10 ** ((place + 1) / BUCKETS_PER_DECADE), counts.get(place, 0))
+        for place in range(min(counts), max(counts) + 1)
+    ]
+
+
+def _warnings(
+    asked: dict[str, Any],
+    outcome: LoadOutcome,
+    failed: int,
+    late: float | None,
+    middle: float | None,
+) -> list[str]:
+    found = []
+    if outcome.stopped:
+        found.append(f"it was ended after {outcome.seconds:.3g} of {asked['seconds']:g} s")
+    due = len(outcome.latencies) + failed + outcome.not_sent
+    if outcome.drained > MOST_DRAINED * outcome.seconds:
+        found.append(
+            f"the server did not keep up: it answered {outcome.answered:,} of {due:,} in the time, "
+            f"the last {outcome.drained:.1f} s after it"
+        )
+    if not outcome.latencies:
+        found.append("nothing that was asked in that time was answered; --seconds makes it longer")
+    if late is not None and middle is not None and late > MOST_LATE * middle:
+        found.append(
+            f"this client began one in a hundred requests {1000 * late:.3g} ms late or more: it "
+            "may be what was measured, and not the server"
+        )
+    if outcome.busy > BUSY:
+        found.append(
+            f"this client used {outcome.busy:.2f} of a core: it may be what was measured, and not "
+            "the server"
+        )
+    if outcome.not_sent:
+        found.append(f"{outcome.not_sent} requests were due and not sent: too many waited")
+    if failed:
+        found.append(f"{failed} requests failed; their times are not among the others")
+    return found
+
+
+def draw_outcome(found: dict[str, Any]) -> RenderableType:
+    """The same for people."""
+    times = Table(box=None, pad_edge=False)
+    for name in found["latency_ms"]:
+        times.add_column(name, justify="right")
+    shown = found["latency_ms"].values()
+    times.add_row(*["-" if value is None else f"{value:,.3g} ms" for value in shown])
+    bars = Table(box=None, pad_edge=False, show_header=False)
+    most = max((count for _, count in found["histogram_ms"]), default=1)
+    for end, count in found["histogram_ms"]:
+        bar = "█" * round(BAR_CHARACTERS * count / most) or ("▏" if count else "")
+        bars.add_row(Text(f"≤ {end:.3g} ms", justify="right"), bar, f"{count:,}")
+    failures = [Text(f"{count:,} x {why}", style="red") for why, count in found["failed"].items()]
+    if found["loop"] == "closed":
+        loop = "each asked again once answered: less while the server was slow (--rate does not)"
+    else:
+        loop = f"{found['rate']:g} requests/s by chance, answered or not"
+    version = f"version {found['version']}" if found["version"] else "the version that answers"
+    return Group(
+        Text(f"{found['model']}, {version}, at {found['url']}: {found['protocol']}"),
+        Text(
+            f"{found['seconds']:g} s, {found['connections']:,} callers, requests of "
+            f"{found['rows']:,} row{'s' * (found['rows'] != 1)}; {loop}"
+        ),
+        Text(
+            f"{found['answered']:,} answered, {sum(found['failed'].values()):,} failed, "
+            f"{found['not_sent']:,} not sent"
+        ),
+        Text(f"{found['answers_per_second']:,} answers/s", style="bold"),
+        times,
+        bars,
+        *failures,
+        *[Text(f"Note: {one}", style="yellow") for one in found["warnings"]],
+    )

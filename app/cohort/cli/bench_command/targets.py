@@ -1,0 +1,266 @@
+"""A model of any server that speaks the Open Inference Protocol, over HTTP or gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from cohort.cli.bench_command.loops import Send
+from cohort.codec import to_bytes
+from cohort.tensors import BY_NAME, Array
+
+REPLY_SECONDS = 60.0
+WORDS = ("a", "model", "reads", "this")
+
+
+class TargetUnusable(Exception):
+    """A sentence on why nothing can be sent to it."""
+
+
+InputShapes = Mapping[str, Sequence[int]]
+
+
+class LoadTarget(NamedTuple):
+    """Where requests go.
+
+    send: Sends one.
+    rows: How many rows each has.
+    """
+
+    send: Send
+    rows: int
+
+
+def make_inputs(
+    inputs: Sequence[tuple[str, str, Sequence[int]]], rows: int, shapes: InputShapes, seed: int
+) -> dict[str, Array]:
+    """Values for inputs: their names, datatypes and shapes, in which -1 is any size.
+
+    rows: For the first dimension, where that may be any.
+    shapes: Those that are given.
+
+    Numbers are between 0 and 1, and whole ones 0 or 1, which most models take. Raises
+    TargetUnusable.
+    """
+    drawn = np.random.default_rng(seed)
+    made: dict[str, Array] = {}
+    for name, datatype, declared in inputs:
+        if datatype not in BY_NAME:
+            raise TargetUnusable(f"inputs of {datatype}, such as {name}, cannot be made up here")
+        free = [rows if place == 0 else 1 for place in range(len(declared))]
+        shape = tuple(
+            int(size) if int(size) >= 0 else other
+            for size, other in zip(declared, free, strict=True)
+        )
+        if rows > 1 and name not in shapes and shape[:1] != (rows,):
+            raise TargetUnusable(f"{name} is {list(declared)}: --rows {rows} cannot be sent to it")
+        shape = tuple(shapes.get(name, shape))
+        if datatype == "BYTES":
+            made[name] = np.array(
+                [WORDS[i % len(WORDS)] for i in range(int(np.prod(shape)))], object
+            )
+            made[name] = made[name].reshape(shape)
+        elif (dtype := BY_NAME[datatype].dtype).kind in "iub":
+            made[name] = drawn.integers(0, 2, shape).astype(dtype)
+        else:
+            made[name] = drawn.random(shape).astype(dtype)
+    unknown = sorted(set(shapes) - {name for name, _, _ in inputs})
+    if unknown:
+        raise TargetUnusable(
+            f"the model has no input {unknown[0]}; it has {', '.join(n for n, _, _ in inputs)}"
+        )
+    return made
+
+
+def v2_body(
+    arrays: Mapping[str, Array], datatypes: Mapping[str, str], *, binary: bool
+) -> tuple[bytes, dict[str, str]]:
+    """A request for `/v2/models/{model}/infer`, and its headers."""
+    parts: list[bytes] = []
+    inputs: list[dict[str, Any]] = []
+    for name, array in arrays.items():
+        one: dict[str, Any] = {
+            "name": name,
+            "datatype": datatypes[name],
+            "shape": list(array.shape),
+        }
+        if binary:
+            parts.append(bytes(to_bytes(array)))
+            one["parameters"] = {"binary_data_size": len(parts[-1])}
+        else:
+            one["data"] = array.reshape(-1).tolist()
+        inputs.append(one)
+    head = json.dumps({"inputs": inputs}).encode()
+    if not binary:
+        return head, {"content-type": "application/json"}
+    return b"".join([head, *parts]), {
+        "content-type": "application/octet-stream",
+        "inference-header-content-length": str(len(head)),
+    }
+
+
+@asynccontextmanager
+async def http_target(
+    url: str,
+    model: str,
+    version: str | None,
+    *,
+    callers: int,
+    rows: int,
+    shapes: InputShapes,
+    binary: bool,
+    key: str | None,
+    seed: int,
+) -> AsyncIterator[LoadTarget]:
+    """Over HTTP, on as many connections as callers. Raises TargetUnusable.
+
+    No proxy of the environment is asked, which would be measured. Each connection has a client of
+    its own: at each request a pool of httpx looks through all its connections and all who wait.
+    """
+    import httpx
+
+    headers = {"accept-encoding": "identity"}  # what most clients of the protocol ask for
+    headers |= {"authorization": f"Bearer {_key(key)}"} if key else {}
+    path = f"{url.rstrip('/')}/v2/models/{quote(model, '')}" + (
+        f"/versions/{quote(version, '')}" if version else ""
+    )
+    trusted = httpx.create_ssl_context()
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                httpx.AsyncClient(
+                    headers=headers, timeout=REPLY_SECONDS, verify=trusted, trust_env=False
+                )
+            )
+            for _ in range(callers)
+        ]
+        idle = asyncio.Queue[httpx.AsyncClient]()
+        for client in clients:
+            idle.put_nowait(client)
+        try:
+            described = await client.get(path)
+            if described.status_code != httpx.codes.OK:
+                raise TargetUnusable(
+                    f"{path} answered {described.status_code}: {described.text[:200]}"
+                )
+            inputs = [
+                (one["name"], one["datatype"], one["shape"]) for one in described.json()["inputs"]
+            ]
+        except httpx.RemoteProtocolError as error:
+            raise TargetUnusable(
+                f"{url} answers no HTTP ({error}); a gRPC port is asked with --grpc"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TargetUnusable(
+                f"{url} cannot be reached: {str(error) or type(error).__name__}"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise TargetUnusable(f"{path} does not describe a model as the protocol does") from None
+        arrays = make_inputs(inputs, rows, shapes, seed)
+        body, sent = v2_body(arrays, {name: kind for name, kind, _ in inputs}, binary=binary)
+
+        async def send(_: int) -> str:
+            one = await idle.get()
+            try:
+                answer = await one.post(f"{path}/infer", content=body, headers=sent)
+            except httpx.HTTPError as error:
+                return type(error).__name__
+            finally:
+                idle.put_nowait(one)
+            return "" if answer.status_code == httpx.codes.OK else f"HTTP {answer.status_code}"
+
+        try:
+            first = await client.post(f"{path}/infer", content=body, headers=sent)
+        except httpx.HTTPError as error:
+            raise _refused(path, type(error).__name__) from None
+        if first.status_code != httpx.codes.OK:
+            raise _refused(path, f"{first.status_code}: {first.text[:200]}")
+        yield LoadTarget(send, _rows(arrays))
+
+
+@asynccontextmanager
+async def grpc_target(
+    address: str,
+    model: str,
+    version: str | None,
+    *,
+    callers: int,
+    rows: int,
+    shapes: InputShapes,
+    key: str | None,
+    seed: int,
+) -> AsyncIterator[LoadTarget]:
+    """The same over gRPC, without TLS. Raises TargetUnusable."""
+    from grpc import StatusCode, aio
+
+    from cohort.rpc import inference_pb2 as messages
+
+    metadata = (("authorization", f"Bearer {_key(key)}"),) if key else ()
+    service = "/inference.GRPCInferenceService/"
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(
+                aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+            )
+            for _ in range(callers)
+        ]
+        describe: Any = channels[0].unary_unary(
+            f"{service}ModelMetadata",
+            response_deserializer=messages.ModelMetadataResponse.FromString,
+        )
+        asked = messages.ModelMetadataRequest(name=model, version=version or "")
+        try:
+            described = await describe(
+                asked.SerializeToString(), timeout=REPLY_SECONDS, metadata=metadata
+            )
+        except aio.AioRpcError as error:
+            hint = "; is it the HOST:PORT of its gRPC port, which is not that of HTTP?"
+            raise TargetUnusable(
+                f"{address}: {error.code().name}: {error.details()}"
+                + hint * (error.code() is StatusCode.UNAVAILABLE)
+            ) from None
+        inputs = [(one.name, one.datatype, list(one.shape)) for one in described.inputs]
+        request = messages.ModelInferRequest(model_name=model, model_version=version or "")
+        arrays = make_inputs(inputs, rows, shapes, seed)
+        for name, array in arrays.items():
+            datatype = next(kind for one, kind, _ in inputs if one == name)
+            request.inputs.add(name=name, datatype=datatype, shape=array.shape)
+            request.raw_input_contents.append(bytes(to_bytes(array)))
+        body = request.SerializeToString()
+        calls: list[Any] = [channel.unary_unary(f"{service}ModelInfer") for channel in channels]
+
+        async def send(caller: int) -> str:
+            try:
+                await calls[caller](body, timeout=REPLY_SECONDS, metadata=metadata)
+            except aio.AioRpcError as error:
+                return str(error.code().name)
+            return ""
+
+        try:
+            await calls[0](body, timeout=REPLY_SECONDS, metadata=metadata)
+        except aio.AioRpcError as error:
+            raise _refused(address, f"{error.code().name}: {error.details()}") from None
+        yield LoadTarget(send, _rows(arrays))
+
+
+def _rows(arrays: Mapping[str, Array]) -> int:
+    return next((len(array) for array in arrays.values() if array.ndim), 1)
+
+
+def _key(key: str) -> str:
+    if not key.strip().isascii():
+        raise TargetUnusable("the key has other characters than a header can have")
+    return key.strip()
+
+
+def _refused(where: str, said: str) -> TargetUnusable:
+    return TargetUnusable(
+        f"{where} does not take what was made up for the model ({said}); --shape NAME=1,3 says "
+        "what shape an input has"
+    )

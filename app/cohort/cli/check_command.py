@@ -1,0 +1,381 @@
+"""`cohort check`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import rich_click as click
+from rich.console import Console
+from rich.text import Text
+
+from cohort.cli import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.table import Table
+
+    from cohort.inspection import Inspector
+    from cohort.repository import Found, Manifest, ModelConfig, Problem, Snapshot, Trust
+    from cohort.session import ModelRules, Session
+    from cohort.settings import Settings
+
+
+CHECKED = (
+    *("models", "rollouts", "default_model", "api_keys"),
+    *("jwks", "jwt_issuer", "jwt_audience"),
+    *("tls_cert", "tls_key", "tls_client_ca", "trusted_keys"),
+    *options.OPENING,
+)
+
+
+@click.command(cls=options.settings_command(*CHECKED))
+@options.models_folder
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=True,
+    show_default=True,
+    help="Open each version that would be served, to see that it loads here.",
+)
+@click.pass_context
+def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
+    """Check the models of FOLDER, by default of --models, and every config, without serving.
+
+    Prints every problem with its file and key, and exits with 1 where there is one.
+    """
+    settings = options.settings_from(context)
+    from cohort.repository import scan
+
+    fetched = options.fetch_models(settings)
+    # As it is now: a check does not wait for a copy to end.
+    snapshot = scan(settings.models_folder, quiet=0)
+    problems = [
+        *fetched,
+        *snapshot.problems,
+        *_missing(settings, snapshot),
+        *_keys(settings, snapshot),
+        *_jwks(settings),
+        *_certificates(settings),
+        *_trusted_keys(settings),
+        *_webhook_secret(settings),
+    ]
+    notes: list[str] = []
+    named = _named(settings, snapshot, problems, notes)
+    notes += _held_back(snapshot, named)
+    notes += _unread(snapshot)
+    from cohort.process.version_table import UNLIMITED
+
+    console = Console(width=None if sys.stdout.isatty() else UNLIMITED)
+    wanted = list(_wanted(snapshot, named))
+    if not opens:
+        notes += _published_alone(wanted)
+    elif wanted:
+        for part in _open_all(settings, wanted, problems, notes):
+            console.print(part, soft_wrap=isinstance(part, Text))
+    for line in [*notes, *map(str, problems)]:
+        console.print(Text(line), soft_wrap=True)
+    if problems:
+        context.exit(options.PROBLEMS)
+    versions = sum(len(model.versions) for model in snapshot.models.values())
+    models = _count(len(snapshot.models), "model")
+    console.print(f"No problems: {models}, {_count(versions, 'version')}.", highlight=False)
+
+
+def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
+    from cohort.errors import did_you_mean, quoted
+    from cohort.repository import EMPTY_FOLDER, Problem
+    from cohort.settings import variable
+
+    name = settings.default_model
+    if name is not None and name not in snapshot.models:
+        there = did_you_mean(name, snapshot.models)
+        yield Problem("", variable("default_model"), f"model {quoted(name)} not found{there}")
+    if not snapshot.models and not snapshot.problems:
+        yield Problem(str(settings.models), "", EMPTY_FOLDER)
+
+
+def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
+    """What is wrong with the file of API keys, models that are not there included."""
+    from cohort.auth import ADMIN, load_keys
+    from cohort.errors import did_you_mean, quoted
+    from cohort.repository import ConfigProblems, Problem
+    from cohort.settings import variable
+
+    if settings.api_keys is None:
+        return
+    reserved = ADMIN if settings.admin_token is not None else ""
+    try:
+        keys = load_keys(settings.api_keys, reserved=reserved)
+    except ConfigProblems as error:
+        yield from error.problems
+        return
+    for place, key in enumerate(keys):
+        if key.subject is not None and settings.jwks is None:
+            sentence = f"{variable('jwks')} is not set: no token can be verified"
+            yield Problem(settings.api_keys.name, f"[{place}].subject", sentence)
+        if key.certificate is not None and settings.tls_client_ca is None:
+            sentence = f"{variable('tls_client_ca')} is not set: no certificate is asked for"
+            yield Problem(settings.api_keys.name, f"[{place}].certificate", sentence)
+        for number, model in enumerate(key.models or ()):
+            if model not in snapshot.models:
+                there = did_you_mean(model, snapshot.models)
+                path = f"[{place}].models[{number}]"
+                sentence = f"model {quoted(model)} not found{there}"
+                yield Problem(settings.api_keys.name, path, sentence)
+
+
+def _jwks(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the file of an issuer's keys."""
+    if settings.jwks is None:
+        return
+    from cohort.auth.jwks import load_jwks
+
+    yield from _problems_of(load_jwks, settings.jwks)
+
+
+def _webhook_secret(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the file of the secret that signs notifications."""
+    if settings.webhooks is None or settings.webhook_secret_file is None:
+        return
+    from cohort.notifications.webhook_secret import load_secret
+
+    yield from _problems_of(load_secret, settings.webhook_secret_file)
+
+
+def _problems_of(load: Callable[[Path], object], path: Path) -> Iterator[Problem]:
+    from cohort.repository import ConfigProblems
+
+    try:
+        load(path)
+    except ConfigProblems as error:
+        yield from error.problems
+
+
+def _certificates(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the files of certificates, and with the time in which one is valid."""
+    from datetime import UTC, datetime
+
+    from cohort.connections.tls import TlsFiles, load_tls
+    from cohort.repository import ConfigProblems, Problem
+
+    files = TlsFiles.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    if files is None:
+        return
+    try:
+        tls = load_tls(files)
+    except ConfigProblems as error:
+        yield from error.problems
+        return
+    if untimely := tls.untimely(datetime.now(UTC)):
+        yield Problem(files.certificate.name, "", untimely)
+
+
+def _named(
+    settings: Settings, snapshot: Snapshot, problems: list[Problem], notes: list[str]
+) -> Mapping[str, Set[int]]:
+    """The versions that rollouts need.
+
+    What is wrong with them is added to `problems`, what callers may stumble over to `notes`.
+    """
+    from cohort.errors import available, did_you_mean, quoted
+    from cohort.repository import ConfigProblems, Problem
+    from cohort.rollouts import find_misnamed, load_rollouts
+
+    file = settings.rollouts.name
+    problems += find_misnamed(settings.rollouts)
+    try:
+        configs = load_rollouts(settings.rollouts)
+    except ConfigProblems as error:
+        problems += error.problems
+        return {}
+    for name, config in configs.items():
+        rollout, model = config.rollout, snapshot.models.get(name)
+        if model is None:
+            there = did_you_mean(name, snapshot.models)
+            problems.append(Problem(file, name, f"model {quoted(name)} not found{there}"))
+            continue
+        places = {f"variants.{one.name}": one.version for one in rollout.variants.values()}
+        if rollout.shadow is not None:
+            places["shadow"] = rollout.shadow.version
+        notes += rollout.misfits(model.signatures)
+        there = available(model.versions)
+        problems += [
+            Problem(file, f"{name}.{key}.version", f"version {number} not found{there}")
+            for key, number in places.items()
+            if number not in model.versions
+        ]
+    return {name: config.rollout.versions for name, config in configs.items()}
+
+
+class _Wanted(NamedTuple):
+    label: str
+    found: Found
+    config: ModelConfig
+
+
+def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
+    from cohort.registry import select_versions
+
+    for name, sources in select_versions(snapshot, {}, pinned=named).items():
+        model = snapshot.models[name]
+        if model.config is not None:
+            for number in sources:
+                if number in model.versions:
+                    yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
+
+
+def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[str]:
+    """A sentence for each version that is loaded for those only who name it, and no rollout's."""
+    from cohort.registry import hold_back
+
+    for name, model in snapshot.models.items():
+        for number, reason in hold_back(model.signatures).items():
+            if number not in named.get(name, ()):
+                yield f"{name}/{number}: only requests that name it reach it: {reason}"
+
+
+def _unread(snapshot: Snapshot) -> Iterator[str]:
+    """A sentence for each config that is in a version's folder, where none is in its model's."""
+    from cohort.repository import CONFIG_FILE
+
+    for name, model in snapshot.models.items():
+        for number, found in model.versions.items():
+            inside, read = found.folder / CONFIG_FILE, model.folder / CONFIG_FILE
+            if inside.exists() and not read.exists():
+                yield f"{name}/{number}/{CONFIG_FILE} is not read; {name}/{CONFIG_FILE} would be"
+
+
+def _open_all(
+    settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem], notes: list[str]
+) -> list[Table | Text]:
+    """Open one after the other, and describe those that open: a table and its footnotes.
+
+    What fails is added to `problems`, what is left out to `notes`.
+    """
+    from rich.progress import track
+
+    from cohort.batching import plan_padding
+    from cohort.cli.row_notes import row_notes
+    from cohort.errors import LoadFailed, quoted
+    from cohort.process.version_table import Footnotes, spec_cell, version_table
+    from cohort.repository import Problem
+
+    rules, inspector = options.opening(settings)
+    trust = _trust(settings)
+    footnotes = Footnotes()
+    table = version_table(
+        *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
+    )
+    stderr = Console(stderr=True)
+    for label, found, config in track(
+        wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
+    ):
+        try:
+            session, manifest = _open(found, config, rules, inspector, trust, settings.cache)
+        except LoadFailed as error:
+            problems.append(Problem(f"{label}/model.onnx", "", str(error)))
+            continue
+        name, _, number = label.partition("/")
+        table.add_row(
+            name,
+            number,
+            spec_cell(session.inputs),
+            spec_cell(session.outputs),
+            footnotes.mark(session.placement.active, session.placement.footnote),
+        )
+        notes += [
+            f"{label}: output {quoted(one.name)} is left out: {one.datatype} cannot be sent"
+            for one in session.outputs
+            if not one.transportable
+        ]
+        notes += (f"{label}: {note}" for note in row_notes(session, config, manifest))
+        padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
+        if padding.reason:
+            notes.append(f"{label}: no input is padded: {padding.reason}")
+        session.close()
+    inspector.rest()
+    if not table.row_count:
+        return []
+    default = rules.default_chain.reason
+    told = [Text(f"Models run on the CPU: {default}.")] if default else []
+    return [table, *footnotes.lines(), *told]
+
+
+def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:
+    """A sentence for each version whose requests run one by one, as its manifest says."""
+    from cohort.errors import LoadFailed
+    from cohort.repository import read_manifest
+
+    for label, found, _ in wanted:
+        with suppress(LoadFailed):
+            manifest = read_manifest(found.folder)
+            rows = None if manifest is None else manifest.rows
+            if rows is not None and not rows.independent:
+                yield f"{label}: its manifest says that requests run one by one: {rows.reason}"
+
+
+def _trust(settings: Settings) -> Trust | None:
+    """The keys of which one must have signed a version; None: nobody must."""
+    from cohort.repository import ConfigProblems, Trust, load_trusted_keys
+
+    if settings.trusted_keys is None:
+        return None
+    try:
+        return Trust(load_trusted_keys(settings.trusted_keys))
+    except ConfigProblems:  # which are told once
+        return Trust()
+
+
+def _trusted_keys(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the keys of which one must have signed a version."""
+    if settings.trusted_keys is None:
+        return
+    from cohort.repository import load_trusted_keys
+
+    yield from _problems_of(load_trusted_keys, settings.trusted_keys)
+
+
+def _open(
+    found: Found,
+    config: ModelConfig,
+    rules: ModelRules,
+    inspector: Inspector,
+    trust: Trust | None,
+    cache: Path,
+) -> tuple[Session, Manifest | None]:
+    from cohort.errors import CohortError, LoadFailed
+    from cohort.registry import run_examples
+    from cohort.repository import read_published, verify_opened
+    from cohort.session import Opener
+
+    opener = Opener(
+        found.path,
+        chain=config.providers,
+        policy=config.provider_policy,
+        options=config.session,
+        memory_limit_mb=config.memory_limit_mb,
+        rules=rules,
+    )
+    manifest = read_published(found.folder, opener.digests, trust=trust).manifest
+    if manifest is not None:
+        verify_opened(manifest, opener.file_digests())
+    opener.resolve_links(cache)
+    try:
+        inspector.inspect(opener)
+        session = opener.open()
+    finally:
+        opener.close()
+    try:
+        run_examples(opener, session, session.run, config, manifest)
+    except CohortError as error:
+        session.close()
+        raise LoadFailed(str(error)) from error
+    return session, manifest
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

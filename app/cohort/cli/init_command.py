@@ -1,0 +1,117 @@
+"""`cohort init`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import rich_click as click
+
+from cohort.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command("init", cls=options.settings_command("models"))
+@click.argument("model")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.onnx]")
+@click.option(
+    "--version",
+    "number",
+    type=click.IntRange(1, 10**18 - 1),
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="The version to make.",
+)
+@click.pass_context
+def init(
+    context: click.RichContext, /, model: str, file: Path | None, number: int, **_: object
+) -> None:
+    """Make the folder of MODEL, with a config.yaml that has every key, commented out.
+
+    With a FILE, copies it there as the version's model.onnx, and its external data, such as
+    FILE.onnx.data, beside it. A server that runs serves it within seconds. Overwrites nothing.
+
+    \b
+      cohort init mine                          models/mine/1/ and models/mine/config.yaml
+      cohort init mine my.onnx                  and my.onnx in it
+      cohort init mine better.onnx --version 2
+    """
+    settings = options.settings_from(context)
+    if settings.remote:
+        options.fail(f"{settings.remote} is not a folder: --models names one to make a model in")
+    external = _check(model, file)
+    folder = settings.models_folder / model
+    version = folder / str(number)
+    if file is not None and version.is_dir() and any(version.iterdir()):
+        there = [int(one.name) for one in folder.iterdir() if one.name.isdecimal()]
+        options.fail(f"{version} is there already; --version {max(there) + 1} makes another")
+    try:
+        version.mkdir(parents=True, exist_ok=True)
+        _write_config(settings.models_folder, folder)
+        if file is not None:
+            _copy(file, external, version)
+    except OSError as error:
+        options.fail(f"{error.filename or folder}: {error.strerror or error}")
+    if file is None:
+        click.echo(f"Made {version}: put model.onnx there, and its external data beside it.")
+    else:
+        copied = ", ".join([f"{file.name} as model.onnx", *external])
+        click.echo(f"Copied to {version}: {copied}.")
+    click.echo("'cohort check' says what is wrong; 'cohort serve' serves it.")
+
+
+def _check(model: str, file: Path | None) -> Sequence[str]:
+    """Where the file's external data lies in its folder. Exits where something is wrong."""
+    from cohort.errors import LoadFailed, ModelNotFound, check_model_name, quoted
+
+    if model.endswith(".onnx") and (file is None or file.suffix != ".onnx"):
+        name = Path(model).stem if file is None else file.name
+        options.fail(f"the name comes first: cohort init {name} {model}")
+    try:
+        check_model_name(model)
+    except ModelNotFound as error:
+        options.fail(f"{quoted(model)} cannot be a model's name{str(error).partition('found')[2]}")
+    if file is None:
+        return ()
+    from cohort.session import find_external
+
+    try:
+        external = find_external(file)
+    except LoadFailed as error:
+        told = str(error)
+        options.fail(told if told.startswith(file.name) else f"{file.name}: {told}")
+    if Path("model.onnx") in map(Path, external):
+        options.fail(f"{file}: its external data is called model.onnx, as the model has to be")
+    return external
+
+
+def _write_config(models: Path, folder: Path) -> None:
+    from cohort.cli.editor_schemas import keep_schemas, packaged
+
+    keep_schemas(models)
+    config = folder / "config.yaml"
+    try:
+        with config.open("x", encoding="utf-8") as opened:
+            opened.write(packaged("config.yaml"))
+        click.echo(f"Wrote {config}: every key, commented out.")
+    except FileExistsError:
+        click.echo(f"{config} stays as it is.")
+
+
+def _copy(file: Path, external: Sequence[str], version: Path) -> None:
+    """Fill an empty folder all at once: a server that looks at it meanwhile sees none or all."""
+    copy = version.with_name(f".{version.name}.{uuid4().hex}")
+    try:
+        for source, name in ((file, "model.onnx"), *((file.parent / one, one) for one in external)):
+            target = copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        version.rmdir()  # which fails where something is in it by now
+        copy.rename(version)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""`cohort key`: keys for callers."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from cohort.cli import options
+
+
+@click.group()
+def key() -> None:
+    """Make keys for callers; COHORT_API_KEYS names the file of those that a server takes."""
+
+
+@key.command("new")
+@click.argument("name")
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="May see it; repeatable.")
+@click.option("--rate", type=float, metavar="NUMBER", help="Requests per second.")
+@click.option("--concurrency", type=int, metavar="NUMBER", help="Requests in progress at once.")
+@click.option("--priority", type=int, metavar="NUMBER", help="1 goes first, -1 last.")
+@click.option("--admin", is_flag=True, help="May do what only an operator may.")
+@click.pass_context
+def new(
+    context: click.RichContext,
+    /,
+    name: str,
+    models: tuple[str, ...],
+    rate: float | None,
+    concurrency: int | None,
+    priority: int | None,
+    admin: bool,
+) -> None:
+    """Make a key for NAME.
+
+    Prints the key on the first line, this once, and below it the entry for the file, which holds
+    only its SHA-256. A server reads the file again when it has changed.
+
+    \b
+      cohort key new web >web.key && tail -n +2 web.key >>keys.yaml
+      cohort key new batch --model iris --rate 100 --concurrency 10
+    """
+    from cohort.auth import digest_of, new_key, parse_keys
+    from cohort.errors import ConfigInvalid
+
+    secret = new_key()
+    parts = [f"name: {_quoted(name)}", f'sha256: "{digest_of(secret).hex()}"']
+    if models:
+        parts.append(f"models: [{', '.join(map(_quoted, models))}]")
+    if rate is not None:
+        parts.append(f"rate: {rate:.15g}")
+    if concurrency is not None:
+        parts.append(f"concurrency: {concurrency}")
+    if priority is not None:
+        parts.append(f"priority: {priority}")
+    if admin:
+        parts.append("admin: true")
+    entry = f"- {{{', '.join(parts)}}}"
+    try:
+        parse_keys(entry, "")
+    except ConfigInvalid as error:
+        for line in str(error).splitlines():
+            click.echo(f"Error: {line.removeprefix('[0].')}", err=True)
+        context.exit(options.MISUSED)
+    click.echo(secret)
+    click.echo(entry)
+
+
+def _quoted(text: str) -> str:
+    """As YAML: plain where nothing else could be meant, `123` and `true` in quotes."""
+    import json
+
+    return text if text.isalpha() and text not in _NOT_TEXT else json.dumps(text)
+
+
+_NOT_TEXT = frozenset(
+    {word for plain in ("null", "true", "false") for word in (plain, plain.title(), plain.upper())}
+)

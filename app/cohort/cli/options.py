@@ -1,0 +1,206 @@
+"""Settings as options, and what commands share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+import rich_click as click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from cohort.inspection import Inspector
+    from cohort.repository import Problem
+    from cohort.session import ModelRules
+    from cohort.settings import Settings
+
+OK, PROBLEMS, MISUSED = 0, 1, 2
+"""Exit codes, the last as click has it."""
+
+WIDTH = 140
+"""Of a table that goes into a file or a pipe."""
+
+
+MOST_LOOKS = 5
+"""At a remote repository, by a command: one for each version that cannot be had."""
+
+
+OPENING = (
+    "cache",
+    "providers",
+    "custom_ops",
+    "max_model_mb",
+    "max_nodes",
+    "inspection_seconds",
+    "inspection_mb",
+)
+"""The settings that opening a model depends on."""
+
+
+def settings_command(*only: str) -> type[click.RichCommand]:
+    """A command with an option for every setting, or for those named, made when first needed."""
+
+    class SettingsCommand(click.RichCommand):
+        def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+            if not self._made:
+                self.params = [*_options(*only), *self.params]
+                self._made = True
+            return super().get_params(ctx)
+
+        _made = False
+
+    return SettingsCommand
+
+
+models_folder = click.argument("folder", required=False)
+"""FOLDER, which most would write after `serve` and `check`, is --models."""
+
+
+def _options(*only: str) -> Iterator[click.Option]:
+    from cohort.settings import Settings, default_in_words, variable
+
+    for name, field in Settings.model_fields.items():
+        if not only or name in only:
+            words = default_in_words(name)
+            yield click.Option(
+                ["--" + name.replace("_", "-")],
+                help=field.description,
+                metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
+                # Shown; read by Settings, to which only what the command line says is given.
+                envvar=variable(name),
+                show_envvar=True,
+                default=None if words else str(field.default),
+                show_default=words or True,
+            )
+
+
+METAVARS: Mapping[str, str] = {
+    "models": "FOLDER",
+    "rollouts": "FILE",
+    "state": "FOLDER",
+    "api_keys": "FILE",
+    "jwks": "FILE",
+    "trusted_keys": "PATH",
+    "jwt_issuer": "NAME",
+    "jwt_audience": "NAME",
+    "tls_cert": "FILE",
+    "tls_key": "FILE",
+    "tls_client_ca": "FILE",
+    "cache": "FOLDER",
+    "custom_ops": "FOLDERS",
+    "providers": "NAMES",
+    "host": "ADDRESS",
+    "port": "PORT",
+    "workers": "COUNT|auto",
+    "model": "NAME",
+    "seconds": "SECONDS",
+    "mb": "MIB",
+    "max_concurrency": "COUNT",
+    "max_connections": "COUNT",
+    "max_connections_per_address": "COUNT",
+    "max_loaded_models": "COUNT",
+    "max_nodes": "COUNT",
+    "log_format": "json|console",
+    "log_level": "debug|info|warning|error",
+    "access_log": "true|false",
+    "allow_empty": "true|false",
+    "webhook_secret_file": "FILE",
+}
+
+
+def settings_from(context: click.Context) -> Settings:
+    """Read the settings from the environment and a command's options; exit where one is invalid."""
+    from cohort.cli.runtime_check import runtime_problem
+    from cohort.settings import (
+        Settings,
+        SettingsInvalid,
+        read_settings,
+        unknown_variables,
+        variable,
+    )
+
+    if problem := runtime_problem():
+        fail(problem)
+    for warning in unknown_variables(os.environ):
+        click.echo(f"Warning: {warning}", err=True)
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if name in Settings.model_fields
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if folder := context.params.get("folder"):
+        if "models" in given:
+            raise click.UsageError("FOLDER and --models are one thing: give one of them", context)
+        given["models"] = folder
+    try:
+        return read_settings(given)
+    except SettingsInvalid as error:
+        for name, problem in error.problems.items():
+            option = f"--{name.replace('_', '-')} ({variable(name)})"
+            click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
+        sys.exit(MISUSED)
+
+
+def fail(sentence: str) -> NoReturn:
+    """End the command with an error."""
+    click.echo(f"Error: {sentence}", err=True)
+    raise SystemExit(PROBLEMS)
+
+
+def fetch_models(settings: Settings) -> list[Problem]:
+    """Have the models of a remote repository here; what is wrong with it. A folder stays as it is.
+
+    What was fetched before stays where the repository cannot be reached.
+    """
+    if not settings.remote:
+        return []
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    from cohort.remote import Mirror
+    from cohort.repository import Problem
+    from cohort.session import available_memory
+    from cohort.system.remote_address import mirror_folder
+
+    largest = settings.max_model_mb
+    mirror = Mirror(
+        settings.remote,
+        mirror_folder(settings.cache, settings.remote),
+        max_bytes=available_memory() if largest is None else largest << 20,
+        quiet=0,
+    )
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(f"Looking at {settings.remote}")
+        try:
+            for _ in range(MOST_LOOKS):
+                before = mirror.status.problems
+                mirror.look()
+                while not mirror.wait(0.2):
+                    text = f"Fetching {', '.join(mirror.fetching)}: "
+                    done = f"{mirror.status.fetched_bytes >> 20:,} MiB"
+                    progress.update(task, description=text + done)
+                if mirror.status.trouble or mirror.status.problems == before:
+                    break  # else an older version may be wanted in place of one that failed
+        finally:
+            mirror.close()
+    status = mirror.status
+    trouble = [Problem("", "", status.trouble)] if status.trouble else []
+    return [*trouble, *status.problems]
+
+
+def opening(settings: Settings) -> tuple[ModelRules, Inspector]:
+    """What `settings` say about opening models."""
+    from cohort.inspection import InspectionLimits, Inspector
+    from cohort.session import model_rules
+
+    rules = model_rules(
+        settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
+    )
+    limits = InspectionLimits(settings.inspection_seconds, settings.inspection_mb)
+    return rules, Inspector(limits, settings.cache)

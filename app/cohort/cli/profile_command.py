@@ -1,0 +1,319 @@
+"""`cohort profile`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cohort.cli import options
+
+if TYPE_CHECKING:
+    from cohort.batching import BatchPolicy
+    from cohort.profiling import ConcurrentRuns, Profile, ProfileResult, Trial
+    from cohort.repository import ModelConfig
+    from cohort.row_independence import RowVerdict
+    from cohort.session import Opener, Session
+    from cohort.settings import Settings
+
+BUDGET = 3.0
+"""Seconds for all concurrent runs."""
+
+BAR_WIDTH = 30
+
+
+@click.command(cls=options.settings_command("models", *options.OPENING))
+@click.argument("model")
+@click.option("--version", "number", type=int, metavar="NUMBER", help="The highest by default.")
+@click.option("--fresh", is_flag=True, help="Measure even if a kept profile fits.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+@click.pass_context
+def profile(
+    context: click.RichContext,
+    /,
+    model: str,
+    number: int | None,
+    fresh: bool,
+    as_json: bool,
+    **_: object,
+) -> None:
+    """Measure how long MODEL's runs take here, and show what a server chooses from that.
+
+    A server measures the same at load, and keeps and uses the same profile, but for the table of
+    concurrent runs, which only this command measures. Best on a machine that does nothing else.
+    """
+    settings = options.settings_from(context)
+    from cohort.errors import CohortError
+
+    try:
+        seen = _look(settings, model, number, fresh=fresh)
+    except (CohortError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        context.exit(options.PROBLEMS)
+    described = _describe(seen)
+    if as_json:
+        click.echo(json.dumps(described, indent=2))
+    else:
+        _show(seen, described)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    model: str
+    number: int
+    found: ProfileResult
+    policy: BatchPolicy
+    threads: int
+    provider: str
+    device: str
+    unpredictable: str
+    rows: RowVerdict
+    differences: Sequence[str]
+
+    @property
+    def chosen(self) -> BatchPolicy:
+        """The policy with the batch size that was chosen."""
+        return replace(self.policy, max_batch_size=self.found.profile.max_batch_size)
+
+
+def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    from cohort.profiling import (
+        RowFindings,
+        Store,
+        find_trial,
+        keep,
+        key_for,
+        profile_model,
+        with_findings,
+    )
+    from cohort.registry import examples_to_try, run_examples
+    from cohort.repository import read_manifest
+    from cohort.session import Opener
+
+    rules, inspector = options.opening(settings)
+    for problem in options.fetch_models(settings):
+        click.echo(f"Warning: {problem}", err=True)
+    number, path, config = _find(settings.models_folder, model, number)
+    stderr = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    hidden = not stderr.is_terminal
+    with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
+        task = progress.add_task("Opening")
+        own = config.session.intra_op_threads
+        opener = Opener(
+            path,
+            chain=config.providers,
+            policy=config.provider_policy,
+            options=config.session,
+            memory_limit_mb=config.memory_limit_mb,
+            rules=rules,
+            cache=settings.cache,
+        )
+        opener.resolve_links(settings.cache)
+        inspector.inspect(opener)
+        inspector.rest()
+        session = opener.open()
+        try:
+            manifest = read_manifest(path.parent)
+            given = run_examples(opener, session, session.run, config, manifest)
+            progress.update(task, description="Measuring runs")
+            tried = examples_to_try(session, given)
+            trial = find_trial(
+                session.run, session.inputs, session.rows.axes, session.tables, tried
+            )
+            key = key_for(opener, session, config.batching, trial)
+            store = Store(settings.cache)
+            differences = store.differences(key)
+            found = profile_model(opener, session, trial, config.batching, store, fresh=fresh)
+            if found.profile.seconds and not found.concurrency:
+                progress.update(task, description="Measuring concurrent runs")
+                runs = _measure_concurrency(opener, session, trial, found)
+                found = replace(found, concurrency=runs)
+                keep(store, key, found)
+            findings = RowFindings(settings.cache)
+            found = with_findings(found, session, config.batching, findings, opener.digest)
+        finally:
+            session.close()
+    return _Seen(
+        model,
+        number,
+        found,
+        config.batching,
+        1 if own is None else own,
+        session.placement.active,
+        session.device,
+        session.unpredictable,
+        session.rows,
+        differences,
+    )
+
+
+def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, ModelConfig]:
+    """The version to profile. Raises a CohortError that names what is available."""
+    from cohort.errors import LoadFailed, available, did_you_mean, quoted
+    from cohort.repository import scan
+
+    models = scan(folder, quiet=0).models
+    if model not in models:
+        there = did_you_mean(model, models)
+        raise LoadFailed(f"model {quoted(model)} not found in {folder}{there}")
+    found = models[model]
+    if found.config is None:
+        raise LoadFailed(f"the config of {quoted(model)} has problems; see cohort check")
+    wanted = max(found.versions, default=0) if number is None else number
+    if wanted not in found.versions:
+        there = available(found.versions)
+        raise LoadFailed(f"version {wanted} of model {quoted(model)} not found{there}")
+    return wanted, found.versions[wanted].path, found.config
+
+
+def _measure_concurrency(
+    opener: Opener, session: Session, trial: Trial, found: ProfileResult
+) -> tuple[ConcurrentRuns, ...]:
+    """Runs of one row and of the chosen rows, by 1, 2, … cores; on several threads each, as well.
+
+    Several are left out where the config has a number of its own.
+    """
+    from cohort.profiling import measure_concurrency, sizes_up_to
+    from cohort.session import cores
+
+    own = opener.options.intra_op_threads
+    feeds = {rows: trial.feeds(rows) for rows in sorted({1, found.profile.max_batch_size})}
+    runs, more = {1 if own is None else own: session.run}, None
+    if session.device == "cpu" and own is None and cores() > 1:
+        several = max(2, found.threads.tried)
+        more = opener.open(several)
+        runs[several] = more.run
+    try:
+        return measure_concurrency(runs, feeds, list(sizes_up_to(cores())), budget=BUDGET)
+    finally:
+        if more is not None:
+            more.close()
+
+
+def _describe(seen: _Seen) -> dict[str, Any]:
+    from cohort.operating import describe_exactness, describe_profile, describe_rows
+
+    found = seen.found
+    return {
+        "model": seen.model,
+        "version": str(seen.number),
+        "provider": seen.provider,
+        "threads": seen.threads,
+        "batching_off": found.profile.reason,
+        "padding_off": found.padding.reason,
+        "rows": describe_rows(seen.rows),
+        **describe_exactness(found, seen.chosen, seen.rows),
+        "padding_wanted": bool(seen.policy.pad),
+        "profile": describe_profile(found, seen.device, seen.unpredictable),
+        "differs_from_kept": [] if found.kept else list(seen.differences),
+    }
+
+
+def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else options.WIDTH, highlight=False)
+    profile, found = described["profile"], seen.found
+    inline = profile["inline_up_to_rows"]
+    table = Table("rows", "ms per run", "rows/s", "", "runs", "", header_style="bold")
+    fastest = max((rows / taken for rows, taken in found.profile.seconds.items()), default=0)
+    for rows, taken in found.profile.seconds.items():
+        bar = ProgressBar(total=fastest, completed=rows / taken, width=BAR_WIDTH)
+        chosen = "chosen" if rows == found.profile.max_batch_size else ""
+        mode = "inline" if rows <= inline else "threaded"
+        table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", bar, mode, chosen)
+    count = seen.threads or "as many as ONNX Runtime chooses"
+    console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
+    console.print(table)
+    if found.concurrency:
+        console.print(_concurrency_table(found.concurrency))
+    for line in _verdicts(seen):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _concurrency_table(found: Sequence[ConcurrentRuns]) -> Table:
+    from cohort.profiling import best_concurrency
+
+    top = best_concurrency(found)
+    table = Table("threads per run", "rows", "concurrent runs", "ms per run", "rows/s", "")
+    table.header_style = "bold"
+    for one in found:
+        table.add_row(
+            str(one.threads),
+            str(one.rows),
+            str(one.at_once),
+            f"{one.seconds * 1000:.3f}",
+            f"{one.rows_per_second:,.0f}",
+            "best" if one is top else "",
+        )
+    return table
+
+
+def _row_lines(rows: RowVerdict, off: str) -> list[str]:
+    """What the graph proves, unless `off` says so, where rows are, and what to do to batch."""
+    from cohort.profiling import row_advice, row_places
+
+    proven = "" if (sentence := str(rows)) in off else f", {sentence}"
+    lines = [f"Rows by the graph: {rows.kind}{proven}"]
+    lines += [f"  {place}" for place in row_places(rows)]
+    if off and (advice := row_advice(rows)):
+        lines.append(f"  to batch: {advice}")
+    return lines
+
+
+def _filled(profile: Profile) -> list[str]:
+    """Up to how many rows smaller runs are filled, why, and what that costs a lone row."""
+    filled = profile.filled_rows
+    if not filled:
+        return []
+    if filled == profile.least_rows:
+        ratio = profile.seconds_for(filled) / profile.seconds[1]
+        return [
+            f"A lone row: runs as {filled}, since it would get other bits by itself "
+            f"(batching.exact); that takes {ratio:.2f} times as long"
+        ]
+    longer = profile.change_seconds * 1000
+    return [
+        f"Smaller runs: filled up to {filled} rows, since one of another number of rows than the "
+        f"one before takes {longer:.3g} ms longer"
+    ]
+
+
+def _verdicts(seen: _Seen) -> list[str]:
+    found = seen.found
+    off = found.profile.reason
+    lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
+    lines += _row_lines(seen.rows, off)
+    lines += _filled(found.profile)
+    if why := found.why_not_exact(seen.chosen, seen.rows):
+        lines.append(f"Same bits as alone: not promised, {why}")
+    else:
+        alone = "" if seen.chosen.batches else ", since requests share no run"
+        lines.append(f"Same bits as alone: yes{alone}")
+    if seen.policy.pad:
+        off = found.padding.reason
+        lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs stay the same")
+    if (threads := found.threads).tried > 1:
+        lines.append(
+            f"Threads of an exclusive run: {threads.chosen}, since on {threads.tried} it is "
+            f"{threads.gain:.2f} times as fast as on one"
+        )
+    if seen.unpredictable:
+        lines.append(f"Off the event loop: {seen.unpredictable}")
+    if found.kept:
+        lines.append(f"From the cache, measured {found.measured}; --fresh measures again")
+    elif seen.differences:
+        lines.append(f"Measured now: a kept profile had another {', '.join(seen.differences)}")
+    else:
+        lines.append("Measured now")
+    return lines

@@ -1,0 +1,121 @@
+"""A parent of the server that kills it once its event loop gives no sign of life.
+
+It stands where systemd would: a container has none, and Docker and Compose leave a container alone
+that is unhealthy. What they restart is one that has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterable
+from time import monotonic
+
+from cohort.workers.membership import LATE_SECONDS, end_with
+from cohort.workers.saying import say_line
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that are the server's."""
+
+
+def supervise(seconds: float, *, log_format: str) -> None:
+    """Fork, and return in the child, which is to serve; the parent exits as the child does.
+
+    seconds: How long the child may give no sign of life once it has said that it started, before it
+        is killed with SIGKILL, which ends a stopped process, too. The signs are those for systemd.
+    log_format: Whether the line about that is "json" or text.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.bind("")  # the kernel finds a name, in the abstract namespace
+    # A forked interpreter forgets the signals that it has not handled: these wait until it is one.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    parent, child = os.getpid(), os.fork()
+    if child:
+        raise SystemExit(_Supervisor(child, listener, seconds, log_format).run(mask))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.environ["NOTIFY_SOCKET"] = "@" + listener.getsockname()[1:].decode()
+    os.environ["WATCHDOG_USEC"] = str(int(seconds * 1e6))
+    os.environ["WATCHDOG_PID"] = str(os.getpid())
+    listener.close()
+    os.setpgid(0, 0)  # what a terminal, or kill, sends to the group comes once, by the parent
+    end_with(parent)
+
+
+class _Supervisor:
+    """What the parent does: forward signals, reap, and wait for signs of life."""
+
+    def __init__(
+        self, child: int, listener: socket.socket, seconds: float, log_format: str
+    ) -> None:
+        self._child, self._listener, self._seconds = child, listener, seconds
+        self._log_format = log_format
+        self._due = float("inf")  # not before it has started
+        self._stopping = False
+
+    def run(self, mask: Iterable[int]) -> int:
+        """Return the child's exit status once it has ended. `mask` are the signals to block."""
+        woken, waker = socket.socketpair()
+        for end in (woken, waker, self._listener):
+            end.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in FORWARDED:
+            signal.signal(number, self._forward)
+        signal.signal(signal.SIGTSTP, self._suspend)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        while (status := self._reaped()) is None:
+            wait = min(max(0.0, self._due - monotonic()), self._seconds)
+            expected = monotonic() + wait
+            for ready in select.select([self._listener, woken], [], [], wait)[0]:
+                self._hear(ready.recv(4096)) if ready is self._listener else ready.recv(4096)
+            now = monotonic()
+            if now >= self._due and now > expected + LATE_SECONDS:
+                self._due = now + self._seconds
+            elif now >= self._due:
+                self._kill()
+        return status
+
+    def _forward(self, number: int, _: object) -> None:
+        os.kill(self._child, number)
+
+    def _suspend(self, number: int, _: object) -> None:
+        """Stop the child and this process, as Ctrl-Z asks, until this one is told to go on.
+
+        The kernel ignores the signal where there is nobody who would, as without a terminal.
+        """
+        os.kill(self._child, signal.SIGSTOP)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._suspend)
+        os.kill(self._child, signal.SIGCONT)
+        if self._due < float("inf"):
+            self._due = monotonic() + self._seconds
+
+    def _reaped(self) -> int | None:
+        """Reap who has ended, as process 1 has to; the child's status where it is among them."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return 1
+            if pid == self._child:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            if not pid:
+                return None
+
+    def _hear(self, message: bytes) -> None:
+        lines = message.split(b"\n")
+        self._stopping |= b"STOPPING=1" in lines  # who stopped it also sees to its end
+        if self._stopping:
+            self._due = float("inf")
+        elif b"READY=1" in lines or b"WATCHDOG=1" in lines:
+            self._due = monotonic() + self._seconds
+
+    def _kill(self) -> None:
+        os.kill(self._child, signal.SIGKILL)
+        self._due = float("inf")
+        text = f"no sign of life for {self._seconds:g} s: killed the server"
+        say_line(self._log_format, "critical", text, pid=self._child)

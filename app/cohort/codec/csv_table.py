@@ -1,0 +1,213 @@
+"""Tables as CSV: https://www.rfc-editor.org/rfc/rfc4180. Separated by commas, in UTF-8."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BytesIO, TextIOWrapper
+from itertools import chain, count, islice
+
+import numpy as np
+
+from cohort.codec.json_tensors import FLOATS, INTEGERS
+from cohort.codec.long_tensors import Rows
+from cohort.codec.tables import check_rows, is_wide, place_inputs
+from cohort.errors import InvalidInput, quoted
+from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
+
+CSV_WORK = 16
+"""A byte of CSV takes as long to read as so many of JSON."""
+
+LONGEST_LINE = 1 << 20
+"""Characters of a line, which is read in one call that no other thread can interrupt."""
+
+LINES_UNTIMED = 4096
+"""Lines that are read, blank ones among them, without a look at the time: some milliseconds."""
+
+CELLS_AT_ONCE = 16_384
+"""Cells that are converted in one call, which no other thread can interrupt: a millisecond."""
+
+
+def read_csv(
+    body: bytes,
+    specs: Sequence[TensorSpec],
+    *,
+    header: bool | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Arrays:
+    """Make arrays of a table in CSV.
+
+    header: Whether its first line has the names of its columns; default None: as it looks. Names
+        are those of the inputs, or, where all inputs are numbers, anything that is none.
+    check: Called every LINES_UNTIMED lines; what it raises ends the reading. Default: nothing.
+
+    An empty cell is NaN for an input of floats. Raises InvalidInput.
+    """
+    for spec in specs:
+        spec.dtype  # noqa: B018 - raises for what cannot be sent
+    lines = csv.reader(_lines(body, check))
+    try:
+        first = next(lines, None)
+        if first is None:
+            raise InvalidInput("the CSV has no rows")
+        named = _are_names(first, specs) if header is None else header
+        places = place_inputs(first if named else None, len(first), specs)
+        columns = (
+            [_Cells(specs[0], range(len(first)))]
+            if places is None
+            else [_Cells(spec, place) for spec, place in zip(specs, places, strict=True)]
+        )
+        at_once = max(CELLS_AT_ONCE // max(len(first), 1), 1)
+        number = 0
+        some = [] if named else [first]
+        while some := [*some, *islice(lines, at_once)]:
+            check_rows(some, len(first), number)
+            for column in columns:
+                column.add(some, number)
+            number += len(some)
+            some = []
+    except csv.Error as error:
+        raise InvalidInput(f"the CSV cannot be read: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput("the CSV is not UTF-8") from None
+    if not number:
+        raise InvalidInput("the CSV has no rows but the names of its columns")
+    return {column.spec.name: column.array() for column in columns}
+
+
+def _lines(body: bytes, check: Callable[[], None]) -> Iterator[str]:
+    file = TextIOWrapper(BytesIO(body), "utf-8-sig", newline="")
+    for number in count():
+        if number % LINES_UNTIMED == 0:
+            check()
+        line = file.readline(LONGEST_LINE)
+        if not line:
+            return
+        if len(line) == LONGEST_LINE:
+            raise InvalidInput(f"the CSV has a line of more than {LONGEST_LINE} characters")
+        if line.strip("\r\n"):  # an empty one is no row
+            yield line
+
+
+def _are_names(cells: Sequence[str], specs: Sequence[TensorSpec]) -> bool:
+    if {*cells} == {spec.name for spec in specs}:
+        return True
+    return all(spec.datatype != "BYTES" for spec in specs) and not all(map(_is_value, cells))
+
+
+def _is_value(cell: str) -> bool:
+    try:
+        float(cell or "0")
+    except ValueError:
+        return cell.strip().lower() in _TRUTH
+    return True
+
+
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+class _Cells:
+    """An input that is made of the column at a `place`, or, at a range, of all columns."""
+
+    def __init__(self, spec: TensorSpec, place: int | range) -> None:
+        self.spec = spec
+        self._alone = not isinstance(place, range)
+        self._places = place if isinstance(place, range) else [place]
+        self._rows = Rows(spec.name, spec.datatype)
+        self._floats: list[Array] = []
+
+    def add(self, rows: Sequence[list[str]], first: int) -> None:
+        """Add the cells of some rows, the first of which has that number."""
+        places = self._places
+        datatype = self.spec.datatype
+        read = _READERS.get(datatype, str)
+        try:
+            if datatype in FLOATS:
+                exact = np.array(_floats(self._cells(rows)), np.float64)
+                self._floats.append(self._narrowed(exact.reshape(len(rows), -1), first))
+                return
+            values = [[read(row[place]) for place in places] for row in rows]
+        except ValueError:
+            raise self._wrong(rows, first, read) from None
+        self._rows.add(values)
+
+    def _cells(self, rows: Sequence[list[str]]) -> list[str]:
+        if not self._alone:
+            return [*chain.from_iterable(rows)]
+        (place,) = self._places
+        return [row[place] for row in rows]
+
+    def _narrowed(self, exact: Array, first: int) -> Array:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            array = exact.astype(BY_NAME[self.spec.datatype].dtype)
+        wrong = np.isfinite(exact) & ~np.isfinite(array.astype(np.float64))
+        if wrong.any():
+            row, column = map(int, np.argwhere(wrong)[0])
+            raise InvalidInput(
+                f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
+                f"{exact[row, column]} at row {first + row}, which is out of range"
+            )
+        return array
+
+    def array(self) -> Array:
+        """The array of all that was added."""
+        made = np.concatenate(self._floats) if self._floats else self._rows.array()
+        return made.reshape(-1) if self._alone and not is_wide(self.spec) else made
+
+    def _wrong(
+        self, rows: Sequence[list[str]], first: int, read: Callable[[str], object]
+    ) -> InvalidInput:
+        places = self._places
+        number, place = next(
+            (number, place)
+            for number, row in enumerate(rows)
+            for place in places
+            if not _can_be(read, row[place])
+        )
+        return InvalidInput(
+            f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
+            f"{quoted(rows[number][place], 40)} at row {first + number}, column {place}"
+        )
+
+
+def _can_be(read: Callable[[str], object], cell: str) -> bool:
+    try:
+        read(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _floats(cells: Sequence[str]) -> list[float]:
+    if "_" not in ",".join(cells):
+        try:
+            return [*map(float, cells)]
+        except ValueError:  # empty ones, or some that are no numbers
+            pass
+    return [*map(_float, cells)]
+
+
+def _float(cell: str) -> float:
+    if "_" in cell:  # which Python takes
+        raise ValueError(cell)
+    return float(cell) if cell.strip() else float("nan")
+
+
+def _int(cell: str) -> int:
+    if "_" in cell or len(cell) > 64:
+        raise ValueError(cell)
+    return int(cell)
+
+
+def _bool(cell: str) -> bool:
+    truth = _TRUTH.get(cell.strip().lower())
+    if truth is None:
+        raise ValueError(cell)
+    return truth
+
+
+_READERS: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(FLOATS, _float),
+    **dict.fromkeys(INTEGERS, _int),
+    "BOOL": _bool,
+}

@@ -1,0 +1,187 @@
+"""Arrays to the values JSON has: numbers, booleans and strings in nested lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from cohort.codec.json_tensors import SHORT_ARRAY, at_place
+from cohort.errors import InferenceFailed, quoted
+from cohort.tensors import DATATYPES, Array
+
+BY_ITSELF = tuple(np.dtype(name) for name in ("f4", "i8", "f8", "i4", "?", "u1", "i1", "u4", "u8"))
+"""What orjson writes without help, the usual first; NaN and infinity it writes as null."""
+
+
+def encode_tensor(name: str, array: Array) -> object:
+    """Give what `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists, exactly.
+
+    That is the array itself wherever orjson takes it. Raises InferenceFailed for what JSON cannot
+    carry: NaN, infinity, bytes that are not UTF-8.
+    """
+    dtype = array.dtype
+    kind = dtype.kind
+    if kind == "O":
+        return _strings(name, array)
+    if kind in "fV":  # ml_dtypes' are mostly V
+        if dtype.itemsize < 4:
+            array = array.astype(_WRITTEN_AS[dtype])
+        if not _finite(array):
+            index = int(np.isfinite(array).argmin())
+            raise _unwritable(name, f"has {array.ravel()[index]!s}{at_place(index, array.shape)}")
+    if not array.ndim:
+        # ONNX Runtime's INT64 are numpy's longlong, which orjson takes in arrays only.
+        return array[()] if array.dtype.kind == "f" else array.item()
+    if not dtype.isnative:
+        array = array.astype(dtype.newbyteorder("="))
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+WRITTEN_AT_ONCE = 1 << 18
+"""Of longer arrays, so many bytes are written at once: no other thread runs while orjson writes."""
+
+_WEIGHT_AT_ONCE = WRITTEN_AT_ONCE >> 5
+_LONG_LIST = 64  # elements
+
+
+class LongParts:
+    """What is long in a document: written before the document is, some of it at a time.
+
+    In the document a NUL stands for each, which JSON has nowhere.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[list[bytes]] = []
+
+    def put(self, value: Any) -> Any:
+        """Give what to have in the document for a value of `encode_tensor`: itself if it is short.
+
+        Values are put in the order in which the document has them.
+        """
+        if isinstance(value, np.ndarray):
+            return self._put(_written(value)) if value.nbytes > WRITTEN_AT_ONCE else value
+        if isinstance(value, list) and (len(value) > _LONG_LIST or _weight(value) > _LONG_LIST):
+            return self._put(_written_list(value))
+        return value
+
+    def put_rows(self, rows: Iterator[Any]) -> Any:
+        """As `put`, of a list whose elements are made while it is written."""
+        return self._put(_written_list(rows))
+
+    def dump(self, document: Any) -> bytes:
+        """Write the document."""
+        text = _dumps(document)
+        if not self._parts:
+            return text
+        first, *rest = text.split(b"\0")
+        pieces = [first]
+        for part, after in zip(self._parts, rest, strict=True):
+            pieces += part
+            pieces.append(after)
+        return b"".join(pieces)
+
+    def _put(self, texts: Iterator[bytes]) -> orjson.Fragment:
+        self._parts.append(list(texts))
+        return orjson.Fragment(b"\0")
+
+
+def _dumps(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _weight(value: Any) -> int:
+    """About how long writing a value takes, in numbers."""
+    if isinstance(value, str):
+        return 1 + (len(value) >> 5)
+    if isinstance(value, list):
+        return len(value) * _weight(value[0]) if value else 1
+    if isinstance(value, dict):
+        return sum(map(_weight, value.values()))
+    return 1 + value.nbytes // 8 if isinstance(value, np.ndarray) else 1
+
+
+def _written_list(values: Iterable[Any]) -> Iterator[bytes]:
+    """Write a list in parts."""
+    before = b"["
+    for some in _some_of(values):
+        yield before
+        one = some[0]
+        if len(some) == 1 and isinstance(one, list) and _weight(one) > _WEIGHT_AT_ONCE:
+            yield from _written_list(one)
+        else:
+            yield _dumps(some)[1:-1]
+        before = b","
+    yield b"]" if before == b"," else b"[]"
+
+
+def _some_of(values: Iterable[Any]) -> Iterator[list[Any]]:
+    some: list[Any] = []
+    weight = 0
+    for value in values:
+        one = _weight(value)
+        if some and weight + one > _WEIGHT_AT_ONCE:
+            yield some
+            some, weight = [], 0
+        some.append(value)
+        weight += one
+    if some:
+        yield some
+
+
+def _written(array: Array) -> Iterator[bytes]:
+    """Write an array of one dimension or more, in parts."""
+    if array.nbytes <= WRITTEN_AT_ONCE:
+        yield _dumps(array)
+        return
+    row = array.nbytes // len(array)
+    yield b"["
+    if row > WRITTEN_AT_ONCE:
+        for number, one in enumerate(array):
+            yield b"," if number else b""
+            yield from _written(one)
+    else:
+        step = WRITTEN_AT_ONCE // max(row, 1)
+        for at in range(0, len(array), step):
+            part = _dumps(array[at : at + step])
+            yield part[1:-1] if not at else b"," + part[1:-1]
+    yield b"]"
+
+
+# What floats of fewer bits, and all that orjson does not know, are given to it as.
+_WRITTEN_AS: Mapping[np.dtype[np.generic], type[np.generic]] = {
+    row.dtype: np.int8 if row.kind == "int" else np.float32
+    for row in DATATYPES
+    if row.packed or (row.kind == "float" and row.bits < 32)
+}
+
+
+def _finite(array: Array) -> bool:
+    # A sum of squares is finite only if every term is. It may overflow where none is
+    # infinite, so the exact test follows.
+    return (
+        array.size <= SHORT_ARRAY and bool(np.vdot(array, array) < np.inf)  # type: ignore[arg-type]
+    ) or bool(np.isfinite(array).all())
+
+
+def _strings(name: str, array: Array) -> object:
+    texts = np.empty(array.size, np.object_)
+    for index, item in enumerate(array.ravel().tolist()):
+        try:
+            text = item if item.__class__ is str else item.decode()
+            text.encode()
+        except UnicodeError:
+            raise _unwritable(
+                name, f"has bytes that are not UTF-8{at_place(index, array.shape)}"
+            ) from None
+        texts[index] = text
+    return texts.reshape(array.shape).tolist()
+
+
+def _unwritable(name: str, problem: str) -> InferenceFailed:
+    return InferenceFailed(
+        f"output {quoted(name)} {problem}, which JSON cannot carry; request it in binary form",
+        blames_input=False,
+    )

@@ -1,0 +1,388 @@
+"""The values JSON has to arrays: numbers, booleans and strings in nested lists.
+
+`from_lists` decides: it checks every value and says what is wrong and where. The fast paths,
+`pack_short` for short lists and `cohort.codec.simdjson_reader` for long text, give the same array
+or None, and None means: use `from_lists`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from math import prod
+from struct import Struct
+from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from cohort.codec.long_json import LongList
+from cohort.errors import InvalidInput, quoted
+from cohort.tensors import BY_NAME, DATATYPES, Array, TensorSpec
+
+Shape = tuple[int, ...]
+
+MAX_RANK = 64  # numpy's own
+
+MOST_TEXTS = 1 << 18
+"""Elements of BYTES in a request. The runtime takes 100 ns for each to copy it, and as long to give
+it back, while the interpreter does nothing else.
+"""
+
+
+INTEGERS: Mapping[str, tuple[int, int]] = {
+    row.name: (int(known.min), int(known.max))
+    for row in DATATYPES
+    if row.kind == "int"
+    for known in [ml_dtypes.iinfo(row.dtype)]  # type: ignore[no-untyped-call]
+}
+FLOATS = frozenset(row.name for row in DATATYPES if row.kind == "float")
+_WANTED: Mapping[str, frozenset[type]] = {
+    "BOOL": frozenset({bool}),
+    "BYTES": frozenset({str, bytes}),  # JSON has no bytes itself
+    **dict.fromkeys(FLOATS, frozenset({int, float})),
+    **dict.fromkeys(INTEGERS, frozenset({int})),
+}
+_LARGEST: Mapping[np.dtype[np.generic], float] = {
+    BY_NAME[name].dtype: float(ml_dtypes.finfo(BY_NAME[name].dtype).max)  # type: ignore[no-untyped-call]
+    for name in FLOATS
+}
+SHORT_ARRAY = 1024  # elements; BLAS does not wake its threads for as few
+
+
+# --- Lists to arrays
+
+
+def from_lists(spec: TensorSpec, value: object) -> Array:
+    """Make the array that `spec` describes of nested lists, or of a single value.
+
+    The rank is the value's own. An empty list says nothing of the dimensions below it: they are the
+    spec's, and 0 where the spec leaves them open.
+    """
+    shape, leaves = take_apart(spec.name, value)
+    if not leaves:
+        shape = filled(shape, spec)
+    return to_array(spec.name, spec.datatype, leaves, shape)
+
+
+def filled(shape: Shape, spec: TensorSpec) -> Shape:
+    """The shape of no elements, with dimensions of the spec's below those that are known."""
+    rest = () if spec.shape is None else spec.shape[len(shape) :]
+    return (*shape, *(size if isinstance(size, int) else 0 for size in rest))
+
+
+def from_data(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+    """Make an array of an Open Inference JSON tensor: `data` is flat, or nested as `shape` says.
+
+    Raises InvalidInput.
+    """
+    wanted = checked_shape(name, datatype, shape)
+    array = pack_short(datatype, data, booleans=True)
+    if array is not None and (array.shape == wanted or array.shape == (prod(wanted),)):
+        return array.reshape(wanted)
+    found, leaves = take_apart(name, data)
+    if not isinstance(data, list):
+        raise InvalidInput(f"the data of input {quoted(name)} must be a list, got {shown(data)}")
+    check_data(name, wanted, found, len(leaves))
+    return to_array(name, datatype, leaves, wanted)
+
+
+def check_data(name: str, wanted: Shape, found: Shape, count: int) -> None:
+    """Raise InvalidInput unless data of a shape and so many elements are what `wanted` says."""
+    if count != prod(wanted):
+        raise wrong_count(name, wanted, count)
+    if count and len(found) > 1 and found != wanted:
+        raise InvalidInput(
+            f"input {quoted(name)} has shape {list(wanted)}, but its data has {list(found)}"
+        )
+
+
+def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
+    """Raise InvalidInput unless `shape` could be an array's, and `datatype` is one we carry."""
+    if datatype not in BY_NAME:
+        raise InvalidInput(f"input {quoted(name)} has an unknown datatype {quoted(datatype)}")
+    if len(shape) > MAX_RANK:
+        raise InvalidInput(
+            f"input {quoted(name)} has {len(shape)} dimensions; the maximum is {MAX_RANK}"
+        )
+    for size in shape:
+        if size.__class__ is not int or size < 0:
+            raise InvalidInput(
+                f"input {quoted(name)} must have a shape of whole numbers >= 0, got {shown(size)}"
+            )
+    if datatype == "BYTES" and 0 not in shape:
+        check_texts(name, prod(shape))
+    # numpy cannot hold what its strides cannot count, be it empty.
+    if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
+        raise InvalidInput(f"input {quoted(name)} has a shape of too many elements")
+    return tuple(shape)
+
+
+class Among(NamedTuple):
+    """Where a list is that is a part of a longer one: of all, for a list that is not.
+
+    outer: The indices of the list that it is a part of, in those around it.
+    first: The index of its first element there.
+    like: The shape of the elements before it, its own too; None where there are none.
+    leaf: Gives the first number or string of all.
+    """
+
+    outer: Shape = ()
+    first: int = 0
+    like: Shape | None = None
+    leaf: Callable[[], object] = lambda: None
+
+    def place(self, index: int, shape: Sequence[int]) -> str:
+        """Write where the part's element number `index` of a `shape` is: `[0][3]`."""
+        steps: list[int] = []
+        for size in reversed(shape):
+            index, step = divmod(index, size)
+            steps.append(step)
+        if steps:
+            steps[-1] += self.first
+        return "".join(f"[{step}]" for step in (*self.outer, *reversed(steps))) or "the top"
+
+    def origin(self, depth: int) -> str:
+        """Write where the first element is at a depth of the part."""
+        return "[0]" * (len(self.outer) + depth) or "the top"
+
+    def is_list(self, depth: int, node: object) -> bool:
+        """Whether nodes at a depth are lists, of which `node` is the first."""
+        known = self.like is not None and depth > 0
+        return depth <= len(self.like) if known else node.__class__ is list  # type: ignore[arg-type]
+
+    def width(self, depth: int, node: Any) -> int:
+        """How long the lists at a depth are, of which `node` is the first."""
+        return self.like[depth - 1] if self.like is not None and depth else len(node)
+
+
+ALL = Among()
+
+
+def check_texts(name: str, count: int) -> None:
+    """Raise InvalidInput for more elements of BYTES than a request may have."""
+    if count > MOST_TEXTS:
+        raise InvalidInput(
+            f"input {quoted(name)} has more than the {MOST_TEXTS} elements of BYTES that a request "
+            "may have: send fewer rows"
+        )
+
+
+def take_apart(name: str, value: object, among: Among = ALL) -> tuple[Shape, list[Any]]:
+    """Give the shape and the elements of nested lists. Raises InvalidInput for ragged ones."""
+    shape: list[int] = []
+    level: list[Any] = [value]
+    while level and among.is_list(len(shape), level[0]):
+        width = among.width(len(shape), level[0])
+        for index, node in enumerate(level):
+            if node.__class__ is not list:
+                raise InvalidInput(
+                    f"input {quoted(name)} is ragged: a list at {among.origin(len(shape))}, "
+                    f"{shown(node)} at {among.place(index, shape)}"
+                )
+            if len(node) != width:
+                raise uneven(name, among, width, len(node), index, shape)
+        level = level[0] if len(level) == 1 else [*chain.from_iterable(level)]
+        shape.append(width)
+        if len(shape) + len(among.outer) > MAX_RANK:
+            raise too_deep(name)
+    if list in set(map(type, level)):
+        index = next(index for index, node in enumerate(level) if node.__class__ is list)
+        leaf = level[0] if among.like is None else among.leaf()
+        raise uneven_depth(name, among, leaf, index, shape)
+    return tuple(shape), level
+
+
+def to_array(
+    name: str, datatype: str, leaves: list[Any], shape: Shape, among: Among = ALL
+) -> Array:
+    """Make an array of elements that `take_apart` gave. Raises InvalidInput for one that is wrong.
+
+    Rounds to the nearest where a float has fewer bits; converts nothing else.
+    """
+    wanted = _WANTED[datatype]
+    limits = INTEGERS.get(datatype)
+    if not wanted.issuperset(map(type, leaves)):
+        index = next(index for index, leaf in enumerate(leaves) if type(leaf) not in wanted)
+        leaf = leaves[index]
+        if limits is not None and leaf.__class__ is float and abs(leaf) >= 1 << 63:
+            # orjson's too long integers
+            raise out_of_range(name, datatype, leaf, index, shape, among)
+        raise InvalidInput(
+            f"input {quoted(name)} takes {datatype}, got {shown(leaf)}"
+            f"{at_place(index, shape, among)}"
+        )
+    dtype = BY_NAME[datatype].dtype
+    if datatype in FLOATS:
+        exact = np.array(leaves, np.float64)
+        array = narrowed(exact, dtype)
+        if array is None:
+            index = _first_too_large(exact, dtype)
+            raise out_of_range(name, datatype, leaves[index], index, shape, among)
+        return array.reshape(shape)
+    if limits is not None and leaves:
+        low, high = limits
+        if min(leaves) < low or max(leaves) > high:
+            index = next(i for i, leaf in enumerate(leaves) if not low <= leaf <= high)
+            raise out_of_range(name, datatype, leaves[index], index, shape, among)
+    whole = np.int64 if dtype.kind == "V" else dtype
+    return np.array(leaves, whole).astype(dtype, copy=False).reshape(shape)
+
+
+def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array | None:
+    """Round finite float64 to a float `dtype`; None where a number is out of its range."""
+    if dtype == np.float64:
+        return exact
+    largest = _LARGEST[dtype]
+    if dtype.itemsize == 1:
+        # These may lack infinity, NaN, zero or a sign, and some then give their largest instead.
+        if exact.size and np.abs(exact).max() > largest:
+            return None
+    elif exact.size <= SHORT_ARRAY and np.vdot(exact, exact) < largest * largest:
+        # A sum of squares below this holds no number too large: one call of numpy instead of four.
+        return exact.astype(dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        array = exact.astype(dtype)
+    return array if np.isfinite(array).all() else None
+
+
+def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> int:
+    """The place of the first number out of the range of `dtype`; there is one."""
+    first, end = 0, len(exact)
+    while end - first > 1:
+        middle = (first + end) // 2
+        before = narrowed(exact[first:middle], dtype) is None
+        first, end = (first, middle) if before else (middle, end)
+    return first
+
+
+def out_of_range(
+    name: str, datatype: str, value: object, index: int, shape: Shape, among: Among = ALL
+) -> InvalidInput:
+    """What to say of the element number `index`."""
+    return InvalidInput(
+        f"input {quoted(name)} takes {datatype}, got {shown(value)}"
+        f"{at_place(index, shape, among)}, which is out of range"
+    )
+
+
+def too_deep(name: str) -> InvalidInput:
+    """What to say of lists in one another, of which there are more than MAX_RANK."""
+    return InvalidInput(f"input {quoted(name)} is nested deeper than {MAX_RANK} lists")
+
+
+def uneven_depth(
+    name: str, among: Among, leaf: object, index: int, shape: Sequence[int]
+) -> InvalidInput:
+    """What to say of a list where the first at its depth is a number or string."""
+    return InvalidInput(
+        f"input {quoted(name)} is ragged: {shown(leaf)} at {among.origin(len(shape))}, "
+        f"a list at {among.place(index, shape)}"
+    )
+
+
+def uneven(
+    name: str, among: Among, width: int, length: int, index: int, shape: Sequence[int]
+) -> InvalidInput:
+    """What to say of a list of another length than the first at its depth."""
+    return InvalidInput(
+        f"input {quoted(name)} is ragged: length {width} at {among.origin(len(shape))}, "
+        f"length {length} at {among.place(index, shape)}"
+    )
+
+
+def wrong_count(name: str, shape: Shape, count: int) -> InvalidInput:
+    """What to say of `count` elements for a shape that takes another number."""
+    return InvalidInput(
+        f"input {quoted(name)} of shape {list(shape)} takes {prod(shape)} elements, got {count}"
+    )
+
+
+def at_place(index: int, shape: Sequence[int], among: Among = ALL) -> str:
+    """Write where the element number `index` of a `shape` is, as the end of a sentence."""
+    return f" at {among.place(index, shape)}" if shape else ""
+
+
+def shown(value: object) -> str:
+    """Show a JSON value back to its sender, on one line and bounded."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the string {quoted(value, 40)}"
+        case list() | LongList():
+            return "a list"
+        case dict():
+            return "an object"
+    return quoted(repr(value), 40)[1:-1]
+
+
+# --- Short lists, quickly
+
+
+class _Packers(dict[int, Callable[..., bytes]]):
+    """`struct`'s packers of `n` numbers of one kind, by `n`.
+
+    They take no strings, no null, no fractions for integers, and nothing out of range, where numpy
+    would turn "1" into 1.0 and null into NaN. They do take booleans for numbers.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, count: int) -> Callable[..., bytes]:
+        pack = Struct(f"={count}{self._code}").pack
+        if count <= 2048:
+            self[count] = pack
+        return pack
+
+
+PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
+    name: (_Packers(code), BY_NAME[name].dtype)
+    for name, code in {
+        "INT8": "b",
+        "INT16": "h",
+        "INT32": "i",
+        "INT64": "q",
+        "UINT8": "B",
+        "UINT16": "H",
+        "UINT32": "I",
+        "UINT64": "Q",
+        "FP32": "f",
+        "FP64": "d",
+    }.items()
+}
+
+
+def pack_short(datatype: str, value: object, *, booleans: bool) -> Array | None:
+    """Make a read-only array of short nested lists; None where `from_lists` must decide.
+
+    `booleans` is false where the text is known to have neither `true` nor `false`.
+    """
+    known = PACKERS.get(datatype)
+    if known is None or value.__class__ is not list:
+        return None
+    flat: list[Any] = value
+    shape = [len(flat)]
+    while flat and flat[0].__class__ is list:
+        width = len(flat[0])
+        shape.append(width)
+        if len(flat) == 1:
+            flat = flat[0]
+            continue
+        for row in flat:
+            if row.__class__ is not list or len(row) != width:
+                return None
+        flat = [*chain.from_iterable(flat)]
+    if not flat or len(shape) > MAX_RANK or (booleans and bool in map(type, flat)):
+        return None
+    packers, dtype = known
+    try:
+        return np.ndarray(shape, dtype, packers[len(flat)](*flat))
+    except (PackError, OverflowError, TypeError):
+        return None

@@ -1,0 +1,312 @@
+"""Long JSON, read in pieces, so that other threads run between them.
+
+orjson and simdjson keep the interpreter's lock from a text's first byte to its last, and what they
+make of a text takes up to thirty times its size. So a long text is cut first
+(`cohort.codec.cutting`). Its objects are read at once; of its lists those that are long are left as
+text, a `LongList`, until somebody reads them, one piece after the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+import orjson
+
+from cohort.codec.cutting import (
+    BLOCK_BYTES,
+    CLOSING,
+    LIST,
+    OBJECT,
+    TEXT,
+    BrokenJson,
+    Section,
+    Value,
+    check_closed,
+    cut,
+    structure,
+)
+from cohort.errors import InvalidInput
+
+CUT_FROM_BYTES = 1 << 18
+"""From this size a body is read in pieces."""
+
+SHORT_BYTES = 256
+"""Lists in objects, and objects in them, up to this size are read at once."""
+
+MOST_MEMBERS = 10_000
+"""Members of all objects, and elements of lists other than tensors, that a long body may have."""
+
+LONGEST_TEXT = 1 << 20
+"""Bytes of a piece besides its long values, which has no comma in the last of its blocks."""
+
+MOST_OBJECTS_DEEP = 16
+"""Objects in one another; what is read here has four."""
+
+
+def read_long(body: bytes) -> object:
+    """Read a long body: as `orjson.loads`, with LongLists in it. Raises InvalidInput."""
+    body = body.strip(b" \t\n\r")
+    source = _Source(body)
+    try:
+        pieces = cut(body)
+        if len(pieces) > 1:
+            raise BrokenJson("unexpected content after document", pieces[0].end)
+        (document,) = source.read(pieces[0], LIST, deep=0)
+    except BrokenJson as error:
+        raise source.invalid(error) from None
+    except ValueError:  # none, or several that are not apart
+        raise InvalidInput("the body is not valid JSON: it has no value") from None
+    return document
+
+
+Convert = Callable[[list[Any]], list[Any]]
+
+
+class LongList:
+    """A list that is not parsed yet.
+
+    What orjson would make of its elements they are, except that what is longer than a block is a
+    LongList itself, or a dict with LongLists in it.
+    """
+
+    __slots__ = ("_convert", "_pieces", "_source")
+
+    def __init__(
+        self, source: _Source, pieces: Sequence[Section], convert: Convert | None = None
+    ) -> None:
+        self._source = source
+        self._pieces = pieces
+        self._convert = convert
+
+    def converted(self, convert: Convert) -> LongList:
+        """The list whose elements `convert` gives, of lists of elements."""
+        return LongList(self._source, self._pieces, convert)
+
+    def portions(self) -> Iterator[Portion]:
+        """Its elements, some at a time. Raises InvalidInput."""
+        for number in range(len(self._pieces)):
+            self._source.check_not_blank(self._pieces, number)
+            yield Portion(self._source, self._pieces[number], self._convert)
+
+    def first(self) -> Any:
+        """Its first element. Raises InvalidInput where that is not JSON."""
+        return next(self.portions()).elements()[0]
+
+    def count(self) -> int:
+        """How many elements it has. Raises InvalidInput."""
+        return sum(len(portion.elements()) for portion in self.portions())
+
+    def elements(self) -> list[Any]:
+        """All its elements, where they are few. Raises InvalidInput."""
+        return [one for portion in self.portions() for one in portion.elements(few=True)]
+
+
+class Portion:
+    """Some elements of a LongList that follow one another."""
+
+    __slots__ = ("_convert", "_piece", "_source")
+
+    def __init__(self, source: _Source, piece: Section, convert: Convert | None) -> None:
+        self._source = source
+        self._piece = piece
+        self._convert = convert
+
+    @property
+    def text(self) -> bytes | None:
+        """They as a JSON list; None where there is a long one among them."""
+        return None if self._piece.values else self._source.text(self._piece, LIST, ())
+
+    def elements(self, *, few: bool = False) -> list[Any]:
+        """They as orjson gives them; where few are expected, lists in them may be LongLists.
+
+        Raises InvalidInput.
+        """
+        try:
+            if few:
+                return list(self._source.read(self._piece, LIST, deep=0))
+            elements = self._source.parse(self._piece, LIST, self._piece.values, deep=0)
+        except BrokenJson as error:
+            raise self._source.invalid(error) from None
+        return elements if self._convert is None else self._convert(elements)
+
+
+class _Source:
+    """A body, and what stands in the text of a piece for each value that is not in it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._view = np.frombuffer(body, np.uint8)
+        self._token = token_hex(16)
+        self._members = 0
+
+    def read(self, piece: Section, kind: bytes, *, deep: int) -> Any:
+        """Parse a piece, and leave lists that are not short in it as they are."""
+        value = self.parse(piece, kind, self._values(piece), deep=deep)
+        self._members += len(value)
+        if self._members > MOST_MEMBERS:
+            raise InvalidInput(
+                f"the body has more than {MOST_MEMBERS} members and elements besides its tensors"
+            )
+        return value
+
+    def parse(self, piece: Section, kind: bytes, values: Sequence[Value], *, deep: int) -> Any:
+        """Parse a piece without `values`, and put these in their places."""
+        text = self.text(piece, kind, values)
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise BrokenJson(error.msg, self._place(piece, values, text, error.pos)) from None
+        if not values:
+            return found
+        for place, one in enumerate(found) if kind == LIST else list(found.items()):
+            if isinstance(place, str) and place.startswith(self._token):
+                raise InvalidInput("the body has an object with a key of very many characters")
+            if isinstance(one, str) and one.startswith(self._token):
+                found[place] = self._make(values[int(one[len(self._token) :])], deep)
+        return found
+
+    def text(self, piece: Section, kind: bytes, values: Sequence[Value]) -> bytes:
+        """The text of a piece in its brackets, without `values`."""
+        size = piece.end - piece.start - sum([value.end - value.start for value in values])
+        if size > LONGEST_TEXT:
+            raise InvalidInput(
+                f"the body has more than {LONGEST_TEXT} bytes of one number or space"
+            )
+        parts, at = [kind], piece.start
+        for number, value in enumerate(values):
+            parts += [self._body[at : value.start], self._stand_in(number)]
+            at = value.end
+        return b"".join([*parts, self._body[at : piece.end], CLOSING[kind]])
+
+    def check_not_blank(self, pieces: Sequence[Section], number: int) -> None:
+        """Raise InvalidInput where there is nothing on one side of a comma."""
+        start, end, _ = pieces[number]
+        if len(pieces) == 1 or not self._is_blank(pieces[number]):
+            return
+        if number and number == len(pieces) - 1:
+            raise self.invalid(BrokenJson("trailing comma is not allowed", start - 1))
+        raise self.invalid(BrokenJson("unexpected character, expected a JSON value", end))
+
+    def invalid(self, error: BrokenJson) -> InvalidInput:
+        """What to say of it, in orjson's words."""
+        continued = lines = 0
+        line_start = 0
+        for at in range(0, error.at, BLOCK_BYTES):
+            block = self._view[at : min(at + BLOCK_BYTES, error.at)]
+            continued += int(np.count_nonzero(block & 0xC0 == 0x80))
+            ends = np.flatnonzero(block == ord("\n"))
+            if ends.size:
+                lines += ends.size
+                line_start = at + int(ends[-1]) + 1
+        start = len(self._body[line_start : error.at].decode(errors="replace"))
+        return InvalidInput(
+            f"the body is not valid JSON: {error.problem}: line {lines + 1} column {start + 1} "
+            f"(char {error.at - continued})"
+        )
+
+    def _is_blank(self, piece: Section) -> bool:
+        if piece.values or piece.end - piece.start > LONGEST_TEXT:
+            return False
+        return not self._body[piece.start : piece.end].strip(b" \t\n\r")
+
+    def _stand_in(self, number: int) -> bytes:
+        return b'"%b%d"' % (self._token.encode(), number)
+
+    def _values(self, piece: Section) -> Sequence[Value]:
+        """The values of a piece that are cut already, and lists and objects that are not short."""
+        values: list[Value] = []
+        at = piece.start
+        for value in (*piece.values, None):
+            end = piece.end if value is None else value.start
+            if end - at > SHORT_BYTES:
+                values += self._short_values(at, end)
+            if value is not None:
+                values.append(value)
+                at = value.end
+        return values
+
+    def _short_values(self, start: int, end: int) -> Iterator[Value]:
+        _, brackets, depths, _, _ = structure(self._view[start:end])
+        if not brackets.size:
+            return
+        ends = np.flatnonzero(depths == 0)
+        begins = np.concatenate([[0], ends[:-1] + 1])
+        long = brackets[ends] - brackets[begins] > SHORT_BYTES
+        places = np.stack([brackets[begins[long]], brackets[ends[long]] + 1], 1) + start
+        for first, after in places.tolist():
+            kind = self._body[first : first + 1]
+            check_closed(self._body, kind, after)
+            yield Value(kind, first, after, [Section(first + 1, after - 1, ())])
+
+    def _make(self, value: Value, deep: int) -> object:
+        if value.kind == TEXT:
+            return self._read_text(value.start + 1, value.end - 1)
+        (first, *rest) = value.pieces
+        if value.kind == LIST:
+            if not rest and self._is_blank(first):
+                return []
+            return LongList(self, value.pieces)
+        if deep >= MOST_OBJECTS_DEEP:
+            raise InvalidInput(f"the body has more than {MOST_OBJECTS_DEEP} objects in one another")
+        members: dict[str, object] = {}
+        for number, piece in enumerate(value.pieces):
+            self.check_not_blank(value.pieces, number)
+            members |= self.read(piece, OBJECT, deep=deep + 1)
+        return members
+
+    def _read_text(self, at: int, end: int) -> str:
+        """Read a string in parts."""
+        parts = []
+        while at < end:
+            stop = end if end - at <= BLOCK_BYTES else self._between_characters(at)
+            text = b'"' + self._body[at:stop] + b'"'
+            try:
+                parts.append(orjson.loads(text))
+            except orjson.JSONDecodeError as error:
+                raise BrokenJson(error.msg, at - 1 + _bytes_before(text, error.pos)) from None
+            at = stop
+        return "".join(parts)
+
+    def _between_characters(self, at: int) -> int:
+        """A place about a block after `at`, where a character ends, that divides no escape."""
+        stop = at + BLOCK_BYTES
+        for _ in range(3):
+            stop -= self._body[stop] & 0xC0 == 0x80
+        last = self._body.rfind(b"\\", max(at, stop - _LONGEST_ESCAPE), stop)
+        if last < 0:
+            return stop
+        if not self._begins_escape(at, last):
+            return last + 1
+        pair = last - _LONGEST_ESCAPE // 2  # where the other half of a character may begin
+        if pair >= at and _FIRST_HALF.match(self._body, pair) and self._begins_escape(at, pair):
+            last = pair
+        return last if last > at else stop  # a block is longer than any escape
+
+    def _begins_escape(self, at: int, place: int) -> bool:
+        """Whether a backslash is no escaped one itself, in a string whose part begins `at`."""
+        before = self._body[at : place + 1]
+        return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
+
+    def _place(self, piece: Section, values: Sequence[Value], text: bytes, position: int) -> int:
+        """Where in the body that character of a piece's text is."""
+        place = piece.start - 1 + _bytes_before(text, position)
+        for number, value in enumerate(values):
+            if place < value.start:
+                break
+            place += value.end - value.start - len(self._stand_in(number))
+        return place
+
+
+_LONGEST_ESCAPE = 12  # bytes, of two that are one character
+_FIRST_HALF = re.compile(rb"\\u[dD][89abAB]")
+
+
+def _bytes_before(text: bytes, position: int) -> int:
+    try:
+        return len(text.decode()[:position].encode())
+    except UnicodeDecodeError:
+        return 1  # orjson does not say where that is

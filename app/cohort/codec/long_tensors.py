@@ -1,0 +1,153 @@
+"""Arrays of LongLists: made piece by piece, so that a list of millions never exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import orjson
+
+from cohort.codec import simdjson_reader
+from cohort.codec.json_tensors import (
+    ALL,
+    MAX_RANK,
+    Among,
+    check_data,
+    check_texts,
+    checked_shape,
+    filled,
+    from_data,
+    from_lists,
+    take_apart,
+    to_array,
+    too_deep,
+    uneven,
+    uneven_depth,
+)
+from cohort.codec.long_json import LongList
+from cohort.tensors import BY_NAME, Array, TensorSpec
+
+
+def from_json(spec: TensorSpec, value: object) -> Array:
+    """As `from_lists`, for LongLists too."""
+    if not isinstance(value, LongList):
+        return from_lists(spec, value)
+    return fitted(spec, read_long_list(spec.name, spec.datatype, value))
+
+
+def fitted(spec: TensorSpec, array: Array) -> Array:
+    """`array`, if it has no elements with all of the dimensions that `spec` has."""
+    return array if array.size else array.reshape(filled(array.shape, spec))
+
+
+def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+    """As `from_data`, for LongLists too."""
+    if not isinstance(data, LongList):
+        return from_data(name, datatype, shape, data)
+    wanted = checked_shape(name, datatype, shape)
+    array = read_long_list(name, datatype, data)
+    check_data(name, wanted, array.shape, array.size)
+    return array.reshape(wanted)
+
+
+def read_long_list(name: str, datatype: str, value: LongList, among: Among = ALL) -> Array:
+    """Make an array of a list, whose elements are like those of others. Raises InvalidInput."""
+    rows = Rows(name, datatype, among)
+    for portion in value.portions():
+        text = portion.text
+        if text is None or not rows.add_text(text):
+            rows.add(portion.elements())
+    return rows.array()
+
+
+class Rows:
+    """An array in the making: elements of a list, some at a time, all of one shape.
+
+    name, datatype: The input's.
+    among: Where the list is, and what its elements must be like; default: anywhere, anything.
+    """
+
+    def __init__(self, name: str, datatype: str, among: Among = ALL) -> None:
+        self._name = name
+        self._datatype = datatype
+        self._head: list[object] = []  # the first elements, or their text
+        leaf = partial(_first_leaf, self._head)  # no method: a cycle would keep all parts
+        self._among = among if among.like is not None else among._replace(leaf=leaf)
+        self._parts: list[Array] = []
+
+    def add(self, elements: list[Any]) -> None:
+        """Add elements. Raises InvalidInput."""
+        if not self._parts:
+            self._head.append(elements)
+        start = 0
+        for index, element in enumerate(elements):
+            if element.__class__ is LongList:
+                self._add_short(elements[start:index])
+                self._add_long(element)
+                start = index + 1
+        self._add_short(elements[start:] if start else elements)
+
+    def add_text(self, text: bytes) -> bool:
+        """Add the elements of a JSON list; False where `add` must decide, and nothing is added."""
+        array = simdjson_reader.read_list(self._datatype, text)
+        if array is None or self._among.like not in {None, array.shape[1:]}:
+            return False
+        if not self._parts:
+            self._head.append(text)
+        self._append(array)
+        return True
+
+    def array(self) -> Array:
+        """The array of all elements. Nothing can be added after it."""
+        parts = self._parts
+        if len(parts) == 1:
+            return parts[0]
+        shape = (self._among.first, *(self._among.like or ()))
+        whole = np.empty(shape, BY_NAME[self._datatype].dtype)
+        at = 0
+        parts.reverse()
+        while parts:  # each is freed once it is copied
+            part = parts.pop()
+            whole[at : at + len(part)] = part
+            at += len(part)
+        return whole
+
+    def _add_short(self, elements: list[Any]) -> None:
+        if elements:
+            shape, leaves = take_apart(self._name, elements, self._among)
+            self._append(to_array(self._name, self._datatype, leaves, shape, self._among))
+
+    def _add_long(self, element: LongList) -> None:
+        among, name = self._among, self._name
+        like = among.like
+        if like == ():
+            raise uneven_depth(name, among, among.leaf(), 0, (1,))
+        if like is not None and not like[0]:  # so that no element is like any
+            raise uneven(name, among, 0, element.count(), 0, (1,))
+        if len(among.outer) + 2 > MAX_RANK:
+            raise too_deep(name)
+        inner = Among(
+            (*among.outer, among.first), 0, None if like is None else like[1:], among.leaf
+        )
+        array = read_long_list(name, self._datatype, element, inner)
+        if like is not None and len(array) != like[0]:
+            raise uneven(name, among, like[0], len(array), 0, (1,))
+        self._append(array[np.newaxis])
+
+    def _append(self, part: Array) -> None:
+        self._parts.append(part)
+        first, like = self._among.first + len(part), part.shape[1:]
+        self._among = self._among._replace(first=first, like=like)
+        if self._datatype == "BYTES":
+            check_texts(self._name, first * prod(like))
+
+
+def _first_leaf(head: list[object]) -> object:
+    """The first number or string of elements or their text."""
+    node = orjson.loads(head[0]) if isinstance(head[0], bytes) else head[0]
+    while node and isinstance(node, list | LongList):
+        node = node[0] if isinstance(node, list) else node.first()
+    return node

@@ -1,0 +1,46 @@
+"""Bodies of one protocol that were sent to another's route."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cohort.codec.long_json import LongList
+
+SIMPLE, V1, V2, MLFLOW = (
+    "/models/{model}/predict",
+    "/v1/models/{model}:predict",
+    "/v2/models/{model}/infer",
+    "/invocations",
+)
+
+
+def other_form(document: Mapping[str, object], here: str) -> str:
+    """Name the route that takes a body as it is, as the end of a sentence; "" where none does.
+
+    here: The route that it was sent to.
+    """
+    route, whose = _form(document)
+    return f"; POST {route} takes {whose} form" if route and route != here else ""
+
+
+def _form(document: Mapping[str, object]) -> tuple[str, str]:
+    inputs = document.get("inputs")
+    if any(key.startswith("dataframe_") for key in document):
+        return MLFLOW, "MLflow's"
+    if "instances" in document or "signature_name" in document:
+        return V1, "TensorFlow Serving's"
+    if names_tensors(inputs):
+        return V2, "the Open Inference"
+    if isinstance(inputs, dict) or "input" in document:
+        return SIMPLE, "this"
+    return "", ""
+
+
+def names_tensors(inputs: object) -> bool:
+    """Whether `inputs` are as the Open Inference Protocol has them: objects with names."""
+    first = None
+    if isinstance(inputs, LongList):
+        first = inputs.first()
+    elif isinstance(inputs, list) and inputs:
+        first = inputs[0]
+    return isinstance(first, dict) and "name" in first

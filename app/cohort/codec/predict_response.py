@@ -1,0 +1,121 @@
+"""The responses of `POST /predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from cohort.codec.json_outputs import BY_ITSELF, WRITTEN_AT_ONCE, LongParts, encode_tensor
+from cohort.tensors import Array
+
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+
+LARGE_BYTES = 100_000
+"""From this size reading or writing JSON, a millisecond for a megabyte, leaves the event loop."""
+
+
+ELEMENT_BYTES = 32
+"""An element of BYTES takes as long to convert as so many bytes of JSON, besides its own."""
+
+
+def are_large(outputs: Sequence[Array]) -> bool:
+    """Whether writing `outputs` as JSON takes long."""
+    size = 0
+    for output in outputs:
+        size += output.nbytes
+        if output.dtype is _OBJECTS:
+            size += _text_work(output)
+    return size > LARGE_BYTES
+
+
+_OBJECTS = np.dtype(np.object_)
+
+
+def _text_work(texts: Array) -> int:
+    elements = texts.size * ELEMENT_BYTES
+    if elements > LARGE_BYTES:
+        return elements
+    return elements + sum([len(one) for one in texts.ravel().tolist() if one is not None])
+
+
+def encode_prediction(
+    *,
+    model: str,
+    version: str,
+    variant: str | None,
+    id: str | None,  # noqa: A002 - the wire's own word
+    outputs: Mapping[str, Array],
+    inference_time: float,
+) -> bytes:
+    """Write the response to a request with `inputs`.
+
+    model, version: The names of the version that answered.
+    variant: The rollout's variant that answered; None without a rollout.
+    id: The request's id; None where it had none.
+    outputs: The arrays by name.
+    inference_time: In seconds, from arrival to response.
+
+    Raises InferenceFailed for an output that cannot be written in JSON.
+    """
+    response: dict[str, Any] = {"model": model, "version": version}
+    if variant is not None:
+        response["variant"] = variant
+    if id is not None:
+        response["id"] = id
+    response["outputs"] = outputs
+    response["inference_time_ms"] = int(inference_time * 1e6) / 1000
+    return _dump(response, "outputs", outputs)
+
+
+def encode_simple(
+    *,
+    model: str,
+    version: str,
+    variant: str | None,
+    id: str | None,  # noqa: A002
+    outputs: Mapping[str, Array],
+    inference_time: float,
+) -> bytes:
+    """Write the response to a request with `input`: the only output without its name.
+
+    Several outputs are written by name. Parameters and errors as for `encode_prediction`.
+    """
+    response: dict[str, Any] = {
+        "prediction": outputs,
+        "inference_time_ms": int(inference_time * 1e6) / 1000,
+        "model": model,
+        "version": version,
+    }
+    if variant is not None:
+        response["variant"] = variant
+    if id is not None:
+        response["id"] = id
+    return _dump(response, "prediction", outputs, unnamed=len(outputs) == 1)
+
+
+def _dump(
+    response: dict[str, Any], place: str, outputs: Mapping[str, Array], *, unnamed: bool = False
+) -> bytes:
+    """Write `response` with `outputs` at `place`, the only one without its name if `unnamed`."""
+    for array in outputs.values():
+        if array.dtype not in BY_ITSELF or array.nbytes > WRITTEN_AT_ONCE:
+            break
+    else:
+        if unnamed:
+            (response[place],) = outputs.values()
+        try:
+            body = orjson.dumps(response, option=_NUMPY)
+        except orjson.JSONEncodeError:  # no rows, or not contiguous
+            pass
+        else:
+            if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
+                return body
+    parts = LongParts()
+    values: Any = {name: parts.put(encode_tensor(name, array)) for name, array in outputs.items()}
+    if unnamed:
+        (values,) = values.values()
+    response[place] = values
+    return parts.dump(response)

@@ -1,0 +1,215 @@
+"""TensorFlow Serving's REST bodies: rows under `instances`, columns under `inputs`.
+
+https://www.tensorflow.org/tfx/serving/api_rest#predict_api
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from cohort.codec.base64_json import Base64Texts, is_base64
+from cohort.codec.json_body import parse_json
+from cohort.codec.json_outputs import LongParts, encode_tensor
+from cohort.codec.json_tensors import shown
+from cohort.codec.long_json import LongList
+from cohort.codec.long_tensors import Rows, fitted
+from cohort.codec.other_forms import V1, names_tensors, other_form
+from cohort.codec.predict_request import PredictRequest, decode_inputs
+from cohort.errors import MOST_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
+from cohort.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
+
+SIGNATURE = "serving_default"
+
+_B64 = "b64"
+_BINARY = "_bytes"  # an output whose name ends so is written in base64
+_KEYS = ("instances", "inputs", "signature_name")
+
+
+class V1Request:
+    """A V1 request: rows, whose response is by row, or columns, whose response is by column."""
+
+    __slots__ = ("_rows", "_value")
+
+    def __init__(self, value: Any, *, rows: bool) -> None:
+        self._rows = rows
+        self._value = value
+
+    def decode(self, specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> Arrays:
+        """Make arrays as `specs` say, and those of `optional` that are named.
+
+        As strictly as `decode_inputs`. Raises InvalidInput.
+        """
+        value = self._value
+        long = isinstance(value, LongList)
+        first = (value.first() if long else value[0]) if self._rows else value
+        if optional and _is_named(first):
+            specs = sent_specs(specs, optional, first)
+        if not _is_named(first):
+            _check_single(specs, rows=self._rows)
+            columns = {specs[0].name: value}
+        elif long:
+            return _long_columns(value, specs)
+        else:
+            columns = _columns(value, specs) if self._rows else dict(value)
+        return decode_inputs(PredictRequest(columns), specs)
+
+    def encode(self, outputs: Mapping[str, Array]) -> bytes:
+        """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
+        key = "predictions" if self._rows else "outputs"
+        return encode_predictions(outputs, rows=self._rows, key=key)
+
+
+def encode_predictions(
+    outputs: Mapping[str, Array], *, rows: bool, key: str = "predictions"
+) -> bytes:
+    """Write a response with `outputs` under a key, by row or by output, the only one without name.
+
+    Raises InferenceFailed for an output that JSON cannot carry, InvalidInput for outputs without
+    rows where `rows`.
+    """
+    written = {name: _written(name, array) for name, array in outputs.items()}
+    parts = LongParts()
+    if rows:
+        _check_by_row(outputs)
+    if len(written) == 1:
+        values = parts.put(next(iter(written.values())))
+    elif rows:
+        values = parts.put_rows(_by_row(written))
+    else:
+        values = {name: parts.put(one) for name, one in written.items()}
+    return parts.dump({key: values})
+
+
+def parse_v1(body: bytes) -> V1Request:
+    """Read the body of `…:predict`. Raises InvalidInput."""
+    return v1_of_document(parse_json(body))
+
+
+def v1_of_document(document: object) -> V1Request:
+    """Read a body that has been parsed to `document`. Raises InvalidInput."""
+    if not isinstance(document, dict):
+        raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
+    _check_signature(document.get("signature_name"))
+    if "instances" in document and "inputs" in document:
+        raise InvalidInput("the body must have either 'instances' or 'inputs', got both")
+    if "inputs" in document:
+        if names_tensors(document["inputs"]):
+            hint = other_form({"inputs": document["inputs"]}, V1)
+            raise InvalidInput(f"'inputs' must be arrays, got a list of objects with names{hint}")
+        return V1Request(document["inputs"], rows=False)
+    if "instances" not in document:
+        hint = other_form(document, V1) or _slip(document)
+        raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{hint}")
+    instances = document["instances"]
+    if not isinstance(instances, list | LongList):
+        raise InvalidInput(f"'instances' must be a list, got {shown(instances)}")
+    if instances == []:
+        raise InvalidInput("'instances' must have at least one instance, got none")
+    return V1Request(instances, rows=True)
+
+
+def _slip(document: Mapping[str, object]) -> str:
+    for key in islice(document, MOST_LISTED):
+        if (hint := did_you_mean(key, _KEYS)).startswith("; did"):
+            return hint
+    return ""
+
+
+def _check_signature(name: object) -> None:
+    if name is None or name == "" or name == SIGNATURE:  # noqa: PLR1714 - it may be unhashable
+        return
+    if not isinstance(name, str):
+        raise InvalidInput(f"'signature_name' must be a string, got {shown(name)}")
+    raise InvalidInput(f"signature {quoted(name)} not found{did_you_mean(name, [SIGNATURE])}")
+
+
+# -- the two forms to columns
+
+
+def _is_named(value: object) -> bool:
+    """Whether `value` is inputs by name, and not a value of the only input."""
+    return isinstance(value, dict) and not is_base64(value)
+
+
+def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
+    if len(specs) == 1:
+        return
+    names = quoted_names(spec.name for spec in specs)
+    form = "each of 'instances' must be an object" if rows else "'inputs' must be an object"
+    raise InvalidInput(f"the model takes the inputs {names}: {form} with them by name")
+
+
+def _columns(rows: list[Any], specs: Sequence[TensorSpec], first: int = 0) -> dict[str, Any]:
+    """Turn rows of named values into columns; every row names every input."""
+    for number, row in enumerate(rows, first):
+        if not _is_named(row):
+            raise InvalidInput(
+                f"instances[{number}] must be an object with inputs by name, as the first"
+            )
+        try:
+            check_names(specs, row)
+        except InvalidInput as error:
+            raise InvalidInput(f"instances[{number}]: {error}") from None
+    return {spec.name: [row[spec.name] for row in rows] for spec in specs}
+
+
+def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
+    """As `_columns`, and make arrays of them, some rows at a time."""
+    for spec in specs:
+        spec.dtype  # noqa: B018 - raises for what cannot be sent
+    arrays = [(spec, Rows(spec.name, spec.datatype), Base64Texts(spec.name)) for spec in specs]
+    first = 0
+    for portion in rows.portions():
+        elements = portion.elements()
+        columns = _columns(elements, specs, first)
+        first += len(elements)
+        for spec, made, texts in arrays:
+            column = columns[spec.name]
+            made.add(texts.read(column) if spec.datatype == "BYTES" else column)
+    return {spec.name: fitted(spec, texts.finish(made.array())) for spec, made, texts in arrays}
+
+
+# -- outputs to the two forms
+
+
+def _written(name: str, array: Array) -> Any:
+    if array.dtype.kind == "O" and name.endswith(_BINARY):
+        return _b64(array.tolist())
+    return encode_tensor(name, array)
+
+
+def _b64(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_b64(one) for one in value]
+    data = value if isinstance(value, bytes) else str(value).encode()
+    return {_B64: b64encode(data).decode()}
+
+
+def _check_by_row(outputs: Mapping[str, Array]) -> None:
+    for name, array in outputs.items():
+        if not array.ndim:
+            raise _not_by_row(f"output {quoted(name)} has no rows")
+    lengths = {len(array) for array in outputs.values()}
+    if len(lengths) > 1:
+        raise _not_by_row("the outputs differ in their number of rows")
+
+
+def _by_row(written: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in zip(*map(_rows, written.values()), strict=True):
+        yield dict(zip(written, row, strict=True))
+
+
+def _rows(value: Any) -> Any:
+    """Rows as orjson takes them: `longlong`, ONNX Runtime's INT64, in arrays or as int."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "f":
+        return map(np.generic.item, value)
+    return value
+
+
+def _not_by_row(why: str) -> CohortError:
+    return InvalidInput(f"{why}: send columns, with 'inputs' in place of 'instances'")

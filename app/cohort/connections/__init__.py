@@ -1,0 +1,1 @@
+"""What connections have in common, whatever is spoken on them: addresses, TLS, pace, memory."""

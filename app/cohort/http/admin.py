@@ -1,0 +1,67 @@
+"""What only an operator may request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Depends, Request
+
+from cohort.auth.authority import Authority
+from cohort.http.credentials import CALLER, credentials_in
+from cohort.http.methods import Routes
+from cohort.operating import ControlPlane
+
+
+def operator_only(authority: Authority) -> Any:
+    """A dependency that lets an operator's requests pass and refuses all others."""
+
+    async def check(request: Request) -> None:
+        operator = authority.check_operator(credentials_in(request.scope))
+        request.scope[CALLER] = operator
+
+    return Depends(check)
+
+
+def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
+    """The routes, served from `plane`."""
+    routes = Routes(prefix="/admin", tags=["admin"], dependencies=[operator_only(authority)])
+
+    @routes.post("/models/{model}/load", summary="Load a model")
+    async def load(model: str) -> dict[str, Any]:
+        """Responds when the model serves, or with the reason why it does not."""
+        await plane.load_in_all(model)
+        return await plane.model_of_all(plane, model)
+
+    @routes.post("/models/{model}/unload", summary="Unload a model")
+    async def unload(model: str) -> dict[str, Any]:
+        """It stays unloaded until it is loaded again; requests in flight finish."""
+        await plane.unload_in_all(model)
+        return await plane.model_of_all(plane, model)
+
+    @routes.get("/rollouts", summary="Every rollout: variants, decisions and evidence")
+    async def rollouts() -> dict[str, Any]:
+        return await plane.rollouts_of_all()
+
+    @routes.post("/rollouts/{model}/rollback/{variant}", summary="Roll a variant back")
+    async def roll_back(model: str, variant: str) -> dict[str, Any]:
+        """Its callers get the baseline, in every process that shares the state folder."""
+        return await plane.roll_back(model, variant)
+
+    @routes.post("/rollouts/{model}/clear", summary="End all rollbacks of a model")
+    async def clear(model: str) -> dict[str, Any]:
+        """Variants and shadow follow the file again, and are judged from the start."""
+        return await plane.clear(model)
+
+    @routes.post("/rollouts/{model}/clear/{variant}", summary="End the rollback of a variant")
+    async def clear_variant(model: str, variant: str) -> dict[str, Any]:
+        """It gets its weight back, and is judged from the start."""
+        return await plane.clear(model, variant)
+
+    @routes.get(
+        "/rollouts/{model}/shadow/examples", summary="Requests that the shadow answered differently"
+    )
+    async def examples(model: str) -> list[dict[str, Any]]:
+        """The last ones, the newest first; none unless `keep_examples` is set."""
+        return await plane.examples_of_all(model)
+
+    return routes

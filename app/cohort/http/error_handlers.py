@@ -1,0 +1,106 @@
+"""The errors of FastAPI's routes, and FastAPI's own, in the one form."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from cohort.errors import (
+    Cancelled,
+    CohortError,
+    InferenceFailed,
+    InvalidInput,
+    MethodNotAllowed,
+    NotFound,
+    TooLarge,
+    quoted,
+)
+from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.guards.log_lines import LEFT
+from cohort.http.guards.request_ids import id_of_refused
+from cohort.http.methods import methods_at
+from cohort.observability.refusals import known_error
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every error the one form, FastAPI's own included."""
+
+    @app.exception_handler(CohortError)
+    async def refuse(request: Request, error: CohortError) -> Response:
+        request.scope[LEFT] = isinstance(error, Cancelled)
+        log_http_refusal(error, request.scope["path"], id_of_refused(request.scope))
+        return response_to(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return await refuse(request, InvalidInput(_sentence(error)))
+
+    @app.exception_handler(HTTPException)
+    async def framework(request: Request, error: HTTPException) -> Response:
+        translated = _translated(request, error)
+        log_http_refusal(translated, request.scope["path"], id_of_refused(request.scope))
+        return response_to(translated)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        del error  # nobody reads the response
+        return await refuse(request, Cancelled("the caller left before its request was whole"))
+
+
+async def respond_to_bug(request: Request, error: Exception) -> Response:
+    """What Starlette's ServerErrorMiddleware answers; the server logs it with its traceback."""
+    del request
+    return response_to(known_error(error))
+
+
+def _sentence(error: RequestValidationError) -> str:
+    parts = []
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"])
+        parts.append(f"{place}: {problem['msg']}")
+    return "; ".join(parts) or "the request is not valid"
+
+
+# Paths of other servers, and slips, with the route that was probably meant.
+_PATHS = tuple(
+    (re.compile(pattern), meant)
+    for pattern, meant in (
+        (r"/v1/models/[^/]+/predict", "POST /v1/models/{model}:predict"),
+        (r"/v2/models/[^/]+([:/]predict|:infer)", "POST /v2/models/{model}/infer"),
+        (
+            r"/(predict|predictions|infer)/[^/]+|/models/[^/]+(/infer|/[0-9]+/predict)"
+            r"|/[^/]+/(predict|infer)",
+            "POST /models/{model}/predict",
+        ),
+        (r"/(healthz|livez|live|health/(liveness|alive))", "GET /health/live"),
+        (r"/(readyz|ready|health/readiness|v2/health)", "GET /health/ready"),
+    )
+)
+
+
+def _meant(path: str) -> str:
+    found = [meant for pattern, meant in _PATHS if pattern.fullmatch(path)]
+    return f"did you mean {found[0]}?" if found else "/docs lists the routes"
+
+
+def _translated(request: Request, error: HTTPException) -> CohortError:
+    path = quoted(request.scope["path"])
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return NotFound(f"{path} not found; {_meant(request.scope['path'])}")
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        taken = ", ".join(methods_at(request.app.routes, request.scope))
+        taken = taken or "GET, HEAD"  # of files, whose path is read from where they begin
+        said = f"{path} takes {taken}, not {request.method}"
+        if request.method == "OPTIONS" and "origin" in request.headers:
+            said += "; COHORT_CORS_ORIGINS names the pages of other origins that may call"
+        return MethodNotAllowed(said, allow=taken)
+    if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return TooLarge(str(error.detail))
+    if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return InvalidInput(str(error.detail))
+    return InferenceFailed(str(error.detail))

@@ -1,0 +1,103 @@
+"""The status and the body of each error, in one table, for every route."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import orjson
+import structlog
+
+from cohort.errors import (
+    Cancelled,
+    CohortError,
+    DeadlineExceeded,
+    Forbidden,
+    InferenceFailed,
+    InvalidInput,
+    MethodNotAllowed,
+    NotFound,
+    NotReady,
+    Overloaded,
+    TooLarge,
+    Unauthorized,
+    UnsupportedMedia,
+)
+from cohort.http.calls import JSON, Encoded
+from cohort.observability.access_log import shown_path
+from cohort.observability.refusals import log_refusal
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+log = structlog.get_logger("cohort.rest")
+
+HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
+    InvalidInput: HTTPStatus.BAD_REQUEST,
+    Unauthorized: HTTPStatus.UNAUTHORIZED,
+    Forbidden: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
+    TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    UnsupportedMedia: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
+    NotReady: HTTPStatus.SERVICE_UNAVAILABLE,
+    Cancelled: HTTPStatus.SERVICE_UNAVAILABLE,
+    DeadlineExceeded: HTTPStatus.GATEWAY_TIMEOUT,
+    InferenceFailed: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def http_status(error: CohortError) -> HTTPStatus:
+    """The status of the nearest class of the error in the table; 500 if there is none."""
+    for kind in type(error).__mro__:
+        if kind in HTTP_STATUS:
+            return HTTP_STATUS[kind]
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def body_of(error: CohortError) -> bytes:
+    """`{"error": sentence, "code": name}`."""
+    return orjson.dumps({"error": str(error), "code": error.code})
+
+
+def headers_of(error: CohortError) -> dict[str, str]:
+    """Headers that say when to retry, how to authenticate, or which methods there are."""
+    if isinstance(error, Overloaded | NotReady) and error.retry_after is not None:
+        return {"retry-after": str(max(1, math.ceil(error.retry_after)))}
+    if isinstance(error, Unauthorized):
+        return {"www-authenticate": "Bearer"}
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": error.allow}
+    return {}
+
+
+_encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
+
+
+def encoded_error(error: CohortError) -> Encoded:
+    """An error as an encoded response. One that refuses a group of requests is encoded once."""
+    found = _encoded.get(error)
+    if found is None:
+        found = _encoded[error] = Encoded(body_of(error), {**JSON, **headers_of(error)})
+    return found
+
+
+def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:
+    """An error as a response of Starlette."""
+    from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
+
+    return Response(
+        body_of(error),
+        http_status(error),
+        {**headers_of(error), **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def log_http_refusal(error: CohortError, path: str | bytes, request_id: str) -> None:
+    """One line for a request to `path` that was refused or failed."""
+    log_refusal(log, error, request_id, path=shown_path(path))

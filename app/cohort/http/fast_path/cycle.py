@@ -1,0 +1,296 @@
+"""One request on the fast path, from the end of its headers to its response."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Protocol
+
+from cohort.codec import LONGEST_BODY
+from cohort.connections.memory import SMALL_BYTES, MemoryHold
+from cohort.errors import CohortError, Overloaded
+from cohort.http.calls import JOINED_AT_ONCE, Encoded, FixedHeaders, join_parts, start
+from cohort.http.compression import COMPRESS_AT_ONCE, SHORTEST_COMPRESSED, pack_body, packed_headers
+from cohort.http.errors import encoded_error, http_status, log_http_refusal
+from cohort.http.fast_path.heads import Head, RawHeaders
+from cohort.http.fast_path.shared import Hot
+from cohort.http.guards.limits import too_large
+from cohort.observability.refusals import known_error
+from cohort.observability.request_ids import new_request_id
+from cohort.serving import Exchange, Group, Lease, RequestContext, WorkElsewhere
+
+SMALL_PART_BYTES = 4096
+"""Smaller parts of a body are joined: an object for each would take many times its size."""
+
+MAX_JOINED_BYTES = 256 * 1024
+"""The size from which joined parts take no more: growing them would copy ever more bytes."""
+
+
+class Connection(Protocol):
+    """The connection of a request.
+
+    certificate: The names in its client certificate; None: it has none.
+    """
+
+    hot: Hot
+    loop: asyncio.AbstractEventLoop
+    certificate: frozenset[str] | None
+
+    def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
+        """Write a response and continue with the next request."""
+
+    def try_send_success(
+        self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
+    ) -> bool:
+        """Write a successful response with a cached head; False where only `send` can."""
+
+
+class _NoEvent:
+    """Takes the place of the event by which uvicorn wakes an ASGI application."""
+
+    def set(self) -> None: ...
+
+
+_NO_EVENT = _NoEvent()
+
+
+class HotCycle(WorkElsewhere):
+    """One request, from the end of its headers to its response.
+
+    It takes the place of uvicorn's RequestResponseCycle. It is a SmallRequest of the data plane's
+    coalescer, and what an Exchange replies to.
+
+    raw: Its head as it was received, where it shares `head` with others that differ; else empty.
+    request_id: The request id that the caller or a load balancer sent; empty where none was.
+    keep_alive: Whether the connection stays open after the response.
+    at_front: Whether all earlier requests on its connection are answered.
+    more_body: Whether parts of the body are still to come.
+    response_complete: Whether it was answered, or needs no response any more.
+    refusal: Why it is not answered otherwise, where that is known by its head.
+    group: The requests that it was answered together with; None: it was answered alone.
+    began: When its head was read, in seconds on the monotonic clock; 0.0 where nobody asks.
+    """
+
+    raw = b""
+    request_id = b""
+    at_front = False
+    more_body = True
+    response_complete = False
+    refusal: CohortError | None = None
+    group: Group | None = None
+    began = 0.0
+    message_event = _NO_EVENT
+    disconnected = False  # by uvicorn; `left` says so here
+    _parts: list[bytes | bytearray] | None = None
+    _size = 0
+    _uncounted_until = SMALL_BYTES  # the size at which the budget is next told of the body
+    _body = b""  # the whole body, while earlier requests are answered
+    _exchange: Exchange[Encoded] | None = None  # None while it may be answered with others
+    _answer: Encoded
+    _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
+    _memory: MemoryHold | None = None  # its part of the budget; None where that is little
+
+    protocol: Connection
+
+    def __init__(self, protocol: Connection, head: Head) -> None:
+        self.protocol = protocol
+        self.head = head
+        self.keep_alive = head.keep_alive
+
+    def take(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if self._early is not None or self.response_complete:
+            return  # the rest of a body that was refused
+        self._size += len(part)
+        parts = self._parts
+        if self._size > self.protocol.hot.max_body:
+            self.break_off(too_large(self.protocol.hot.max_body))
+        elif self._size > self._uncounted_until and not self._hold_body(self._size):
+            pass
+        elif parts is None:
+            self._parts = [part]
+        elif len(part) >= SMALL_PART_BYTES:
+            parts.append(part)
+        elif len(parts[-1]) < MAX_JOINED_BYTES and isinstance(last := parts[-1], bytearray):
+            last += part
+        else:
+            parts.append(bytearray(part))
+
+    def read(self) -> None:
+        """Join the parts of the body, which is complete, and go on with it."""
+        parts, self._parts = self._parts, None
+        if parts is None:
+            self.arrive(b"")
+        elif self._size > JOINED_AT_ONCE:
+            self.more_body = False
+            self._run_in(None, join_parts, parts, then=self.arrive)
+        else:
+            self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
+
+    def _hold_body(self, size: int) -> bool:
+        """Count the bytes of the body; refuse the request, and return False, without room."""
+        try:
+            self._its_memory().add_up_to(size)
+        except Overloaded as error:
+            self.head.plane.refused(self.head.route.model, error)
+            self.break_off(error)
+            return False
+        self._uncounted_until = size + SMALL_BYTES  # a body may come in chunks of one byte
+        return True
+
+    def arrive(self, body: bytes) -> None:
+        """Go on with the whole body, or keep it until all earlier requests are answered."""
+        self.more_body = False
+        if len(body) > self._uncounted_until and not self._hold_body(len(body)):
+            return
+        if self.at_front:
+            self._go_on(body)
+        else:
+            self._body = body
+
+    def _go_on(self, body: bytes) -> None:
+        """Go on with the whole body: together with others where it is small, however it came."""
+        head = self.head
+        if self.response_complete:
+            return  # it was refused before its body was whole
+        if head.rows is None or len(body) > LONGEST_BODY:
+            self.proceed(body)
+        else:
+            caller = head.caller
+            priority = 0 if caller is None else caller.priority
+            head.plane.coalescer.add(self, head.rows, head.asked, body, priority)
+
+    def reach_front(self) -> None:
+        """Go on, or send the response that is ready: all earlier requests are answered."""
+        self.at_front = True
+        if self._early is not None:
+            self.respond(*self._early)
+        elif not self.more_body and not self.response_complete and self._work is None:
+            body, self._body = self._body, b""
+            self._go_on(body)
+
+    def break_off(self, error: CohortError) -> None:
+        """Refuse before the request was read to its end, and close the connection."""
+        self._parts = None
+        self.keep_alive = False
+        if self._early is None:
+            self.fail(error)
+
+    def leave(self) -> None:
+        """Cancel the request: the connection was lost."""
+        self.response_complete = True
+        self._stop_work()
+        if self._exchange is not None:
+            self._exchange.leave()
+            self._exchange = None
+        self._release()
+        self._parts = None
+        self._body = b""
+
+    # -- from body to response
+
+    @property
+    def context(self) -> RequestContext:
+        """Who sends it."""
+        head = self.head
+        return RequestContext(
+            id(self.protocol),
+            RawHeaders(self.raw) if self.raw else head.headers,
+            self.request_id.decode(),
+            head.caller,
+            self.began,
+        )
+
+    @property
+    def lease(self) -> Lease | None:
+        """Its hold on a version, until it is answered; None where it has none of its own."""
+        return None if self._exchange is None else self._exchange.lease
+
+    def proceed(self, body: bytes) -> None:
+        """Go on with the whole body, which is not parsed yet."""
+        if not self.response_complete:
+            start(self._open(), self.head.route, self.head.headers, self.head.read, body)
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        """Go on with a body that the coalescer has parsed to `document`."""
+        form = self.head.rows
+        if form is None:
+            self.proceed(body)
+        elif not self.response_complete:
+            read = partial(form.call, document)
+            self._open().read(read, body, model=self.head.route.model, short=True)
+
+    def _open(self) -> Exchange[Encoded]:
+        exchange = Exchange(self.head.plane, self.context, self, self._its_memory())
+        self._exchange = exchange
+        return exchange
+
+    def refuse(self, error: CohortError) -> None:
+        """Answer with an error that was found before a version was chosen."""
+        self.head.plane.refused(self.head.route.model, error)
+        self.fail(error)
+
+    def part(self, answer: Encoded) -> None:
+        """Take the answer, which has one part."""
+        self._answer = answer
+
+    def end(self, error: CohortError | None) -> None:
+        """Answer, or refuse."""
+        if error is None:
+            self._end_well(self._answer)
+        else:
+            self.fail(error)
+
+    def succeed(self, body: bytes, headers: FixedHeaders, group: Group) -> None:
+        """Answer with a successful response, whose request has been counted with its group's."""
+        if not self.protocol.try_send_success(self, body, headers, group):
+            self.group = group
+            self._end_well(Encoded(body, headers))
+
+    def _end_well(self, encoded: Encoded) -> None:
+        """Answer with a successful response, compressed where it is long and that was asked for."""
+        coding, body = self.head.coding, encoded.body
+        if coding is None or len(body) < SHORTEST_COMPRESSED:
+            self.respond(200, encoded)
+            return
+
+        def send(packed: bytes) -> None:
+            self.respond(200, Encoded(packed, {**encoded.headers, **packed_headers(coding)}))
+
+        if len(body) <= COMPRESS_AT_ONCE:
+            send(pack_body(coding, body))
+        else:
+            self._run_in(None, pack_body, coding, body, then=send)
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error."""
+        known = known_error(error)
+        if self._exchange is not None:
+            self._exchange.leave(known)  # unless it is what has failed
+        self.request_id = self.request_id or new_request_id()
+        log_http_refusal(known, self.head.url, self.request_id.decode())
+        self.respond(http_status(known), encoded_error(known))
+
+    def respond(self, status: int, encoded: Encoded) -> None:
+        """Answer, now or when all earlier requests are answered."""
+        if self.response_complete:
+            return
+        if not self.at_front:
+            self._early = (status, encoded)
+            if len(encoded.body) > SMALL_BYTES:
+                self._its_memory().set(len(encoded.body))
+            return
+        self.response_complete = True
+        self._release()
+        self.protocol.send(self, status, encoded)
+        self._exchange = None
+
+    def _its_memory(self) -> MemoryHold:
+        if self._memory is None:
+            self._memory = self.protocol.hot.plane.memory.hold()
+        return self._memory
+
+    def _release(self) -> None:
+        if self._memory is not None:
+            self._memory.set(0)
+            self._memory = None

@@ -1,0 +1,80 @@
+"""The fast path with an access log. Without one, nothing of this is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from cohort.http.calls import Encoded, FixedHeaders
+from cohort.http.fast_path.cycle import HotCycle
+from cohort.http.fast_path.heads import NOWHERE
+from cohort.http.fast_path.protocol import HotProtocol
+from cohort.http.fast_path.shared import Hot
+from cohort.observability.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts
+from cohort.serving import Group
+
+
+def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
+    """Make the `http` argument of `uvicorn.Config`."""
+    if hot.access_log is None:
+        return partial(HotProtocol, hot)
+    return partial(LoggedProtocol, hot, hot.access_log)
+
+
+class LoggedProtocol(HotProtocol):
+    """One connection, whose requests on the fast path leave a line each.
+
+    The others' lines are written where FastAPI answers them.
+    """
+
+    def __init__(self, hot: Hot, access_log: AccessLog, *args: Any, **kwargs: Any) -> None:
+        super().__init__(hot, *args, **kwargs)
+        self._access_log = access_log
+        self._facts = Facts("", "", 0)  # of the request before, and of most that follow
+        self._follow_from: object = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As without a log."""
+        for cycle in self._open_cycles():
+            if isinstance(cycle, HotCycle):
+                self._log(cycle, CALLER_LEFT, 0)
+        super().connection_lost(exc)
+
+    def try_send_success(
+        self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
+    ) -> bool:
+        """As without a log."""
+        if not HotProtocol.try_send_success(self, cycle, body, headers, group):
+            return False
+        cycle.group = group
+        self._log(cycle, 200, len(body))
+        return True
+
+    def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
+        """As without a log."""
+        gone = self._ended or self.transport.is_closing()
+        self._log(cycle, CALLER_LEFT if gone else status, 0 if gone else len(encoded.body))
+        super().send(cycle, status, encoded)
+
+    def _queue(self, cycle: HotCycle) -> None:
+        cycle.began = monotonic()  # uvloop's own clock counts milliseconds
+        HotProtocol._queue(self, cycle)
+
+    def _log(self, cycle: HotCycle, status: int, size: int) -> None:
+        head, version, served, variant = cycle.head, cycle.lease or cycle.group, None, ""
+        if version is not None:
+            served, variant = version.served, version.variant
+        if (follow_from := (head, served, variant, status)) != self._follow_from:
+            self._follow_from = follow_from
+            self._facts = Facts(
+                "" if head.route is NOWHERE else "POST",
+                head.url[: LONGEST_PATH + 1],  # a longer one is not kept for its line
+                status,
+                "" if served is None else served.model,
+                "" if served is None else served.version,
+                variant,
+                "" if head.caller is None else head.caller.name,
+            )
+        self._access_log.add((monotonic(), cycle.began, size, cycle.request_id, self._facts))

@@ -1,0 +1,93 @@
+"""Callers' keys over HTTP: a guard around every route, as pure ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cohort.auth.authority import Authority
+from cohort.errors import CohortError
+from cohort.http.credentials import CALLER, VISIBLE, credentials_in
+from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.guards.limits import no_more_input
+from cohort.http.guards.request_ids import id_of_refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+OPEN_PATHS = frozenset(
+    {
+        "/",
+        "/docs",
+        "/health",
+        "/health/live",
+        "/health/ready",
+        "/ping",
+        "/metrics",  # which may need a key of its own
+        "/openapi.json",
+        "/playground",
+        "/playground/data/live",
+        "/playground/live",
+        "/v2/health/live",
+        "/v2/health/ready",
+    }
+)
+"""Paths that need no key. What they say of models is only what the caller may see."""
+
+OPEN_FILES = (
+    "/docs/static/",
+    "/playground/files/",
+    "/playground/models/",
+    "/playground/runtime/",
+)
+"""Where pages and their files are. They say nothing of models; what a page asks for needs a key."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""The size of a body up to which it is read and discarded, so that its connection can go on."""
+
+
+def ends_connection(length: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the body of a request that is refused by its head is too much to wait for."""
+    return length > SMALL_BODY_BYTES or any(name == b"transfer-encoding" for name, _ in headers)
+
+
+class CallersOnly:
+    """Pure ASGI: refuse requests without a caller, except to OPEN_PATHS, and those over a quota.
+
+    Every path is guarded that is not open, also one that does not exist.
+    """
+
+    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+        self.app = app
+        self.authority = authority
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        sent = credentials_in(scope)
+        path = scope["path"]
+        if path in OPEN_PATHS or path.startswith(OPEN_FILES):
+            scope[VISIBLE] = self.authority.visible(sent)
+            await self.app(scope, receive, send)
+            return
+        try:
+            caller = self.authority.caller(sent)
+            counted = caller.enter()
+        except CohortError as error:
+            await self._refuse(error, scope, send)
+            return
+        scope[VISIBLE], scope[CALLER] = caller.models, caller
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            if counted:
+                caller.leave()
+
+    async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
+        log_http_refusal(error, scope["path"], id_of_refused(scope))
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        length = int(announced) if announced.isdigit() else SMALL_BODY_BYTES + 1
+        closing = ends_connection(length, scope["headers"])
+        headers = {"connection": "close"} if closing else {}
+        await response_to(error, headers)(scope, no_more_input, send)

@@ -1,0 +1,106 @@
+"""Guards around every request, as pure ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cohort.connections.memory import SMALL_BYTES, MemoryBudget
+from cohort.errors import CohortError, InvalidInput, Overloaded, TooLarge
+from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.guards.request_ids import id_of_refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+BEHIND = "cohort.behind"
+"""Where a scope has the requests behind it on its connection, if the server knows them."""
+
+
+def too_large(limit: int) -> TooLarge:
+    """What to say to a body of more than `limit` bytes."""
+    return TooLarge(f"the body is larger than the {limit / 2**20:g} MiB this server takes")
+
+
+class BodyLimit:
+    """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there.
+
+    A request holds the memory of its body while it is answered: `request.state.memory`. Without
+    room it is refused. What its body unpacks to is bounded, too: by `request.state.max_body`.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int, memory: MemoryBudget) -> None:
+        self.app = app
+        self.limit = limit
+        self.memory = memory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if not announced.isdigit():
+            await self._refuse(InvalidInput("content-length is not a number"), scope, send)
+            return
+        if int(announced) > self.limit:
+            await self._refuse(too_large(self.limit), scope, send)
+            return
+        received = 0
+        responding = False
+        hold = self.memory.hold()
+        scope.setdefault("state", {}).update(memory=hold, max_body=self.limit)
+
+        async def count() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.limit:
+                raise too_large(self.limit)
+            if received > SMALL_BYTES:
+                hold.add(len(message.get("body", b"")))
+            return message
+
+        async def watch(message: Message) -> None:
+            nonlocal responding
+            responding = True
+            await send(message)
+
+        try:
+            await self.app(scope, count, watch)
+        except (TooLarge, Overloaded) as error:
+            if responding:
+                raise
+            await self._refuse(error, scope, send)
+        finally:
+            hold.set(0)
+
+    async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
+        # The rest of the body is on its way: only closing the connection ends it.
+        log_http_refusal(error, scope["path"], id_of_refused(scope))
+        await response_to(error, {"connection": "close"})(scope, no_more_input, send)
+
+
+async def no_more_input() -> Message:
+    """What a response waits for that reads nothing of its request."""
+    return {"type": "http.disconnect"}
+
+
+class CloseWhenDraining:
+    """While the process drains, close each connection with its last response."""
+
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+        self.app = app
+        self.draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def close_after(message: Message) -> None:
+            last = not scope.get(BEHIND)
+            if message["type"] == "http.response.start" and last and self.draining():
+                message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+            await send(message)
+
+        await self.app(scope, receive, close_after)

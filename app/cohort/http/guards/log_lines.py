@@ -1,0 +1,91 @@
+"""Lines about requests that FastAPI answers, for the access log and the audit log."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from cohort.http.credentials import name_of_caller
+from cohort.http.guards.request_ids import PLACE, id_of_refused
+from cohort.observability.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts, shown_path
+from cohort.observability.audit import AdminResult, log_admin_request
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LEASE = "cohort.lease"
+"""Where a scope keeps the lease of its request."""
+
+LEFT = "cohort.left"
+"""Where it says that the caller left."""
+
+ADMIN_PATHS = ("/admin/", "/v2/repository/models/")
+"""What stands here is an operator's, also where nothing is."""
+
+
+class LogLines:
+    """Pure ASGI: a line in the access log where there is one, and in the audit log where due."""
+
+    def __init__(self, app: ASGIApp, access_log: AccessLog | None = None) -> None:
+        self.app = app
+        self.access_log = access_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        admin = scope["path"].startswith(ADMIN_PATHS)
+        if self.access_log is None and not admin:
+            await self.app(scope, receive, send)
+            return
+        if admin:
+            id_of_refused(scope)  # whoever reads the line can find the request
+        began, status, size = monotonic(), 0, 0
+
+        async def watch(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        except CancelledError:
+            raise
+        except Exception:
+            status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # sent by whoever catches it
+            raise
+        finally:
+            if scope.get(LEFT):
+                status = CALLER_LEFT
+            status = int(status) or CALLER_LEFT
+            if admin:
+                _log_admin(scope, status)
+            if self.access_log is not None:
+                self.access_log.add((monotonic(), began, size, scope[PLACE], _facts(scope, status)))
+
+
+def _facts(scope: Scope, status: int) -> Facts:
+    method, path = scope["method"][:LONGEST_PATH], scope["path"][: LONGEST_PATH + 1]
+    return Facts.of(method, path, status, scope.get(LEASE), name_of_caller(scope))
+
+
+def _log_admin(scope: Scope, status: int) -> None:
+    result: AdminResult = "done"
+    if status == CALLER_LEFT:
+        result = "left"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        result = "failed"
+    elif status >= HTTPStatus.BAD_REQUEST:
+        result = "refused"
+    log_admin_request(
+        f"{scope['method']} {shown_path(scope['path'])}",
+        caller=name_of_caller(scope),
+        address=(scope.get("client") or ("",))[0],
+        request_id=scope[PLACE].decode(),
+        result=result,
+        status=status,
+    )

@@ -1,0 +1,40 @@
+"""Whether the process is live, and whether it is ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request, Response
+
+from cohort.http.credentials import visible_to
+from cohort.http.json_response import json_response
+from cohort.http.methods import Routes
+from cohort.operating import ControlPlane
+
+
+def health_router(plane: ControlPlane) -> Routes:
+    """The routes, served from `plane`."""
+    routes = Routes(tags=["health"])
+
+    @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
+    async def health(request: Request) -> Response:
+        view = plane.seen_by(visible_to(request.scope))
+        return json_response(await plane.health_of_all(view))
+
+    @routes.get("/health/live", summary="Liveness")
+    async def live() -> dict[str, str]:
+        """503 where something is wrong that only a restart mends. A loop that is stuck answers
+        nobody: the probe's own timeout tells.
+        """
+        plane.liveness().check()
+        return {"status": "live"}
+
+    @routes.get("/health/ready", summary="Readiness")
+    async def ready(request: Request) -> dict[str, str]:
+        """503 while the first models load, while draining, when a model has gone unavailable, and
+        while a device, a run or the event loop does not do its work.
+        """
+        plane.seen_by(visible_to(request.scope)).readiness().check()
+        return {"status": "ready"}
+
+    return routes

@@ -1,0 +1,57 @@
+"""Inference requests that the fast path leaves to the application, answered before its routes.
+
+What FastAPI does for a route (included routers, dependencies, a task for the body) costs more than
+the request: these need none of it. Its routes of the same paths are what the OpenAPI document says
+of them, and answer who writes a path in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import QueryParams, URLPath
+from starlette.requests import Request
+from starlette.routing import BaseRoute, NoMatchFound
+from starlette.routing import Match as Matched
+
+from cohort.http.calls import Match, respond_to_call
+from cohort.serving import DataPlane
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+ROUTE = "cohort.route"
+"""Where a scope keeps how its request is read."""
+
+
+class InferencePaths(BaseRoute):
+    """The paths of all inference APIs, written plainly.
+
+    plane: Answers their requests.
+    paths: Each returns the route of a path and its query, or None for a path that it does not
+        handle.
+    """
+
+    def __init__(self, plane: DataPlane, paths: Sequence[Match]) -> None:
+        self._plane = plane
+        self._paths = paths
+
+    def matches(self, scope: Scope) -> tuple[Matched, Scope]:
+        """Whether a request is one of theirs."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            query = QueryParams(scope["query_string"])
+            for path in self._paths:
+                if (found := path(scope["path"], query)) is not None:
+                    return Matched.FULL, {ROUTE: found}
+        return Matched.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer it."""
+        request = Request(scope, receive, send)
+        response = await respond_to_call(self._plane, request, scope[ROUTE])
+        await response(scope, receive, send)
+
+    def url_path_for(self, name: str, /, **path_params: object) -> URLPath:
+        """No path: they have no names. Raises NoMatchFound."""
+        raise NoMatchFound(name, path_params)

@@ -1,0 +1,1 @@
+"""The form of MLflow and SageMaker: `POST /invocations`, `GET /ping`."""

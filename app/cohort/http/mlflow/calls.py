@@ -1,0 +1,171 @@
+"""`POST /invocations` and `GET /ping`, as clients of MLflow and SageMaker send them.
+
+https://mlflow.org/docs/latest/ml/deployment/deploy-model-locally/
+https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from cohort.codec import V1Request, encode_predictions, parse_json
+from cohort.codec.csv_table import CSV_WORK, read_csv
+from cohort.codec.files import File
+from cohort.codec.json_tensors import shown
+from cohort.codec.long_json import LongList
+from cohort.codec.tables import CELL_WORK, table_of
+from cohort.errors import InvalidInput, available, quoted
+from cohort.http.calls import JSON, NO_QUERY, Encoded, Route
+from cohort.http.media import is_json, media_type
+from cohort.http.predict.calls import FilesCall, PredictCall, file_parser, predict_route
+from cohort.serving import Headers, Lease, Outputs
+from cohort.tensors import Arrays, TensorSpec
+
+KEYS = ("dataframe_split", "dataframe_records", "inputs", "instances")
+
+
+class _Predictions(PredictCall):
+    """A call that is answered as MLflow answers: `{"predictions": …}`, by row or by output."""
+
+    by_row = False
+
+    def write(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the response. Raises where an output cannot be written in JSON."""
+        named = self.by_name(lease, outputs)
+        return Encoded(encode_predictions(named, rows=self.by_row), JSON)
+
+
+class TableCall(_Predictions):
+    """A call whose body is rows, in JSON or CSV.
+
+    read: Makes arrays of them.
+    work: How long that takes, as bytes of JSON do.
+    by_row: Whether its response is by row; default True.
+    names: Those of inputs or columns, which may be of inputs that the model has a default for.
+    parameters: The request's; default none.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[TensorSpec]], Arrays],
+        work: int,
+        *,
+        by_row: bool = True,
+        names: Container[str] = (),
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__({})
+        self._names = names
+        self._decode_rows = read
+        self._work = work
+        self.by_row = by_row
+        self.parameters = parameters
+
+    @property
+    def names(self) -> Container[str]:
+        """The names of the inputs."""
+        return self._names
+
+    def decode_work(self, lease: Lease) -> int:
+        """How long making arrays takes."""
+        return self._work
+
+    def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """Make arrays of the rows. Raises InvalidInput."""
+        return self._decode_rows(specs)
+
+
+class FilePredictions(_Predictions, FilesCall):
+    """A call whose inputs are files."""
+
+
+def body_call(body: bytes) -> TableCall:
+    """Read a JSON body. Raises InvalidInput."""
+    document = parse_json(body)
+    if isinstance(document, list | LongList):  # SageMaker's clients send bare rows
+        document = {"instances": document}
+    if not isinstance(document, dict):
+        raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
+    given = [key for key in KEYS if key in document]
+    if len(given) != 1:
+        raise InvalidInput(f"the body must have exactly one of {', '.join(map(quoted, KEYS))}")
+    unknown = document.keys() - {*KEYS, "params", "signature_name"}
+    if unknown:
+        raise InvalidInput(f"unknown key {quoted(min(unknown))} in the body{available(KEYS)}")
+    parameters = document.get("params") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidInput(f"'params' must be an object, got {shown(parameters)}")
+    key = given[0]
+    value = document[key]
+    if key == "inputs":
+        read = V1Request(value, rows=False).decode
+        names = _names(value)
+        return TableCall(read, 0, by_row=False, names=names, parameters=parameters)
+    if key == "instances":
+        if not isinstance(value, list | LongList) or value == []:
+            raise InvalidInput(f"'instances' must be a list of rows, got {shown(value)}")
+        names = _names(value.first() if isinstance(value, LongList) else value[0])
+        read = V1Request(value, rows=True).decode
+        return TableCall(read, 0, names=names, parameters=parameters)
+    table = table_of(document, key)
+    work = CELL_WORK * len(body)
+    return TableCall(table.decode, work, names=table.names or (), parameters=parameters)
+
+
+def _names(value: object) -> Container[str]:
+    return value if isinstance(value, dict) else ()
+
+
+class CsvCall(_Predictions):
+    """A call whose body is CSV, which is read once the model is known, while its time is not over.
+
+    header: Whether its first line has the names of its columns; None: as it looks.
+    """
+
+    by_row = True
+
+    def __init__(self, body: bytes, *, header: bool | None) -> None:
+        super().__init__({})
+        self._body = body
+        self._header = header
+        self._check_time: Callable[[], None] = lambda: None
+
+    def decode_work(self, lease: Lease) -> int:
+        """How long making arrays takes."""
+        return CSV_WORK * len(self._body)
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays of the rows. Raises InvalidInput, DeadlineExceeded or Cancelled."""
+        self._check_time = partial(lease.check_time, self.timeout)
+        return super().decode(lease)
+
+    def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """The same for some inputs."""
+        return read_csv(self._body, specs, header=self._header, check=self._check_time)
+
+
+def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
+    """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
+    media = media_type(headers)
+    if is_json(media):
+        return body_call
+    if media == "text/csv":
+        content_type = (headers.get("content-type") or "").lower().replace(" ", "")
+        header = True if ";header=present" in content_type else None
+        header = False if ";header=absent" in content_type else header
+        return lambda body: CsvCall(body, header=header)
+    read = file_parser(headers)
+
+    def call(body: bytes) -> PredictCall:
+        files: Sequence[File] = read(body)
+        return FilePredictions(files)
+
+    return call
+
+
+def match_invocations(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
+    """The route of /invocations; None for any other path."""
+    return predict_route(query=query, parser=invocation_parser) if path == "/invocations" else None

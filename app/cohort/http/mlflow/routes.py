@@ -1,0 +1,80 @@
+"""FastAPI's routes for clients of MLflow and SageMaker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request, Response
+
+from cohort.http.calls import respond_to_call
+from cohort.http.credentials import visible_to
+from cohort.http.methods import Routes
+from cohort.http.mlflow.calls import KEYS, invocation_parser
+from cohort.http.predict.calls import predict_route
+from cohort.http.predict.routes import ERRORS
+from cohort.operating import ControlPlane
+from cohort.serving import DataPlane
+
+
+def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
+    """The routes, served from the planes."""
+    routes = Routes(tags=["MLflow and SageMaker"])
+
+    @routes.post(
+        "/invocations",
+        summary="Predict, as MLflow and SageMaker ask",
+        responses={200: {"description": "The response", "content": PREDICTIONS}, **ERRORS},
+        openapi_extra={"requestBody": {"required": True, "content": BODY}},
+    )
+    async def invoke(request: Request) -> Response:
+        """The only model answers, or the default, or the one of `?model=`. CSV is taken, too, as
+        `Content-Type: text/csv`, and files as by /predict.
+        """
+        route = predict_route(query=request.query_params, parser=invocation_parser)
+        return await respond_to_call(data, request, route)
+
+    @routes.get("/ping", summary="Readiness, as SageMaker asks")
+    async def ping(request: Request) -> dict[str, str]:
+        """As /health/ready."""
+        control.seen_by(visible_to(request.scope)).readiness().check()
+        return {"status": "ready"}
+
+    return routes
+
+
+PREDICTIONS: dict[str, Any] = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "properties": {"predictions": {}},
+            "required": ["predictions"],
+            "additionalProperties": False,
+        }
+    }
+}
+BODY: dict[str, Any] = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "properties": {
+                "dataframe_split": {
+                    "type": "object",
+                    "properties": {
+                        "columns": {"type": "array", "items": {"type": "string"}},
+                        "data": {"type": "array", "items": {"type": "array"}, "minItems": 1},
+                    },
+                    "required": ["data"],
+                },
+                "dataframe_records": {
+                    "type": "array",
+                    "items": {"type": "object"},
+                    "minItems": 1,
+                },
+                "inputs": {},
+                "instances": {"type": "array", "minItems": 1},
+                "params": {"type": "object"},
+            },
+            "oneOf": [{"required": [key]} for key in KEYS],
+        },
+    },
+}

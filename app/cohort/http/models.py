@@ -1,0 +1,56 @@
+"""What is loaded: states, descriptions and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.responses import StreamingResponse
+
+from cohort.auth.authority import Authority
+from cohort.http.credentials import credentials_in, visible_to
+from cohort.http.json_response import json_response
+from cohort.http.methods import Routes
+from cohort.operating import ControlPlane, ModelReader
+
+
+def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
+    """The routes, served from `plane`."""
+    routes = Routes(tags=["models"])
+
+    def seen(request: Request) -> ModelReader:
+        return plane.seen_by(visible_to(request.scope))
+
+    # On a thread, for there may be thousands of them.
+    @routes.get(
+        "/models", summary="Every model and its versions' states", response_model=dict[str, Any]
+    )
+    async def models(request: Request) -> Response:
+        own = await asyncio.to_thread(seen(request).models)
+        return await asyncio.to_thread(json_response, await plane.models_of_all(own))
+
+    @routes.get("/models/{model}", summary="One model in full")
+    async def model(request: Request, model: str) -> dict[str, Any]:
+        return await plane.model_of_all(seen(request), model)
+
+    @routes.get("/models/{model}/versions/{version}", summary="One version in full")
+    async def version(request: Request, model: str, version: str) -> dict[str, Any]:
+        return seen(request).version(model, version)
+
+    @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        authority.check_metrics(credentials_in(request.scope))
+        blocks, content_type = await plane.metrics_text(request.headers.get("accept", ""))
+        headers = {"content-type": content_type, "content-length": str(sum(map(len, blocks)))}
+        return StreamingResponse(one_by_one(blocks), headers=headers)
+
+    return routes
+
+
+async def one_by_one(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """Blocks of which the next is written when the caller has read, and others had their turn."""
+    for block in blocks:
+        yield block
+        await asyncio.sleep(0)

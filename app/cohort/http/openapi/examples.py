@@ -1,0 +1,150 @@
+"""Bodies to start from, for each API: whole ones that work as they are, or shortened ones.
+
+What has more than LARGEST_EXAMPLE values is shortened to the first of each large input: JSON of
+thousands of values is unreadable; `cohort.http.openapi.binary_calls` has what works in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from cohort.errors import CohortError
+from cohort.http.openapi.schemas import (
+    LARGEST_EXAMPLE,
+    MOST_DIMENSIONS,
+    Schema,
+    can_fill_in,
+    first_of,
+    listed,
+)
+from cohort.operating import ServedModel
+from cohort.tensors import Array, Arrays, TensorSpec, held_bytes
+
+SMALL_INPUT = 64
+"""Values of an input that is whole also where another one is shortened."""
+
+LARGEST_TEXT = 16 * 1024
+"""Bytes of text in an example."""
+
+
+def predict_examples(served: ServedModel) -> dict[str, Any]:
+    """Bodies for the simple API by what they show; none where no inputs are known."""
+    values = _values(served)
+    if values is None:
+        return {}
+    shown: dict[str, Any] = {"by name": {"inputs": values}}
+    if len(values) == 1:
+        shown["as tutorials write it"] = {"input": next(iter(values.values()))}
+    return shown
+
+
+def v1_examples(served: ServedModel) -> dict[str, Any]:
+    """Bodies for TensorFlow Serving's API, in both forms."""
+    values = _values(served)
+    if not values:
+        return {}
+    shown: dict[str, Any] = {}
+    if all(spec.shape for spec in served.inputs) and len(set(map(len, values.values()))) == 1:
+        rows = zip(*values.values(), strict=True)
+        shown["by row"] = {"instances": [dict(zip(values, row, strict=True)) for row in rows]}
+    shown["by column"] = {"inputs": values}
+    return shown
+
+
+def v2_examples(served: ServedModel) -> dict[str, Any]:
+    """A body for the Open Inference Protocol, all of it JSON."""
+    values, shapes = _values(served), example_shapes(served)
+    if values is None or shapes is None:
+        return {}
+    inputs = [
+        {
+            "name": spec.name,
+            "datatype": spec.datatype,
+            "shape": list(shapes[spec.name]),
+            "data": _in_list(values[spec.name]),
+        }
+        for spec in first_of(served.inputs)
+    ]
+    return {"in JSON": {"inputs": inputs}}
+
+
+def are_shortened(served: ServedModel) -> bool:
+    """Whether the examples of a version are not whole."""
+    if len(first_of(served.inputs)) < len(served.inputs):
+        return True
+    if served.example is None:
+        return not can_fill_in(served.inputs)
+    return _size(served.example.values()) > LARGEST_EXAMPLE or _text(served.example) > LARGEST_TEXT
+
+
+def presented(served: ServedModel, bodies: Mapping[str, Any]) -> Schema:
+    """Examples as OpenAPI has them. Those that are shortened say so."""
+    if not are_shortened(served):
+        return {name: {"value": body} for name, body in bodies.items()}
+    about = "shortened; what works is in the description"
+    return {name: {"summary": f"{name}, {about}", "value": body} for name, body in bodies.items()}
+
+
+def example_shapes(served: ServedModel) -> dict[str, tuple[int, ...]] | None:
+    """A shape that the version takes for each input; None where that is not known."""
+    if served.example is not None:
+        return {name: array.shape for name, array in served.example.items()}
+    known = all(spec.transportable and spec.shape is not None for spec in served.inputs)
+    if known and are_shortened(served):
+        return {spec.name: _least_shape(spec) for spec in served.inputs}
+    return None
+
+
+def _least_shape(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else 1 for size in spec.shape or ())
+
+
+def _values(served: ServedModel) -> dict[str, Any] | None:
+    """The inputs of an example as lists, whole or the first value of each."""
+    shapes = example_shapes(served)
+    if shapes is None or not any(spec.transportable for spec in served.outputs):
+        return None
+    shown = first_of(served.inputs)
+    given = served.example or {}
+    arrays = {spec.name: _one_value(spec, given.get(spec.name)) for spec in shown}
+    if not are_shortened(served):
+        arrays = given
+    else:
+        small = {name: one for name, one in given.items() if name in arrays and _is_small(one)}
+        arrays |= small
+    try:
+        return listed(arrays)
+    except CohortError:  # published with NaN in it, which JSON cannot carry
+        return None
+
+
+def _is_small(array: Array) -> bool:
+    return _size([array]) <= SMALL_INPUT and _text({"": array}) <= LARGEST_TEXT
+
+
+def _one_value(spec: TensorSpec, array: Array | None) -> Array:
+    """The first value of an array, in as many dimensions; a zero where there is none."""
+    rank = len(spec.shape or ()) if array is None else array.ndim
+    if array is None or not array.size or not _is_small(first := array[(slice(0, 1),) * rank]):
+        value = "" if spec.dtype.hasobject else 0
+        return np.full((1,) * min(rank, MOST_DIMENSIONS), value, spec.dtype)
+    return first
+
+
+def _size(arrays: Sequence[Array] | Any) -> int:
+    """How many values, or empty lists, arrays are as JSON."""
+    return sum(prod(max(size, 1) for size in array.shape) for array in arrays)
+
+
+def _text(arrays: Arrays) -> int:
+    """The bytes of the text in arrays, about."""
+    return sum(held_bytes(array) for array in arrays.values() if array.dtype.hasobject)
+
+
+def _in_list(value: Any) -> list[Any]:
+    """The protocol's data is a list, a scalar's, too."""
+    return value if isinstance(value, list) else [value]

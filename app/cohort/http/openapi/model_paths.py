@@ -1,0 +1,288 @@
+"""The paths of one loaded version, with its own tensors in their schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
+
+from cohort.errors import printable
+from cohort.http.calls import HEADER_LENGTH
+from cohort.http.errors import HTTP_STATUS
+from cohort.http.openapi.binary_calls import binary_calls
+from cohort.http.openapi.examples import (
+    are_shortened,
+    predict_examples,
+    presented,
+    v1_examples,
+    v2_examples,
+)
+from cohort.http.openapi.files import takes_files
+from cohort.http.openapi.schemas import (
+    NOTHING,
+    Schema,
+    any_of,
+    array,
+    arrays,
+    closed,
+    first_of,
+    named,
+    names_of,
+    transportable,
+)
+from cohort.http.openapi.v2_schemas import v2_request_schema, v2_response_schema
+from cohort.operating import ServedModel
+
+INFERENCE_ERRORS = (400, 404, 413, 415, 429, 500, 503, 504)
+"""The statuses of an inference beside 200."""
+
+BINARY: Schema = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+"""A body of bytes, which a page reads from a file."""
+
+
+def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) -> dict[str, Schema]:
+    """The paths that name this version, and, if it is the default, those that name none.
+
+    root: What stands before them in the server's address; default: nothing.
+    needs_key: Whether callers need a key; default: none.
+    """
+    pinned = f"/versions/{served.version}"
+    places = ["", pinned] if served.default else [pinned]
+    forms = [
+        (
+            "/models/{}/predict",
+            "Predict with {}",
+            request_schema(served),
+            predict_examples(served),
+            response_schema(served),
+        ),
+        (
+            "/v1/models/{}:predict",
+            "Predict with {}, as with TensorFlow Serving",
+            v1_request_schema(served),
+            v1_examples(served),
+            v1_response_schema(served),
+        ),
+        (
+            "/v2/models/{}/infer",
+            "Infer with {}, by the Open Inference Protocol",
+            v2_request_schema(served),
+            v2_examples(served),
+            v2_response_schema(served),
+        ),
+    ]
+    paths: dict[str, Schema] = {}
+    for place in places:
+        which = f"{served.model}, version {served.version}" if place else served.model
+        infer = f"/v2/models/{served.model}{place}/infer"
+        about = describe_tensors(served)
+        if are_shortened(served) and transportable(served.outputs):
+            about += "\n\n" + binary_calls(served, infer, root=root, needs_key=needs_key)
+        for path, summary, request, examples, response in forms:
+            paths[path.format(served.model + place)] = _post(
+                tag=tag(served.model),
+                summary=summary.format(which),
+                description=about,
+                request=request,
+                examples=presented(served, examples),
+                response=response,
+            )
+        takes_binary(paths[infer]["post"])
+        takes_files(paths[f"/models/{served.model}{place}/predict"]["post"], served)
+    return paths
+
+
+def takes_binary(operation: Schema) -> None:
+    """Say that an operation takes and gives binary data, too."""
+    operation["requestBody"]["content"] |= BINARY
+    operation["responses"]["200"]["content"] |= BINARY
+    header = {
+        "name": HEADER_LENGTH.title(),
+        "in": "header",
+        "description": "How many bytes of the body are JSON, before binary data; 0 where all of it "
+        "is the data of the only input.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+    operation.setdefault("parameters", []).append(header)
+
+
+def tag(model: str) -> str:
+    """The heading of a model's own paths."""
+    return f"model {model}"
+
+
+def _post(
+    *,
+    tag: str,
+    summary: str,
+    description: str,
+    request: Schema,
+    examples: Schema,
+    response: Schema,
+) -> Schema:
+    content: Schema = {"schema": request} | ({"examples": examples} if examples else {})
+    succeeded = {
+        "description": "The response",
+        "content": {"application/json": {"schema": response}},
+    }
+    return {
+        "post": {
+            "tags": [tag],
+            "summary": summary,
+            "description": description,
+            "requestBody": {"required": True, "content": {"application/json": content}},
+            "responses": {"200": succeeded, **error_responses(INFERENCE_ERRORS)},
+        }
+    }
+
+
+def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
+    """What errors with these statuses look like, as references to `error_components`."""
+    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
+
+
+def error_components() -> dict[str, Schema]:
+    """The response of every error that an operation here may have, by its status."""
+    statuses = set(map(int, HTTP_STATUS.values())) - {int(HTTPStatus.METHOD_NOT_ALLOWED)}
+    return {str(status): _error_response(status) for status in sorted(statuses)}
+
+
+def _error_response(status: int) -> Schema:
+    names = [
+        kind.__name__
+        for kind, one in HTTP_STATUS.items()
+        if one == status and kind.__name__ != "Cancelled"  # the caller has left
+    ]
+    response: Schema = {
+        "description": " or ".join(names) or HTTPStatus(status).phrase,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        seconds = {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}
+        response["headers"] = {"Retry-After": seconds}
+    return response
+
+
+def describe_tensors(served: ServedModel) -> str:
+    """The tensors of a version, as a Markdown table."""
+    lines = ["| | name | datatype | shape |", "|---|---|---|---|"]
+    for kind, specs in (
+        ("input", served.inputs),
+        ("optional input", served.optional_inputs),
+        ("output", served.outputs),
+    ):
+        shown = first_of(specs)
+        lines += [
+            f"| {kind} | {_cell(spec.name)} | {_cell(spec.datatype)} | {_cell(spec.shape_text)} |"
+            for spec in shown
+        ]
+        if len(shown) < len(specs):
+            lines.append(f"| {kind} | and {len(specs) - len(shown):,} more | | |")
+    if not transportable(served.outputs):
+        lines += ["", "It has no output that can be sent over the wire."]
+    elif served.example is not None and not predict_examples(served):
+        lines += ["", "The example that it was published with is not JSON."]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """What a model's file says, as code in a table."""
+    return "`" + printable(text).replace("`", "'").replace("|", "¦") + "`"
+
+
+# -- the simple API
+
+
+def request_schema(served: ServedModel) -> Schema:
+    """What `/predict` takes for this version. What may be left out may be null."""
+    common: Schema = {
+        "model": {"enum": [served.model, None]},
+        "version": {
+            "anyOf": [{"const": served.version}, {"const": int(served.version)}, {"type": "null"}]
+        },
+        "outputs": {
+            "description": "the requested outputs; all if left out",
+            "type": ["array", "null"],
+            "items": names_of(transportable(served.outputs)),
+            "minItems": 1,
+            "maxItems": len(served.outputs),
+        },
+        "id": {"type": ["string", "null"], "description": "returned with the response"},
+        "timeout_ms": {
+            "type": ["number", "null"],
+            "exclusiveMinimum": 0,
+            "description": "give up after this long",
+        },
+        "parameters": {
+            "type": ["object", "null"],
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
+    }
+    by_name = closed({"inputs": named(served.inputs, served.optional_inputs), **common}, ["inputs"])
+    if len(served.inputs) != 1:
+        return by_name
+    simple = closed({"input": array(served.inputs[0]), **common}, ["input"])
+    return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
+
+
+def response_schema(served: ServedModel) -> Schema:
+    """`/predict`'s response for this version."""
+    outputs = transportable(served.outputs)
+    common: Schema = {
+        "model": {"const": served.model},
+        "version": {"type": "string"},
+        "variant": {"type": "string"},
+        "id": {"type": "string"},
+        "inference_time_ms": {"type": "number", "minimum": 0},
+    }
+    always = ["model", "version", "inference_time_ms"]
+    some = named(outputs) | {"minProperties": 1}
+    some.pop("required", None)  # a request may select some
+    by_name = closed({**common, "outputs": some}, [*always, "outputs"])
+    if len(served.inputs) != 1:
+        return by_name
+    prediction = any_of([*arrays(first_of(outputs)).values(), some])
+    return {
+        "oneOf": [by_name, closed({**common, "prediction": prediction}, [*always, "prediction"])]
+    }
+
+
+# -- TensorFlow Serving's
+
+
+def v1_request_schema(served: ServedModel) -> Schema:
+    """What `:predict` takes for this version: rows or columns, by name or the only input itself."""
+    signature = {"signature_name": {"enum": ["serving_default", "", None]}}
+    columns = [named(served.inputs, served.optional_inputs)]
+    rows = []
+    if all(spec.shape for spec in served.inputs):
+        items = [replace(spec, shape=spec.shape[1:]) for spec in served.inputs if spec.shape]
+        rows.append({"type": "array", "minItems": 1, "items": named(items)})
+    if len(served.inputs) == 1:
+        columns.append(array(served.inputs[0]))
+        rows += [array(spec) | {"minItems": 1} for spec in served.inputs if spec.shape]
+    forms = [("inputs", "instances", one) for one in columns]
+    forms += [("instances", "inputs", one) for one in rows]
+    return any_of(
+        [
+            {
+                "type": "object",
+                "properties": {**signature, one: schema, other: NOTHING},
+                "required": [one],
+            }
+            for one, other, schema in forms
+        ]
+    )
+
+
+def v1_response_schema(served: ServedModel) -> Schema:
+    """`:predict`'s response for this version."""
+    outputs = transportable(served.outputs)
+    if len(outputs) == 1:
+        columns, rows = array(outputs[0]), array(outputs[0])
+    else:
+        columns = named(outputs)
+        items = [replace(spec, shape=spec.shape[1:] if spec.shape else None) for spec in outputs]
+        rows = {"type": "array", "items": named(items)}
+    by_row, by_column = closed({"predictions": rows}), closed({"outputs": columns})
+    return {"oneOf": [by_row | {"minProperties": 1}, by_column | {"minProperties": 1}]}

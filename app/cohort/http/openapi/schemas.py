@@ -1,0 +1,165 @@
+"""Tensors as JSON schemas, and arrays as examples, however large a model's tensors are.
+
+Swagger UI fills in as many values as a schema asks for at least, and a page with millions of them
+does not open: above LARGEST_EXAMPLE values a schema says how deep the arrays are, not how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import orjson
+
+from cohort.codec import encode_tensor
+from cohort.errors import printable, shortened
+from cohort.tensors import BY_NAME, Arrays, TensorSpec
+
+Schema = dict[str, Any]
+
+NOTHING: Schema = {"not": {}}
+"""What no value fits. Generators of clients cannot read `false`."""
+
+MOST_CLASSES = 20
+"""Classes of an output that are named here; `/models` has all."""
+
+LARGEST_EXAMPLE = 1024
+"""Values in an example, or that a schema makes a page fill in; more are unreadable and block it."""
+
+MOST_TENSORS = 64
+"""Inputs or outputs of a model that are described here; `/models` has all."""
+
+MOST_NAME_BYTES = 4096
+"""What their names take together."""
+
+MOST_DIMENSIONS = 16
+"""Dimensions of an array that is described dimension by dimension."""
+
+
+def first_of(specs: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
+    """Those of `specs` that are described here: most often all."""
+    size = 0
+    for count, spec in enumerate(specs[: MOST_TENSORS + 1]):
+        size += len(spec.name.encode())
+        if count == MOST_TENSORS or size > MOST_NAME_BYTES:
+            return specs[:count]
+    return specs
+
+
+def least_values(spec: TensorSpec) -> int:
+    """The number of values in the smallest array for `spec`."""
+    sizes = [size for size in spec.shape or () if isinstance(size, int)]
+    return prod(max(size, 1) for size in sizes)
+
+
+def can_fill_in(specs: Iterable[TensorSpec]) -> bool:
+    """Whether a page can fill in arrays for all of `specs`."""
+    return sum(map(least_values, specs)) <= LARGEST_EXAMPLE
+
+
+def arrays(specs: Sequence[TensorSpec]) -> Schema:
+    """Each of `specs` as nested arrays, by name."""
+    exact = can_fill_in(specs)
+    return {spec.name: array(spec, exact=exact) for spec in specs}
+
+
+def named(specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> Schema:
+    """All of `specs` by name, perhaps some that are `optional`, and nothing else."""
+    every = [*specs, *optional]
+    shown = first_of(every)
+    schema = closed(arrays(shown), [spec.name for spec in shown[: len(specs)]])
+    if len(shown) < len(every):
+        schema["additionalProperties"] = True
+        schema["description"] = f"these, and {len(every) - len(shown):,} more"
+    return schema
+
+
+def closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """An object with these properties and no others."""
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | ({"required": list(required)} if required else {})
+
+
+def transportable(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Those of `specs` that can be sent over the wire."""
+    return [spec for spec in specs if spec.transportable]
+
+
+def names_of(specs: Sequence[TensorSpec]) -> Schema:
+    """The name of one of `specs`."""
+    if len(first_of(specs)) < len(specs):
+        return {"type": "string"}
+    return {"enum": [spec.name for spec in specs]} if specs else NOTHING
+
+
+def any_of(schemas: Sequence[Schema]) -> Schema:
+    """What fits one of `schemas`; anything where there are none."""
+    if len(schemas) == 1:
+        return schemas[0]
+    return {"anyOf": list(schemas)} if schemas else {}
+
+
+def array(spec: TensorSpec, *, exact: bool | None = None) -> Schema:
+    """A tensor as nested arrays; open dimensions take any length.
+
+    exact: Whether fixed ones take theirs only; default: if a page can fill that in.
+    """
+    about = {"description": describe(spec)}
+    if spec.shape is None:
+        return about
+    exact = can_fill_in([spec]) if exact is None else exact
+    return nested(spec.datatype, spec.shape, exact=exact) | about
+
+
+def describe(spec: TensorSpec) -> str:
+    """A tensor in words: its datatype, its shape, and the classes of its columns."""
+    said = f"{spec.datatype} {shortened(spec.shape_text, 160)}"
+    if not spec.labels:
+        return said
+    shown = ", ".join(printable(one, 40) for one in spec.labels[:MOST_CLASSES])
+    more = len(spec.labels) - MOST_CLASSES
+    return f"{said}, a column for each class: {shown}" + (f" and {more} more" * (more > 0))
+
+
+def nested(datatype: str, shape: Sequence[int | str | None], *, exact: bool = True) -> Schema:
+    """Nested arrays of a shape, of just the lengths that are fixed if `exact`."""
+    if len(shape) > MOST_DIMENSIONS:
+        return {"type": "array", "items": {}}
+    schema = element(datatype)
+    for size in reversed(shape):
+        schema = {"type": "array", "items": schema}
+        if exact and isinstance(size, int):
+            schema |= {"minItems": size, "maxItems": size}
+    return schema
+
+
+def element(datatype: str) -> Schema:
+    """One value of a tensor; anything for what is not a tensor."""
+    known = BY_NAME.get(datatype)
+    if known is None:
+        return {}
+    if known.kind == "bool":
+        return {"type": "boolean"}
+    if known.kind == "text":
+        return {"type": "string"}
+    if known.kind == "int":
+        if datatype.startswith("U"):
+            return {"type": "integer", "minimum": 0, "maximum": 2**known.bits - 1}
+        half = 2 ** (known.bits - 1)
+        return {"type": "integer", "minimum": -half, "maximum": half - 1}
+    number: Schema = {"type": "number"}
+    if known.bits in (16, 32):  # JSON's own numbers are FP64; the small ones round each their way
+        limits = ml_dtypes.finfo(known.dtype)  # type: ignore[no-untyped-call]
+        half_a_step = 2.0 ** (limits.maxexp - limits.nmant - 2)  # what is beyond rounds to infinity
+        beyond = float(limits.max) + half_a_step
+        number |= {"exclusiveMinimum": -beyond, "exclusiveMaximum": beyond}
+    return number
+
+
+def listed(values: Arrays) -> dict[str, Any]:
+    """Arrays as nested lists, written with as few digits as they need."""
+    written = {name: encode_tensor(name, one) for name, one in values.items()}
+    lists: dict[str, Any] = orjson.loads(orjson.dumps(written, option=orjson.OPT_SERIALIZE_NUMPY))
+    return lists

@@ -1,0 +1,115 @@
+"""The Open Inference Protocol's bodies for one loaded version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cohort.http.openapi.schemas import (
+    MOST_DIMENSIONS,
+    Schema,
+    any_of,
+    closed,
+    describe,
+    first_of,
+    names_of,
+    transportable,
+)
+from cohort.operating import ServedModel
+from cohort.tensors import TensorSpec
+
+
+def v2_request_schema(served: ServedModel) -> Schema:
+    """What `/v2/…/infer` takes for this version where everything is JSON."""
+    parameters: Schema = {"type": ["object", "null"]}
+    every = [*served.inputs, *served.optional_inputs]
+    inputs = [
+        {
+            "type": "object",
+            "description": describe(spec),
+            "properties": {
+                **_head(spec),
+                "data": DATA | {"description": "flat, or nested as the shape says"},
+                "parameters": parameters,
+            },
+            "required": ["name", "datatype", "shape", "data"],
+        }
+        for spec in first_of(every)
+    ]
+    output = {
+        "type": "object",
+        "properties": {
+            "name": names_of(transportable(served.outputs)),
+            "parameters": parameters,
+        },
+        "required": ["name"],
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
+            "inputs": _each(inputs, len(served.inputs), len(every)),
+            "outputs": {
+                "description": "the requested outputs; all if left out",
+                "type": ["array", "null"],
+                "items": output,
+            },
+            "parameters": parameters,
+        },
+        "required": ["inputs"],
+    }
+
+
+def v2_response_schema(served: ServedModel) -> Schema:
+    """`/v2/…/infer`'s response for this version where everything is JSON."""
+    outputs = [
+        {
+            "type": "object",
+            "description": describe(spec),
+            "properties": {
+                "name": {"const": spec.name},
+                "datatype": {"enum": sorted({spec.datatype, "BYTES"})},  # classes are BYTES
+                "shape": SHAPE,
+                "data": DATA,
+            },
+            "required": ["name", "datatype", "shape"],
+        }
+        for spec in first_of(transportable(served.outputs))
+    ]
+    return closed(
+        {
+            "model_name": {"const": served.model},
+            "model_version": {"type": "string"},
+            "id": {"type": "string"},
+            "parameters": {"type": "object"},
+            "outputs": {"type": "array", "items": any_of(outputs)},
+        },
+        ["model_name", "model_version", "outputs"],
+    )
+
+
+DATA: Schema = {"type": "array", "items": {}}
+SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+
+
+def _head(spec: TensorSpec) -> Schema:
+    """An input's name, datatype and shape."""
+    shape = SHAPE
+    if spec.shape is not None and len(spec.shape) <= MOST_DIMENSIONS:
+        rank = len(spec.shape)
+        sizes = [
+            # No `const`, by which openapi-python-client would hold all of them against one.
+            {"type": "integer", "minimum": size, "maximum": size}
+            if isinstance(size, int)
+            else {"type": "integer", "minimum": 0}
+            for size in spec.shape
+        ]
+        shape = DATA | {"minItems": rank, "maxItems": rank}
+        shape |= {"prefixItems": sizes} if sizes else {}
+    return {"name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape}
+
+
+def _each(members: Sequence[Schema], least: int, most: int) -> Schema:
+    """A list of these in any order, `least` at least; of more than are known here, of any."""
+    if len(members) < most:
+        return DATA
+    return DATA | {"minItems": least, "maxItems": most, "items": any_of(members)}

@@ -1,0 +1,128 @@
+"""What browsers are shown, and the headers that keep other people's pages out of it.
+
+A page here loads what this server has and nothing else, and is framed by nobody. Its one inline
+script is named by its digest: whatever else a model's file or a caller could smuggle in does not
+run. https://www.w3.org/TR/CSP3/
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import MutableHeaders
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cohort.http.credentials import visible_to
+from cohort.http.json_response import json_response
+from cohort.http.methods import Routes
+from cohort.open_inference import server_metadata
+from cohort.operating import ControlPlane
+
+DOCS = "/docs"
+STATIC = "/docs/static"
+
+MOST_UNFOLDED = 20
+"""Versions whose paths the page lists at once; of more it lists the models, which is faster."""
+
+POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""Of what is no page: nothing in it is to be loaded or run."""
+
+
+class SafeInBrowsers:
+    """Pure ASGI: have no browser take an answer for what it is not, or run what is in it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def add_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["x-content-type-options"] = "nosniff"
+                headers.setdefault("content-security-policy", POLICY)
+            await send(message)
+
+        await self.app(scope, receive, add_headers)
+
+
+def page_policy(html: str) -> str:
+    """The Content-Security-Policy of a page of Swagger UI, with its inline scripts as they are."""
+    scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digests = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
+    allowed = " ".join(["'self'", *(f"'sha256-{one}'" for one in digests)])
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'self'; "
+        "img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def install_docs(app: FastAPI, plane: ControlPlane) -> None:
+    """Serve Swagger UI for `app`, from what it serves at STATIC."""
+
+    @lru_cache(8)
+    def page(root: str, expansion: str) -> tuple[bytes, str]:
+        response = get_swagger_ui_html(
+            openapi_url=f"{root}{app.openapi_url}",
+            title=f"{app.title} - Swagger UI",
+            swagger_js_url=f"{root}{STATIC}/swagger-ui-bundle.js",
+            swagger_css_url=f"{root}{STATIC}/swagger-ui.css",
+            swagger_favicon_url="data:,",  # no favicon instead of FastAPI's
+            swagger_ui_parameters={"docExpansion": expansion, "tryItOutEnabled": True},
+        )
+        html = bytes(response.body)
+        return html, page_policy(html.decode())
+
+    async def show(request: Request) -> Response:
+        versions = len(plane.seen_by(visible_to(request.scope)).served())
+        expansion = "list" if versions <= MOST_UNFOLDED else "none"
+        html, policy = page(request.scope.get("root_path", "").rstrip("/"), expansion)
+        return HTMLResponse(html, headers={"content-security-policy": policy})
+
+    app.router.routes.append(Route(DOCS, show))
+
+
+def front_router(plane: ControlPlane, page: str) -> Routes:
+    """`/`: for programs, whether the server is alive; for people, the way to `page`."""
+    routes = Routes(tags=["health"])
+
+    @routes.get(
+        "/",
+        summary="Whether the server is alive; browsers are led to the page",
+        response_model=dict[str, Any],
+        responses={307: {"description": "The page, to who accepts HTML", "content": {}}},
+    )
+    async def front(request: Request) -> Response:
+        """503 where something is wrong that only a restart mends, as `/health/live`."""
+        vary = {"vary": "accept"}
+        if accepts_html(request.headers.get("accept", "")):
+            root = request.scope.get("root_path", "").rstrip("/")
+            return RedirectResponse(root + page, headers=vary)
+        plane.liveness().check()
+        about = server_metadata()
+        return json_response(
+            {"status": "alive", "name": about["name"], "version": about["version"]}, vary
+        )
+
+    return routes
+
+
+def accepts_html(accept: str) -> bool:
+    """Whether an Accept header names HTML, as browsers' do; programs take anything."""
+    for part in accept.lower().split(","):
+        media, *parameters = (one.strip() for one in part.split(";"))
+        if media == "text/html":
+            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", one) for one in parameters)
+    return False

@@ -1,0 +1,1 @@
+"""The simple API: `POST /predict`."""

@@ -1,0 +1,92 @@
+"""FastAPI's routes of the simple API, and what their bodies look like, for /docs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from cohort.http.calls import respond_to_call
+from cohort.http.predict.calls import predict_route
+from cohort.serving import DataPlane
+
+
+def predict_router(plane: DataPlane) -> APIRouter:
+    """The routes, served from `plane`."""
+    routes = APIRouter(tags=["predict"])
+    document: dict[str, Any] = {
+        "responses": {200: {"model": PredictResponseBody}, **ERRORS},
+        "openapi_extra": {
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": PredictBody.model_json_schema()}},
+            }
+        },
+    }
+
+    @routes.post("/predict", summary="Predict", **document)
+    async def predict(request: Request) -> Response:
+        """The model is named in the body, or left out where there is one, or a default."""
+        return await respond_to_call(plane, request, predict_route(query=request.query_params))
+
+    @routes.post("/models/{model}/predict", summary="Predict with a model", **document)
+    async def predict_model(request: Request, model: str) -> Response:
+        """The highest ready version answers, or the one that a rollout chooses."""
+        return await respond_to_call(
+            plane, request, predict_route(model, query=request.query_params)
+        )
+
+    @routes.post(
+        "/models/{model}/versions/{version}/predict", summary="Predict with a version", **document
+    )
+    async def predict_version(request: Request, model: str, version: str) -> Response:
+        """A pinned version bypasses any rollout."""
+        return await respond_to_call(
+            plane, request, predict_route(model, version, request.query_params)
+        )
+
+    return routes
+
+
+class PredictBody(BaseModel):
+    """A request. Either `inputs` by name, or `input` for a model that has only one."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}]
+        }
+    )
+
+    model: str | None = Field(None, description="may be left out if there is one, or a default")
+    version: str | None = Field(None, description="pins a version")
+    inputs: dict[str, Any] | None = Field(None, description="arrays by input name, rows first")
+    input: Any = Field(None, description="the only input's array, as tutorials write it")
+    outputs: list[str] | None = Field(None, description="which outputs to return")
+    id: str | None = Field(None, description="returned with the response")
+    timeout_ms: float | None = Field(None, description="give up after this long", gt=0)
+    parameters: dict[str, str | int | float | bool] | None = None
+
+
+class PredictResponseBody(BaseModel):
+    """A response to `inputs`; to `input`, `prediction` replaces `outputs`."""
+
+    model: str
+    version: str
+    variant: str | None = None
+    id: str | None = None
+    outputs: dict[str, Any] | None = None
+    prediction: Any = None
+    inference_time_ms: float
+
+
+class ErrorBody(BaseModel):
+    """Every error, on every route."""
+
+    error: str
+    code: str
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)
+}

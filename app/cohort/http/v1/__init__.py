@@ -1,0 +1,1 @@
+"""The form of TensorFlow Serving: `/v1/models/…:predict`."""

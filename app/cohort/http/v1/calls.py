@@ -1,0 +1,210 @@
+"""TensorFlow Serving's REST API: `POST /v1/models/{model}:predict`, status and metadata.
+
+https://www.tensorflow.org/tfx/serving/api_rest. A model has one signature, `serving_default`. A
+label is a variant of a rollout.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from cohort.codec import SIGNATURE, V1Request, are_large, parse_v1
+from cohort.codec.v1 import v1_of_document
+from cohort.errors import CohortError, InvalidInput, NotFound, quoted
+from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm
+from cohort.http.media import check_json
+from cohort.http.v1.rows import read_v1_rows
+from cohort.http.version_headers import version_headers
+from cohort.operating import ModelReader
+from cohort.serving import Headers, Lease, Outputs
+from cohort.tensors import Arrays
+
+VERBS = ("predict", "classify", "regress")
+
+# https://github.com/tensorflow/serving/blob/master/tensorflow_serving/apis/get_model_status.proto
+STATES: Mapping[str, str] = {
+    "LOADING": "LOADING",
+    "READY": "AVAILABLE",
+    "UNLOADING": "UNLOADING",
+    "UNAVAILABLE": "END",
+}
+
+# https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/types.proto
+DTYPES: Mapping[str, str] = {
+    "BOOL": "DT_BOOL",
+    "BYTES": "DT_STRING",
+    "FP16": "DT_HALF",
+    "BF16": "DT_BFLOAT16",
+    "FP32": "DT_FLOAT",
+    "FP64": "DT_DOUBLE",
+    **{f"INT{bits}": f"DT_INT{bits}" for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": f"DT_UINT{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+LATEST = "0"
+"""The version that clients of OpenVINO Model Server ask for where their caller names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a path names: a model, perhaps one version or label of it."""
+
+    model: str
+    version: str | None = None
+    label: str | None = None
+
+    @classmethod
+    def of_path(cls, model: str, version: str | None = None, label: str | None = None) -> Address:
+        """The address of a path's parts, where version 0 names none."""
+        return cls(model, None if version == LATEST else version, label)
+
+
+class V1Call:
+    """One call to predict."""
+
+    __slots__ = ("_request", "label", "model", "timeout", "version")
+    parameters: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(self, request: V1Request, address: Address) -> None:
+        self._request = request
+        self.model: str | None = address.model
+        self.version = address.version
+        self.label = address.label
+        self.timeout: float | None = None
+
+    def decode_work(self, lease: Lease) -> int:
+        """None: what is not parsed on the codec thread is short."""
+        return 0
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether writing the response takes long."""
+        return are_large(outputs)
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays as the version wants them. Raises InvalidInput."""
+        lease.select(None)  # raises where no output can be sent
+        return self._request.decode(lease.inputs, lease.served.optional_inputs)
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the response. Headers name the version: V1's bodies have no room for it."""
+        specs = lease.outputs
+        body = self._request.encode(
+            {specs[position].name: outputs[position] for position in lease.select(None)}
+        )
+        return Encoded(body, version_headers(lease.version, lease.variant, JSON["content-type"]))
+
+
+def v1_route(address: Address) -> Route:
+    """How bodies are read at an address."""
+
+    def read(body: bytes) -> V1Call:
+        return V1Call(parse_v1(body), address)
+
+    def reader(headers: Headers) -> Read:
+        check_json(headers)
+        return read
+
+    def rows(headers: Headers) -> RowForm | None:
+        del headers
+        if address.label is not None:
+            return None
+        return RowForm(read_v1_rows, lambda document, _: V1Call(v1_of_document(document), address))
+
+    return Route(address.model, reader, rows, address.version)
+
+
+def match_v1(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
+    """The route of a path to predict, written plainly; None for any other."""
+    del query  # it says nothing here
+    found = V1_PATH.fullmatch(path)
+    return v1_route(Address.of_path(**found.groupdict())) if found else None
+
+
+V1_PATH = re.compile(
+    r"/v1/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+)|/labels/(?P<label>[\w.-]+))?:predict",
+    re.ASCII,
+)
+
+
+def version_of(plane: ModelReader, address: Address) -> str | None:
+    """The version an address names, by number or as a variant of a rollout; None for none."""
+    if address.label is not None:
+        return plane.version_for_label(address.model, address.label)
+    return address.version
+
+
+def model_status(plane: ModelReader, address: Address) -> dict[str, Any]:
+    """`GetModelStatus`: all versions, or the one that is named."""
+    version = version_of(plane, address)
+    versions: Sequence[Mapping[str, Any]] = (
+        plane.model(address.model)["versions"]
+        if version is None
+        else [plane.version(address.model, version)]
+    )
+    return {
+        "model_version_status": [
+            {
+                "version": one["version"],
+                "state": STATES[one["state"]],
+                "status": {
+                    "error_code": "UNKNOWN" if one["state"] == "UNAVAILABLE" else "OK",
+                    "error_message": one["reason"],
+                },
+            }
+            for one in versions
+        ]
+    }
+
+
+def signature_metadata(plane: ModelReader, address: Address) -> dict[str, Any]:
+    """`GetModelMetadata`: the signature of the version named, or of the one that answers."""
+    version = version_of(plane, address) or plane.ready(address.model)
+    described = plane.version(address.model, version)
+    if "inputs" not in described:
+        plane.ready(address.model, version)  # says why it is not
+    signature = {
+        "inputs": _tensors(described["inputs"]),
+        "outputs": _tensors(described["outputs"]),
+        "method_name": "tensorflow/serving/predict",
+        "defaults": {},
+    }
+    return {
+        "model_spec": {"name": address.model, "signature_name": "", "version": version},
+        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
+    }
+
+
+def _tensors(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        spec["name"]: {
+            "dtype": DTYPES.get(spec["datatype"], "DT_INVALID"),
+            "tensor_shape": _shape(spec["shape"]),
+            "name": spec["name"],
+        }
+        for spec in specs
+    }
+
+
+def _shape(shape: Sequence[int | str | None] | None) -> dict[str, Any]:
+    dimensions = [
+        {
+            "size": str(size) if isinstance(size, int) else "-1",
+            "name": size if isinstance(size, str) else "",
+        }
+        for size in shape or ()
+    ]
+    return {"dim": dimensions, "unknown_rank": shape is None}
+
+
+def refuse_verb(verb: str) -> CohortError:
+    """What to say to a verb that is not `predict`."""
+    if verb in VERBS:
+        return InvalidInput(
+            f"':{verb}' takes tf.Example features, which an ONNX model does not; use ':predict'"
+        )
+    return NotFound(f"there is no {quoted(':' + verb)}; a model takes ':predict'")

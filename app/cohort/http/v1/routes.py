@@ -1,0 +1,110 @@
+"""FastAPI's routes of TensorFlow Serving's REST API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.convertors import StringConvertor, register_url_convertor
+
+from cohort.codec import SIGNATURE
+from cohort.http.calls import respond_to_call
+from cohort.http.credentials import visible_to
+from cohort.http.methods import Routes
+from cohort.http.predict.routes import ErrorBody
+from cohort.http.v1.calls import Address, model_status, refuse_verb, signature_metadata, v1_route
+from cohort.operating import ControlPlane
+from cohort.serving import DataPlane
+
+
+def address(request: Request) -> Address:
+    """What a path names."""
+    return Address.of_path(**request.path_params)
+
+
+class NameConvertor(StringConvertor):
+    """A name has no colon. Were it any string, a path of n colons would be matched in n² steps."""
+
+    regex = "[^/:]+"
+
+
+register_url_convertor("name", NameConvertor())
+
+
+def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
+    """The routes; each is there for a model, for a version and for a label of it."""
+    routes = Routes(tags=["TensorFlow Serving V1"])
+
+    async def predict(request: Request) -> Response:
+        """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
+        return await respond_to_call(data, request, v1_route(address(request)))
+
+    async def no_verb(request: Request) -> None:
+        raise refuse_verb(request.path_params["verb"])
+
+    async def show_status(request: Request) -> dict[str, Any]:
+        return model_status(control.seen_by(visible_to(request.scope)), address(request))
+
+    async def show_metadata(request: Request) -> dict[str, Any]:
+        seen = control.seen_by(visible_to(request.scope))
+        return signature_metadata(seen, address(request))
+
+    for place in ("", "/versions/{version:name}", "/labels/{label:name}"):
+        path = f"/v1/models/{{model:name}}{place}"
+        shown = "label" not in place  # the document cannot say which models have labels
+        routes.post(f"{path}:predict", summary="Predict", include_in_schema=shown, **PREDICT)(
+            predict
+        )
+        routes.post(f"{path}:{{verb:name}}", include_in_schema=False)(no_verb)
+        routes.get(path, summary="States of versions", include_in_schema=shown)(show_status)
+        routes.get(f"{path}/metadata", summary="The signature", include_in_schema=shown)(
+            show_metadata
+        )
+    return routes
+
+
+PREDICT: dict[str, Any] = {
+    "responses": {
+        200: {
+            "description": "The response",
+            "headers": {
+                "x-model-version": {
+                    "schema": {"type": "string"},
+                    "description": "the version that answered",
+                },
+                "x-variant": {"schema": {"type": "string"}, "description": "the rollout's variant"},
+            },
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {"predictions": {}, "outputs": {}},
+                        "minProperties": 1,
+                        "maxProperties": 1,
+                        "additionalProperties": False,
+                    }
+                }
+            },
+        },
+        **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
+    },
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {
+                            "instances": {"type": "array", "minItems": 1},
+                            "inputs": {},
+                            "signature_name": {"enum": [SIGNATURE, "", None]},
+                        },
+                        "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
+                    },
+                    "example": {"instances": [{"features": [5.1, 3.5, 1.4, 0.2]}]},
+                }
+            },
+        }
+    },
+}

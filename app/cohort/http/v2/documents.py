@@ -1,0 +1,106 @@
+"""What the protocol's bodies look like, for /docs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cohort.http.predict.routes import ErrorBody
+
+
+class InferInputBody(BaseModel):
+    """An input. Its `data` is flat or nested, or absent where binary data follows the JSON."""
+
+    name: str
+    datatype: str = Field(description="FP32, INT64, BYTES …: the model's own")
+    shape: list[int]
+    data: list[Any] | None = None
+    parameters: dict[str, Any] | None = Field(None, description="binary_data_size")
+
+
+class RequestedOutputBody(BaseModel):
+    """A requested output."""
+
+    name: str
+    parameters: dict[str, Any] | None = Field(None, description="binary_data, classification")
+
+
+class InferBody(BaseModel):
+    """An inference request."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "a1",
+                    "inputs": [
+                        {
+                            "name": "features",
+                            "datatype": "FP32",
+                            "shape": [1, 4],
+                            "data": [5.1, 3.5, 1.4, 0.2],
+                        }
+                    ],
+                    "outputs": [{"name": "label"}],
+                }
+            ]
+        }
+    )
+
+    id: str | int | None = None
+    parameters: dict[str, Any] | None = Field(
+        None, description="timeout (microseconds), binary_data_output"
+    )
+    inputs: list[InferInputBody]
+    outputs: list[RequestedOutputBody] | None = Field(None, description="all if left out or empty")
+
+
+class InferOutputTensor(BaseModel):
+    """An output; its `data` is flat, or follows the JSON as `binary_data_size` bytes."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[Any] | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class InferResponseBody(BaseModel):
+    """The response to an inference."""
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="variant, where there is a rollout")
+    outputs: list[InferOutputTensor]
+
+
+def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
+    """Put parts where they are referred to: FastAPI collects none of a body it does not read."""
+    if isinstance(schema, list):
+        return [_inlined(one, parts) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {key: _inlined(value, parts) for key, value in schema.items() if key != "$defs"}
+
+
+def _body() -> dict[str, Any]:
+    schema = InferBody.model_json_schema()
+    return dict(_inlined(schema, schema["$defs"]))
+
+
+INFER: dict[str, Any] = {
+    "responses": {
+        200: {"model": InferResponseBody},
+        **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
+    },
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _body()}},
+        }
+    },
+}

@@ -1,0 +1,144 @@
+"""`POST /v2/models/{model}/infer`: the way of every call, in the protocol's form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cohort.codec import LONGEST_BODY, encode_tensor, to_bytes
+from cohort.codec.json_outputs import LongParts
+from cohort.errors import InvalidInput
+from cohort.http.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Read, Route, RowForm
+from cohort.http.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
+from cohort.http.v2.rows import read_binary_rows, read_infer_rows
+from cohort.open_inference import Inference, InferRequest, OutputTensor, make_request
+from cohort.serving import Headers, Lease, Outputs
+from cohort.tensors import BY_NAME, Arrays
+
+
+class InferCall(Inference):
+    """One inference call.
+
+    request: The parsed body.
+    model, version: The names in the path; the version is None where the path has none.
+    """
+
+    __slots__ = ("model", "timeout", "version")
+    label: str | None = None
+
+    def __init__(self, request: InferRequest, model: str, version: str | None) -> None:
+        super().__init__(request)
+        self.model: str | None = model
+        self.version = version
+        self.timeout = request.timeout
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The request's parameters by name."""
+        return self.request.parameters
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the response, with binary data behind its JSON where that was requested.
+
+        Raises where an output cannot be written as it was requested.
+        """
+        response = self.respond(lease, outputs)
+        document: dict[str, Any] = {
+            "model_name": response.model,
+            "model_version": response.version,
+        }
+        if response.id:
+            document["id"] = response.id
+        if response.variant:
+            document["parameters"] = {"variant": response.variant}
+        tail: list[bytes | memoryview] = []
+        long = LongParts()
+        document["outputs"] = [_output(tensor, tail, long) for tensor in response.outputs]
+        head = long.dump(document)
+        if not any(tensor.binary for tensor in response.outputs):
+            return Encoded(head, JSON)
+        binary = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
+        return Encoded(b"".join([head, *tail]), binary)
+
+
+class RawCall(InferCall):
+    """A call whose body is nothing but the data of the version's only input."""
+
+    __slots__ = ("_body",)
+
+    def __init__(self, body: bytes, model: str, version: str | None) -> None:
+        super().__init__(make_request((), ()), model, version)  # until the inputs are known
+        self._body = body
+
+    def decode_work(self, lease: Lease) -> int:
+        """None for one of numbers: the body becomes the array."""
+        inputs = lease.inputs
+        row = BY_NAME.get(inputs[0].datatype) if len(inputs) == 1 else None
+        return 0 if row is None or row.bits >= 8 else len(self._body)
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make the array; its shape follows from what the version takes. Raises InvalidInput."""
+        self.request = raw_request(lease.inputs, self._body)
+        return super().decode(lease)
+
+
+def _output(
+    tensor: OutputTensor, tail: list[bytes | memoryview], long: LongParts
+) -> dict[str, Any]:
+    array = tensor.array
+    output: dict[str, Any] = {
+        "name": tensor.name,
+        "datatype": tensor.datatype,
+        "shape": list(array.shape),
+    }
+    if tensor.binary:
+        data = to_bytes(array)
+        tail.append(data)
+        output["parameters"] = {"binary_data_size": len(data)}
+    else:
+        output["data"] = long.put(encode_tensor(tensor.name, array.reshape(-1)))
+    return output
+
+
+def infer_route(model: str, version: str | None = None) -> Route:
+    """How bodies are read at the path of `model` and `version`."""
+
+    def reader(headers: Headers) -> Read:
+        header = headers.get(HEADER_LENGTH)
+
+        def read(body: bytes) -> InferCall:
+            length = parse_header_length(header, len(body))
+            if length == 0:
+                return RawCall(body, model, version)
+            return InferCall(parse_infer(body, length), model, version)
+
+        return read
+
+    def call(document: object, body: bytes) -> InferCall:
+        request = infer_of_document(document, memoryview(body)[len(body) :])
+        return InferCall(request, model, version)
+
+    def rows(headers: Headers) -> RowForm | None:
+        header = headers.get(HEADER_LENGTH)
+        if header is None:
+            return RowForm(read_infer_rows, call)
+        try:
+            length = parse_header_length(header, LONGEST_BODY)
+        except InvalidInput:
+            return None  # whose body is read to say what is wrong
+        return RowForm(read_binary_rows(length), call) if length else None
+
+    return Route(model, reader, rows, version)
+
+
+def match_infer(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
+    """The route of a path to infer, written plainly; None for any other."""
+    del query  # it says nothing here
+    found = INFER_PATH.fullmatch(path)
+    return infer_route(found["model"], found["version"]) if found else None
+
+
+INFER_PATH = re.compile(
+    r"/v2/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+))?/infer", re.ASCII
+)

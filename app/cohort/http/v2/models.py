@@ -1,0 +1,78 @@
+"""The server and its models: metadata, readiness, settings and statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request, Response
+
+from cohort.http.credentials import visible_to
+from cohort.http.json_response import json_response
+from cohort.http.methods import Routes
+from cohort.open_inference import model_config, model_metadata, model_statistics, server_metadata
+from cohort.operating import ControlPlane, ModelReader
+
+
+def metadata_router(plane: ControlPlane) -> Routes:
+    """The routes, served from `plane`."""
+    routes = Routes()
+
+    def seen(request: Request) -> ModelReader:
+        return plane.seen_by(visible_to(request.scope))
+
+    @routes.get("", summary="The server's name, version and extensions")
+    async def server() -> dict[str, Any]:
+        return server_metadata()
+
+    @routes.get("/health/live", summary="Liveness")
+    async def live() -> dict[str, bool]:
+        plane.liveness().check()
+        return {"live": True}
+
+    @routes.get("/health/ready", summary="Readiness")
+    async def ready(request: Request) -> dict[str, bool]:
+        seen(request).readiness().check()
+        return {"ready": True}
+
+    # Before the models' own routes: "stats" is not a model there.
+    @routes.get("/models/stats", summary="Statistics of all models", response_model=dict[str, Any])
+    def all_statistics(request: Request) -> Response:  # on a thread: there may be thousands
+        return json_response({"model_stats": model_statistics(seen(request))})
+
+    @routes.get("/models/{model}", summary="A model's inputs and outputs")
+    async def model(request: Request, model: str) -> dict[str, Any]:
+        return model_metadata(seen(request), model)
+
+    @routes.get("/models/{model}/versions/{version}", summary="A version's inputs and outputs")
+    async def version(request: Request, model: str, version: str) -> dict[str, Any]:
+        return model_metadata(seen(request), model, version)
+
+    @routes.get("/models/{model}/ready", summary="Readiness of a model")
+    async def model_ready(request: Request, model: str) -> dict[str, Any]:
+        seen(request).ready(model)
+        return {"name": model, "ready": True}
+
+    @routes.get("/models/{model}/versions/{version}/ready", summary="Readiness of a version")
+    async def version_ready(request: Request, model: str, version: str) -> dict[str, Any]:
+        seen(request).ready(model, version)
+        return {"name": model, "ready": True}
+
+    @routes.get("/models/{model}/config", summary="A model's settings in Triton's form")
+    async def config(request: Request, model: str) -> dict[str, Any]:
+        return model_config(seen(request), model)
+
+    @routes.get(
+        "/models/{model}/versions/{version}/config", summary="A version's settings in Triton's form"
+    )
+    async def version_config(request: Request, model: str, version: str) -> dict[str, Any]:
+        return model_config(seen(request), model, version)
+
+    @routes.get("/models/{model}/stats", summary="Statistics of a model's versions")
+    async def statistics(request: Request, model: str) -> dict[str, Any]:
+        return {"model_stats": model_statistics(seen(request), model)}
+
+    @routes.get("/models/{model}/versions/{version}/stats", summary="Statistics of a version")
+    async def version_statistics(request: Request, model: str, version: str) -> dict[str, Any]:
+        return {"model_stats": model_statistics(seen(request), model, version)}
+
+    return routes

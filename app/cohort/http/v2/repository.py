@@ -1,0 +1,63 @@
+"""The model repository extension: index, load and unload.
+
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_model_repository.md
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from cohort.auth.authority import Authority
+from cohort.codec import parse_json
+from cohort.http.admin import operator_only
+from cohort.http.credentials import visible_to
+from cohort.http.json_response import json_response
+from cohort.http.v2.message import json_object, parameters_of
+from cohort.open_inference import load_model, repository_index
+from cohort.open_inference.parameters import boolean
+from cohort.operating import ControlPlane, Description
+
+
+def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
+    """The routes, served from `plane`; loading and unloading are the operator's."""
+    routes = APIRouter(prefix="/repository")
+    guarded = APIRouter(dependencies=[operator_only(authority)])
+
+    @routes.post(
+        "/index",
+        summary="Every model and version with its state",
+        response_model=list[Description],
+    )
+    async def index(request: Request) -> Response:
+        """`{"ready": true}` leaves out versions that are not ready; the body may be empty."""
+        only_ready = boolean("ready", _body(await request.body()).get("ready"))
+        seen = plane.seen_by(visible_to(request.scope))
+        return await asyncio.to_thread(
+            lambda: json_response(repository_index(seen, only_ready=only_ready))
+        )
+
+    @guarded.post("/models/{model}/load", summary="Load a model")
+    async def load(request: Request, model: str) -> Response:
+        """Responds when the model serves, or with the reason why it does not."""
+        parameters = parameters_of("parameters", _body(await request.body()))
+        await load_model(plane, model, parameters)
+        return Response(status_code=200)
+
+    @guarded.post("/models/{model}/unload", summary="Unload a model")
+    async def unload(request: Request, model: str) -> Response:
+        """It stays unloaded until it is loaded again; requests in flight finish."""
+        parameters_of("parameters", _body(await request.body()))
+        await plane.unload_in_all(model)
+        return Response(status_code=200)
+
+    routes.include_router(guarded)
+    return routes
+
+
+def _body(body: bytes) -> Mapping[str, Any]:
+    """A JSON object, or nothing at all. Raises InvalidInput."""
+    return json_object("the body", parse_json(body)) if body.strip() else {}

@@ -1,0 +1,23 @@
+"""All routes under /v2."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from cohort.auth.authority import Authority
+from cohort.http.v2.infer_routes import infer_router
+from cohort.http.v2.models import metadata_router
+from cohort.http.v2.repository import repository_router
+from cohort.operating import ControlPlane
+from cohort.serving import DataPlane
+
+
+def v2_router(
+    data_plane: DataPlane, control_plane: ControlPlane, *, authority: Authority
+) -> APIRouter:
+    """The routes under /v2."""
+    routes = APIRouter(tags=["v2"])
+    routes.include_router(infer_router(data_plane), prefix="/v2")
+    routes.include_router(metadata_router(control_plane), prefix="/v2")
+    routes.include_router(repository_router(control_plane, authority=authority), prefix="/v2")
+    return routes

@@ -1,0 +1,34 @@
+"""What connections announce."""
+
+from __future__ import annotations
+
+from cohort.http2.frames import (
+    FIRST_WINDOW,
+    HEADER_TABLE_SIZE,
+    INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_SIZE,
+    MAX_HEADER_LIST_SIZE,
+    settings_frame,
+    window_update,
+)
+from cohort.http2.header_blocks import MOST_HEADER_BYTES
+from cohort.http2.incoming import OUR_FRAME
+from cohort.http2.streams import STREAM_WINDOW
+
+CONNECTION_WINDOW = 16 << 20
+"""Bytes that all streams of a connection may receive ahead: each stream is bounded by its own."""
+
+STREAMS_PER_CONNECTION = 1024
+"""Calls in progress on one connection; further ones are refused, and may be sent again."""
+
+GREETING = settings_frame(
+    {
+        HEADER_TABLE_SIZE: 4096,
+        MAX_CONCURRENT_STREAMS: STREAMS_PER_CONNECTION,
+        INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        MAX_FRAME_SIZE: OUR_FRAME,
+        MAX_HEADER_LIST_SIZE: MOST_HEADER_BYTES,
+    }
+) + window_update(0, CONNECTION_WINDOW - FIRST_WINDOW)
+"""The first that a connection sends."""

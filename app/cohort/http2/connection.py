@@ -1,0 +1,391 @@
+"""One connection: frames to streams and back, and what a peer may ask of us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from cohort.connections.memory import MemoryBudget
+from cohort.connections.pace import Pace
+from cohort.http2.addresses import written_address
+from cohort.http2.announced import CONNECTION_WINDOW, GREETING, STREAMS_PER_CONNECTION
+from cohort.http2.frames import (
+    ACK,
+    END_STREAM,
+    GOAWAY,
+    LARGEST_WINDOW,
+    PING,
+    PRIORITY_FRAME,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    ConnectionFault,
+    ErrorCode,
+    frame,
+    goaway,
+    read_increment,
+    rst_stream,
+    window_update,
+)
+from cohort.http2.header_blocks import HeaderBlocks
+from cohort.http2.heads import CallHeads, refusal_of
+from cohort.http2.incoming import MOST_ODD, SETTINGS_ODDNESS, FrameReader
+from cohort.http2.outgoing import UNSENT_BYTES, Outgoing
+from cohort.http2.send_queue import Part
+from cohort.http2.streams import Stream
+
+HANDSHAKE_SECONDS = 20.0
+"""How long a connection may take to begin to speak HTTP/2."""
+
+PING_SECONDS, PING_TIMEOUT_SECONDS = 60.0, 20.0
+"""How often a silent connection is asked whether its peer is there, and how long that may take."""
+
+_LARGE_SEGMENT = 1 << 16
+"""The segment from which a connection gives way: libuv would read up to 32 of 250 KB in a row."""
+
+DRAIN_PING = b"draining"
+OUR_PING = b"are you?"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What all connections share.
+
+    memory: The budget for messages that arrive and that wait to be sent.
+    heads: The heads of calls that are known.
+    begin: Begins a call: gives its stream what serves it, or ends it.
+    ended: A call is over, whether it was served or not.
+    opened: Whether one more connection may be there; `closed` follows in any case.
+    closed: A connection is no more.
+    idle_seconds: How long a connection may have no call.
+    """
+
+    memory: MemoryBudget
+    heads: CallHeads
+    begin: Callable[[Stream], None]
+    ended: Callable[[], None]
+    opened: Callable[[Http2Connection], bool]
+    closed: Callable[[Http2Connection], None]
+    idle_seconds: float
+
+
+class Http2Connection(asyncio.Protocol):
+    """A connection, as the event loop sees it.
+
+    peer: The other side's address, as gRPC writes it.
+    certificate: Its client certificate in DER; None: it has none.
+    memory: The budget for what its streams hold.
+    out: What it sends.
+    streams: Those that are open, by their numbers.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.peer = ""
+        self.memory = limits.memory
+        self.certificate: bytes | None = None
+        self.streams: dict[int, Stream] = {}
+        self._loop = asyncio.get_running_loop()
+        self.out = Outgoing(self._loop)
+        self._frames = FrameReader(self)
+        self._blocks = HeaderBlocks(limits.heads)
+        self._last = 0  # the last stream that the peer has begun
+        self._last_taken = LARGEST_WINDOW  # the last one that we take
+        self._window = CONNECTION_WINDOW
+        self._closing = False
+        self._going_on = False  # whether what is left is read in the next turn
+        self._odd = 0
+        self._since = self._began = self._heard = self._loop.time()
+        self._pinged = inf  # when we asked whether the peer is there
+        self._reading = Pace()
+
+    # -- the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Greet the peer, if there is room for one more connection."""
+        self.transport = self.out.transport = transport
+        self.peer = written_address(transport.get_extra_info("peername"))
+        tls = transport.get_extra_info("ssl_object")
+        if tls is None:
+            transport.set_write_buffer_limits(UNSENT_BYTES)
+        else:  # whose transport has limits of its own
+            self.certificate = tls.getpeercert(binary_form=True)
+        if not self.limits.opened(self):
+            self._closing = True
+            transport.abort()
+            return
+        self.out.write(GREETING)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all calls."""
+        self._end_streams()
+        self.limits.closed(self)
+
+    def pause_writing(self) -> None:
+        """The kernel has enough: read nothing that would be answered."""
+        self.out.paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        """The kernel takes more."""
+        self.out.paused = False
+        self.out.go_on()
+        self._resume_reading()
+
+    def eof_received(self) -> bool:
+        """The peer sends nothing more, so that there is nobody to answer."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come."""
+        if self._closing:
+            return
+        self._heard = self._loop.time()
+        self._pinged = inf
+        self._frames.add(data)
+        if not self._going_on:
+            self._read(give_way=len(data) >= _LARGE_SEGMENT)
+
+    def _read(self, *, give_way: bool = False) -> None:
+        try:
+            if self._frames.read() and not give_way:
+                return
+        except ConnectionFault as fault:
+            self.fail(fault.code, fault.reason)
+            return
+        self._going_on = True
+        self._pause_reading()
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        if not self._closing:
+            self._read()
+            self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._closing and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not (self._going_on or self.out.paused or self._closing or self.transport.is_closing()):
+            self.transport.resume_reading()
+
+    # -- data
+
+    def begin_data(self, number: int, length: int) -> None:
+        """Count a frame of data for flow control; the connection's window is given back at once."""
+        if not number or number > self._last:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data of no stream")
+        if not length:
+            self._count_odd()
+        self._window -= length
+        if self._window < CONNECTION_WINDOW // 2:  # never exceeded: a frame is much smaller
+            self.out.write(window_update(0, CONNECTION_WINDOW - self._window))
+            self._window = CONNECTION_WINDOW
+        stream = self.streams.get(number)  # where it has ended, its caller may not know yet
+        if stream is not None:
+            stream.begin_data(length)
+
+    def take_data(self, number: int, part: Part, *, end: bool) -> None:
+        """Hand on what has come of a message."""
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.take_data(part, end=end)
+
+    # -- HEADERS
+
+    def take_block(self, number: int, flags: int, block: bytes) -> None:
+        """Begin a stream, or end one."""
+        if not number % 2:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients begin streams of odd numbers")
+        head = self._blocks.decode(block)
+        end = bool(flags & END_STREAM)
+        if number <= self._last:
+            self._trailers(number, end=end)
+            return
+        self._last = number
+        if number > self._last_taken:
+            return  # it was told so, and begins the call elsewhere
+        if len(self.streams) >= STREAMS_PER_CONNECTION:
+            self._count_odd()
+            self.out.write(rst_stream(number, ErrorCode.REFUSED_STREAM))
+            return
+        if head.malformed or head.call.refusal:
+            self._count_odd()
+            self.out.write(refusal_of(number, head, ended=end))
+            return
+        stream = self.streams[number] = Stream(self, number, head, ended=end)
+        self.limits.begin(stream)
+        if end:
+            stream.end()  # it has no message
+
+    def _trailers(self, number: int, *, end: bool) -> None:
+        stream = self.streams.get(number)
+        if stream is None:
+            self._count_odd()
+        elif stream.ended:
+            stream.reset(ErrorCode.STREAM_CLOSED)
+        elif not end:
+            stream.reset(ErrorCode.PROTOCOL_ERROR)
+        else:
+            stream.end()
+
+    # -- other frames
+
+    def take_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Take a frame that is neither data nor headers."""
+        if kind == WINDOW_UPDATE:
+            self._widen(number, payload)
+        elif kind == PING:
+            self._take_ping(flags, number, payload)
+        elif kind == RST_STREAM:
+            self._reset(number, payload)
+        elif kind == SETTINGS:
+            self._follow(flags, number, payload)
+        elif kind == PUSH_PROMISE:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients push nothing")
+        else:
+            if kind == GOAWAY and (number or len(payload) < 8):
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "no valid GOAWAY")
+            if kind == PRIORITY_FRAME and not number:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
+            if kind == PRIORITY_FRAME and len(payload) != 5:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no valid PRIORITY_FRAME")
+            self._count_odd()  # an extension's are skipped, too
+
+    def _count_odd(self, count: int = 1) -> None:
+        self._odd += count
+        if self._odd > MOST_ODD:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+
+    def _widen(self, number: int, payload: bytes) -> None:
+        more = read_increment(payload)
+        if number > self._last:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window of no stream")
+        if not number:
+            if not more:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window that widens by nothing")
+            self.out.widen(more)
+        elif (stream := self.streams.get(number)) is not None:
+            if more:
+                stream.widen(more)
+            else:
+                stream.reset(ErrorCode.PROTOCOL_ERROR)
+
+    def _reset(self, number: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no valid RST_STREAM")
+        if not number or number > self._last:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM of no stream")
+        stream = self.streams.get(number)
+        if stream is None:
+            self._count_odd()
+        else:
+            stream.lost()
+
+    def _follow(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if flags & ACK:
+            if payload:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS that acknowledge more")
+            self._count_odd()
+            return
+        self._count_odd(SETTINGS_ODDNESS)
+        more = self.out.follow(payload)
+        self.out.write(frame(SETTINGS, ACK, 0))
+        if more:
+            for stream in list(self.streams.values()):
+                stream.widen(more)
+
+    def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PING of a stream")
+        if len(payload) != 8:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING of an odd length")
+        self._count_odd()
+        if not flags & ACK:
+            self.out.write(frame(PING, ACK, 0, payload))
+        elif payload == DRAIN_PING and self._last_taken == LARGEST_WINDOW:
+            self._last_taken = self._last
+            self.out.write(goaway(self._last, ErrorCode.NO_ERROR))
+            self._close_if_over()
+
+    # -- the end
+
+    def forget(self, stream: Stream) -> None:
+        """A stream is over."""
+        if self.streams.pop(stream.number, None) is None:
+            return
+        self.out.forget(stream.number)
+        self._since = self._loop.time()
+        self.limits.ended()
+        if self._last_taken != LARGEST_WINDOW:
+            self._close_if_over()
+
+    def fail(self, code: ErrorCode, reason: str) -> None:
+        """End the connection, and say why."""
+        if self._closing:
+            return
+        if self._frames.greeted:
+            self.out.write(goaway(self._last, code, reason))
+        self._end()
+
+    def drain(self) -> None:
+        """Take no more calls than those under way; close when they are over.
+
+        Calls that are on their way are taken, too: the peer's answer to PING comes after them.
+        """
+        if self._closing or self._last_taken != LARGEST_WINDOW:
+            return
+        self.out.write(goaway(LARGEST_WINDOW, ErrorCode.NO_ERROR, "shutting down"))
+        self.out.write(frame(PING, 0, 0, DRAIN_PING))
+
+    def _close_if_over(self) -> None:
+        if not self.streams and not self._closing:
+            self._end()
+
+    def _end(self) -> None:
+        self._end_streams()
+        self._since = self._loop.time()
+        self.out.flush()
+        self.transport.close()
+
+    def _end_streams(self) -> None:
+        self._closing = True
+        self.out.clear()
+        self._frames.forget()
+        for stream in list(self.streams.values()):
+            stream.lost()
+
+    def look(self, now: float) -> None:
+        """What a second brings: see whether the peer is there, sends and reads."""
+        self._odd = 0
+        if self._closing:
+            if now - self._since > PING_TIMEOUT_SECONDS:
+                self.transport.abort()  # what was written last is not read
+        elif not self._frames.settled:
+            if now - self._began > HANDSHAKE_SECONDS:
+                self.transport.abort()
+        elif now - self._pinged > PING_TIMEOUT_SECONDS:
+            self.transport.abort()
+        elif not self.streams and now - self._since > self.limits.idle_seconds:
+            self.fail(ErrorCode.NO_ERROR, "idle")
+        else:
+            if self._pinged == inf and now - self._heard > PING_SECONDS and not self.out.paused:
+                self._pinged = now
+                self.out.write(frame(PING, 0, 0, OUR_PING))
+            self._look_at_reading(now)
+
+    def _look_at_reading(self, now: float) -> None:
+        """End it where the peer does not read what it has asked for."""
+        if not any(stream.waits for stream in self.streams.values()):
+            self._reading.rest()
+        elif self._reading.is_slow(now, self.out.sent - self.transport.get_write_buffer_size()):
+            self.transport.abort()

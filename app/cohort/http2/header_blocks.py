@@ -1,0 +1,92 @@
+"""Header blocks: HPACK's state for those that come, none for those that are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from hpack import HPACKError
+
+from cohort.http2.field_decoding import FieldDecoder, Header
+from cohort.http2.frames import ConnectionFault, ErrorCode
+
+MOST_HEADER_BYTES = 16 * 1024
+"""Of a call's header list, as RFC 9113 counts it; announced to the peer."""
+
+MOST_READ_BYTES = 64 * 1024
+"""Of a list, and of a block, that is read all the same, so that its call alone is refused."""
+
+MOST_KNOWN_BLOCKS, LONGEST_KNOWN = 16, 512
+"""Blocks of a connection that are remembered, and the bytes of one."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class HeadReader(Protocol[T_co]):
+    """What makes of headers what they mean; that depends on nothing else."""
+
+    def read(self, headers: Sequence[Header]) -> T_co:
+        """The meaning; it never fails."""
+
+    def too_large(self) -> T_co:
+        """What headers above MOST_HEADER_BYTES mean."""
+
+
+class HeaderBlocks(Generic[T_co]):
+    """The header blocks that a connection receives, in their order.
+
+    What a block means depends on its bytes and on the table, and most clients send the same bytes
+    for each call once the table has their headers. So a block that did not change the table is
+    looked up by its bytes until the table changes.
+    """
+
+    def __init__(self, heads: HeadReader[T_co]) -> None:
+        self._heads = heads
+        self._decoder = FieldDecoder(MOST_READ_BYTES)
+        self._known: dict[bytes, T_co] = {}
+
+    def decode(self, block: bytes) -> T_co:
+        """What a block means: the same object again for one that is known.
+
+        Raises ConnectionFault: the tables of both sides differ from then on.
+        """
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        if len(block) > MOST_READ_BYTES:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
+        before = self._decoder.changes
+        try:
+            headers = self._decoder.decode(block)
+        except HPACKError as error:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        if self._decoder.bytes > MOST_HEADER_BYTES:
+            meaning = self._heads.too_large()
+        else:
+            meaning = self._heads.read(headers)
+        if self._decoder.changes != before:
+            self._known.clear()
+        elif len(block) <= LONGEST_KNOWN:
+            if len(self._known) >= MOST_KNOWN_BLOCKS:
+                self._known.clear()
+            self._known[block] = meaning
+        return meaning
+
+
+def encode(headers: Iterable[Header]) -> bytes:
+    """A block of literals, which needs no table, and is the same for every connection."""
+    return b"".join(
+        [b"\0" + _length(len(name)) + name + _length(len(value)) + value for name, value in headers]
+    )
+
+
+def _length(size: int) -> bytes:
+    if size < 127:
+        return bytes((size,))
+    size -= 127
+    out = bytearray((127,))
+    while size >= 128:
+        out.append(size & 127 | 128)
+        size >>= 7
+    out.append(size)
+    return bytes(out)

@@ -1,0 +1,229 @@
+"""What the headers of a gRPC call say.
+
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from cohort.http2.field_decoding import Header
+from cohort.http2.frames import END_HEADERS, END_STREAM, HEADERS, ErrorCode, frame, rst_stream
+from cohort.http2.header_blocks import MOST_HEADER_BYTES, encode
+from cohort.observability.request_ids import REQUEST_ID, readable
+
+_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
+_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+_PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
+_KEPT = _PSEUDO | {b"te", b"content-type", b"grpc-encoding"}
+_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+TIMEOUT, REQUEST_ID_NAME = b"grpc-timeout", REQUEST_ID.encode()
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_UNFIT = re.compile(rb"[\0\r\n]")
+
+MOST_KNOWN_HEADS, LONGEST_KNOWN_HEAD, LONGEST_KNOWN_NAME = 1024, 1024, 64
+"""Heads that are remembered, and names of metadata; the bytes of one."""
+
+MetadataPair = tuple[str, str | bytes]
+
+_ODD_PSEUDO = "pseudo-headers that no request has"
+_ODD_HEADERS = "headers that HTTP/2 does not have"
+
+
+class CallHead:
+    """What most calls of a client have in common.
+
+    path: Of the method, as it was sent.
+    encoding: How its compressed messages are compressed.
+    malformed: Why it is no request at all; "" where it is one.
+    refusal: The block that refuses what is no call, or none that is taken; b"" for a call.
+    """
+
+    __slots__ = ("encoding", "malformed", "path", "refusal")
+
+    def __init__(self, headers: Sequence[Header]) -> None:
+        found: dict[bytes, bytes] = {}
+        self.malformed = ""
+        for name, value in headers:
+            if name in _PSEUDO and (name in found or not found.keys() <= _PSEUDO):
+                self.malformed = _ODD_PSEUDO
+            if _UNFIT.search(value):
+                self.malformed = _ODD_HEADERS
+            found[name] = value
+        if not (found.get(b":path") and b":method" in found and b":scheme" in found):
+            self.malformed = self.malformed or "a request without its pseudo-headers"
+        if found.get(b"te", b"trailers") != b"trailers":
+            self.malformed = self.malformed or "te that HTTP/2 does not have"
+        self.path = found.get(b":path", b"").decode("latin-1")
+        self.refusal = b""
+        if found.get(b":method") != b"POST":
+            self.refusal = _NO_POST
+        elif not _is_grpc(found.get(b"content-type", b"")):
+            self.refusal = _NO_GRPC
+        self.encoding = found.get(b"grpc-encoding", b"identity").decode("latin-1")
+
+
+class StreamHead(NamedTuple):
+    """What one call began with.
+
+    call: What it has in common with others.
+    malformed: Why it is no request at all; "" where it is one.
+    timeout: The seconds until its deadline; None where it has none.
+    bad_timeout: Whether its deadline cannot be read.
+    request_id: The `x-request-id` that was sent; "" where there is none that can be passed on.
+    rest: All other headers.
+    """
+
+    call: CallHead
+    malformed: str
+    timeout: float | None
+    bad_timeout: bool
+    request_id: str
+    rest: tuple[Header, ...]
+
+    def metadata(self) -> list[MetadataPair]:
+        """What the caller sent beside its messages: bytes under names that end in -bin."""
+        return [pair for name, value in self.rest for pair in _pairs(name, value)]
+
+
+class CallHeads:
+    """The heads that calls have had: callers send the same again and again.
+
+    Deadlines and metadata, traces among them, may differ with each call: they are no part of them.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Header, ...], CallHead] = {}
+        self._names: set[bytes] = set()  # of metadata
+
+    def read(self, headers: Sequence[Header]) -> StreamHead:
+        """What headers say."""
+        kept: list[Header] = []
+        rest: list[Header] = []
+        malformed, timeout, bad_timeout, request_id = "", None, False, ""
+        for header in headers:
+            name, value = header
+            if name in _KEPT:
+                if (rest or timeout is not None) and name in _PSEUDO:
+                    malformed = _ODD_PSEUDO
+                kept.append(header)
+            elif name == TIMEOUT:
+                match = _TIMEOUT.fullmatch(value)
+                if match is None or timeout is not None:
+                    bad_timeout = True
+                else:
+                    timeout = int(match[1]) * _UNITS[match[2]]
+            else:
+                if not (name in self._names or self._is_name(name)) or _UNFIT.search(value):
+                    malformed = _ODD_HEADERS
+                elif name == REQUEST_ID_NAME and not request_id:
+                    request_id = readable(value).decode()
+                rest.append(header)
+        head = self._head_of(tuple(kept))
+        malformed = malformed or head.malformed
+        return StreamHead(head, malformed, timeout, bad_timeout, request_id, tuple(rest))
+
+    def too_large(self) -> StreamHead:
+        """What too many headers say."""
+        return _TOO_LARGE
+
+    def _is_name(self, name: bytes) -> bool:
+        if not _NAME.fullmatch(name) or name in _CONNECTION:
+            return False
+        if len(self._names) < MOST_KNOWN_HEADS and len(name) <= LONGEST_KNOWN_NAME:
+            self._names.add(name)
+        return True
+
+    def _head_of(self, headers: tuple[Header, ...]) -> CallHead:
+        head = self._known.get(headers)
+        if head is None:
+            head = CallHead(headers)
+            if sum([len(name) + len(value) for name, value in headers]) <= LONGEST_KNOWN_HEAD:
+                if len(self._known) >= MOST_KNOWN_HEADS:
+                    self._known.clear()
+                self._known[headers] = head
+        return head
+
+
+def _is_grpc(content_type: bytes) -> bool:
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind in (b"application/grpc", b"application/grpc+proto")
+
+
+def _pairs(name: bytes, value: bytes) -> Iterable[MetadataPair]:
+    text = name.decode("latin-1")
+    if not name.endswith(b"-bin"):
+        return ((text, value.decode("latin-1")),)
+    parts = []
+    for part in value.split(b","):
+        with suppress(NotBase64):  # nobody can read it
+            coded = part.strip()
+            parts.append((text, b64decode(coded + b"=" * (-len(coded) % 4), validate=True)))
+    return parts
+
+
+RESPONSE_HEADERS = encode(
+    [
+        (b":status", b"200"),
+        (b"content-type", b"application/grpc"),
+        (b"grpc-accept-encoding", b"identity,deflate,gzip"),
+    ]
+)
+"""Before a call's messages."""
+
+OK_TRAILERS = encode([(b"grpc-status", b"0")])
+
+
+def trailers(
+    code: int, details: str, metadata: Iterable[tuple[str, str]], *, only: bool = False
+) -> bytes:
+    """The block that ends a call; `only`: without one before it."""
+    named: list[Header] = []
+    if only:
+        named += [(b":status", b"200"), (b"content-type", b"application/grpc")]
+    named.append((b"grpc-status", str(code).encode()))
+    if details:
+        named.append((b"grpc-message", percent_encoded(details)))
+    named += [(name.encode(), _sent(name, value)) for name, value in metadata]
+    return encode(named)
+
+
+def _sent(name: str, value: str) -> bytes:
+    text = value.encode("utf-8", "replace")
+    if name.endswith("-bin"):
+        return b64encode(text).rstrip(b"=")
+    return _UNFIT.sub(b" ", text)
+
+
+def refusal_of(number: int, head: StreamHead, *, ended: bool) -> bytes:
+    """What ends a stream that is no call, or is not taken; `ended`: its peer sends no more."""
+    if head.malformed:
+        return rst_stream(number, ErrorCode.PROTOCOL_ERROR)
+    sent = frame(HEADERS, END_HEADERS | END_STREAM, number, head.call.refusal)
+    return sent if ended else sent + rst_stream(number, ErrorCode.NO_ERROR)
+
+
+_NO_POST, _NO_GRPC = encode([(b":status", b"405")]), encode([(b":status", b"415")])
+_PLAIN = frozenset(range(0x20, 0x7F)) - {0x25}
+
+
+def percent_encoded(text: str) -> bytes:
+    """A status's message: all but printable ASCII, and `%`, as %XX of its UTF-8."""
+    data = text.encode("utf-8", "replace")
+    if data.isascii() and data.isalnum():
+        return data
+    return b"".join([b"%c" % byte if byte in _PLAIN else b"%%%02X" % byte for byte in data])
+
+
+_TOO_LARGE = CallHeads().read([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/")])
+_TOO_LARGE.call.refusal = trailers(
+    8, f"the headers have more than {MOST_HEADER_BYTES:,} bytes", (), only=True
+)

@@ -1,0 +1,214 @@
+"""What arrives on a connection, taken apart: frames, with data handed on as it comes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cohort.http2.frames import (
+    ACK,
+    CONTINUATION,
+    DATA_FRAME,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEAD_BYTES,
+    HEADERS,
+    LARGEST_WINDOW,
+    PADDED,
+    PREFACE,
+    SETTINGS,
+    SMALLEST_FRAME,
+    ConnectionFault,
+    ErrorCode,
+    header_fragment,
+)
+from cohort.http2.header_blocks import MOST_READ_BYTES
+from cohort.http2.send_queue import Part
+
+OUR_FRAME = 1 << 18
+"""The size of a frame of data at most; any other is no larger than the smallest limit there is."""
+
+COPIED_BYTES = 4096
+"""Data up to this size is handed on as bytes of its own, more as a view."""
+
+FRAMES_AT_ONCE, HEADERS_LIKE_ONE = 128, 512
+"""Frames of one connection, after which it is another's turn; bytes of headers as dear as a frame.
+"""
+
+MOST_CONTINUATIONS = 16
+"""Frames that a header block may come in, behind its first."""
+
+
+MOST_ODD = 2000
+"""Frames a second that ask for work and bring none: pings, resets of what is over, empty data."""
+
+SETTINGS_ODDNESS = 20
+"""As so many of them counts a SETTINGS frame, which may change the windows of all streams."""
+
+
+class FrameHandler(Protocol):
+    """What takes frames."""
+
+    def take_block(self, number: int, flags: int, block: bytes) -> None:
+        """Take a whole header block of a stream, with the flags of HEADERS."""
+
+    def begin_data(self, number: int, length: int) -> None:
+        """A frame of data begins, which counts as so many bytes for flow control."""
+
+    def take_data(self, number: int, part: Part, *, end: bool) -> None:
+        """Take what has come of it; `end`: the stream's last."""
+
+    def take_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Take a frame of any other kind."""
+
+
+class FrameReader:
+    """Reads frames. Of what has come it keeps no more than a frame that is not one of data.
+
+    handler: What takes them; any of its methods may raise ConnectionFault.
+
+    greeted: Whether the preface has come.
+    settled: Whether the settings behind it have.
+    """
+
+    __slots__ = (
+        "_block", "_block_of", "_continuations", "_data_left", "_end", "_handler", "_in_data",
+        "_pad_left", "_rest", "_stream", "greeted", "settled",
+    )  # fmt: skip
+
+    def __init__(self, handler: FrameHandler) -> None:
+        self._handler = handler
+        self.greeted = self.settled = False
+        self._rest: bytes = b""
+        self._in_data = False  # within a frame of data
+        self._stream, self._data_left, self._pad_left, self._end = 0, 0, 0, False  # of that frame
+        self._block: bytearray | None = None  # what has come of a header block
+        self._block_of = (0, 0)  # its stream and flags
+        self._continuations = 0
+
+    def add(self, data: bytes) -> None:
+        """Take what has come; `read` makes frames of it."""
+        self._rest = self._rest + data if self._rest else data
+
+    def forget(self) -> None:
+        """Nothing of it is needed any more."""
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Hand on the frames that have come; False where it is another connection's turn first.
+
+        Raises ConnectionFault.
+        """
+        data, at, left = self._rest, 0, FRAMES_AT_ONCE
+        if not self.greeted:
+            if not PREFACE.startswith(data[: len(PREFACE)]):
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this port speaks HTTP/2 only")
+            if len(data) < len(PREFACE):
+                return True
+            self.greeted, at = True, len(PREFACE)
+        size = len(data)
+        handler = self._handler
+        while True:
+            if self._in_data:
+                at = self._go_on_with_data(data, at)
+                if self._in_data:
+                    break
+            if size - at < FRAME_HEAD_BYTES:
+                break
+            if left <= 0:
+                self._rest = data[at:]
+                return False
+            length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+            kind, flags = data[at + 3], data[at + 4]
+            number = int.from_bytes(data[at + 5 : at + 9], "big") & LARGEST_WINDOW
+            self._check(kind, flags, length)
+            start = at + FRAME_HEAD_BYTES
+            end = start + length
+            if kind == DATA_FRAME:
+                if flags & PADDED and size == start:
+                    break  # how much of it is padding is not known yet
+                at = start
+                left -= 1
+                handler.begin_data(number, length)
+                if flags & PADDED or end > size:
+                    at += self._begin_data(number, flags, length, data[start : start + 1])
+                    continue
+                handler.take_data(number, _cut(data, start, end), end=bool(flags & END_STREAM))
+                at = end
+                continue
+            if end > size:
+                break
+            at = end
+            left -= 1 + length // HEADERS_LIKE_ONE
+            if kind == HEADERS:
+                self._begin_block(number, flags, data[start:end])
+            elif kind == CONTINUATION:
+                self._go_on_with_block(number, flags, data[start:end])
+            else:
+                handler.take_other(kind, flags, number, data[start:end])
+        self._rest = data[at:]
+        return True
+
+    def _check(self, kind: int, flags: int, length: int) -> None:
+        if not self.settled:
+            if kind != SETTINGS or flags & ACK:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS come first")
+            self.settled = True
+        if length > SMALLEST_FRAME and (kind != DATA_FRAME or length > OUR_FRAME):
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "too large a frame")
+        if (self._block is not None) != (kind == CONTINUATION):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
+
+    # -- data that is padded, or has not come whole
+
+    def _begin_data(self, number: int, flags: int, length: int, first: bytes) -> int:
+        """Begin a frame of data; how many bytes of it say how long its padding is."""
+        self._in_data, self._stream, self._end = True, number, bool(flags & END_STREAM)
+        self._data_left, self._pad_left = length, 0
+        if not flags & PADDED:
+            return 0
+        if not length or first[0] >= length:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "more padding than frame")
+        self._pad_left = first[0]
+        self._data_left = length - 1 - self._pad_left
+        return 1
+
+    def _go_on_with_data(self, data: bytes, at: int) -> int:
+        """Hand on what has come of it; where that ends."""
+        part = _cut(data, at, min(at + self._data_left, len(data)))
+        self._data_left -= len(part)
+        at += len(part)
+        padding = min(self._pad_left, len(data) - at) if not self._data_left else 0
+        self._pad_left -= padding
+        self._in_data = bool(self._data_left or self._pad_left)
+        if part or not self._in_data:
+            self._handler.take_data(self._stream, part, end=self._end and not self._in_data)
+        return at + padding
+
+    # -- header blocks
+
+    def _begin_block(self, number: int, flags: int, payload: bytes) -> None:
+        fragment = header_fragment(payload, flags, number) if flags & ~5 else payload
+        if flags & END_HEADERS:
+            self._handler.take_block(number, flags, fragment)
+        else:
+            self._block, self._block_of, self._continuations = (
+                bytearray(fragment),
+                (number, flags),
+                0,
+            )
+
+    def _go_on_with_block(self, number: int, flags: int, payload: bytes) -> None:
+        begun, first = self._block_of
+        if self._block is None or number != begun:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
+        self._block += payload
+        self._continuations += 1
+        if len(self._block) > MOST_READ_BYTES or self._continuations > MOST_CONTINUATIONS:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
+        if flags & END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self._handler.take_block(number, first, block)
+
+
+def _cut(data: bytes, start: int, end: int) -> Part:
+    return data[start:end] if end - start <= COPIED_BYTES else memoryview(data)[start:end]

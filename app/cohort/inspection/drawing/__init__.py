@@ -1,0 +1,19 @@
+"""The graphs of a model as data that a page draws: operators, values, and where each node runs.
+
+`draw_model` reads a model's file without `onnx` and without its weights; a `DrawingProcess` does so
+in a process of its own, for a server.
+"""
+
+from cohort.inspection.drawing.blocks import LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing.process import DrawingProcess
+from cohort.inspection.drawing.reading import DrawnModel, draw_model
+from cohort.inspection.drawing.words import describe_shape
+
+__all__ = [
+    "LEAST_FOLDED",
+    "DrawingProcess",
+    "DrawnModel",
+    "describe_shape",
+    "draw_model",
+    "find_blocks",
+]

@@ -1,0 +1,29 @@
+"""Every metric by name."""
+
+from cohort.metrics.exposition import negotiate
+from cohort.metrics.histogram import DURATION_BUCKETS, SIZE_BUCKETS, Histogram
+from cohort.metrics.keys import KeyMetrics
+from cohort.metrics.live_counts import VersionCounts
+from cohort.metrics.metrics import Metrics
+from cohort.metrics.remote import RemoteMetrics
+from cohort.metrics.rollouts import RolloutMetrics
+from cohort.metrics.tls import TlsMetrics
+from cohort.metrics.trust import TrustMetrics
+from cohort.metrics.version_metrics import VersionMetrics
+from cohort.metrics.webhooks import WebhookMetrics
+
+__all__ = [
+    "DURATION_BUCKETS",
+    "SIZE_BUCKETS",
+    "Histogram",
+    "KeyMetrics",
+    "Metrics",
+    "RemoteMetrics",
+    "RolloutMetrics",
+    "TlsMetrics",
+    "TrustMetrics",
+    "VersionCounts",
+    "VersionMetrics",
+    "WebhookMetrics",
+    "negotiate",
+]

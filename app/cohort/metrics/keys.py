@@ -1,0 +1,61 @@
+"""The metrics of callers' keys, by the keys' names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from cohort.auth import Caller, KeyRing
+from cohort.metrics.exposition import parts
+
+
+class KeyMetrics:
+    """Exposes what callers asked for, and how many requests were not let in.
+
+    Args:
+        keys: The callers, who count their requests themselves.
+        valid: Returns whether all files of keys can be read; called at each scrape.
+    """
+
+    def __init__(self, keys: KeyRing, *, valid: Callable[[], bool]) -> None:
+        self._keys = keys
+        self._valid = valid
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families as they are now; of many keys, in parts."""
+        for callers in parts(list(self._keys.callers), 100):
+            yield from _families_of(callers)
+        unauthorized = CounterMetricFamily(
+            "api_key_unauthorized", "Requests without a key, or with a wrong one.", labels=("sent",)
+        )
+        unauthorized.add_metric(("none",), self._keys.missing)
+        unauthorized.add_metric(("wrong",), self._keys.wrong)
+        valid = GaugeMetricFamily(
+            "api_keys_config_valid", "1 if all files of keys are valid, else 0."
+        )
+        valid.add_metric((), float(self._valid()))
+        yield from (unauthorized, valid)
+
+
+def _families_of(callers: Iterable[Caller]) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "api_key_requests", "Requests that a key's quota let pass.", labels=("key",)
+    )
+    refused = CounterMetricFamily(
+        "api_key_refused",
+        "Requests refused because a key's quota was used up.",
+        labels=("key", "quota"),
+    )
+    in_flight = GaugeMetricFamily(
+        "api_key_inflight_requests",
+        "Requests in progress of a key that has a concurrency.",
+        labels=("key",),
+    )
+    for caller in callers:
+        requests.add_metric((caller.name,), caller.requests)
+        for quota, count in list(caller.refused.items()):
+            refused.add_metric((caller.name, quota), count)
+        if caller.concurrency is not None:
+            in_flight.add_metric((caller.name,), caller.in_flight)
+    yield from (requests, refused, in_flight)

@@ -1,0 +1,36 @@
+"""The metrics of webhooks, by the receivers' hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from cohort.notifications.webhooks import Webhooks
+
+
+class WebhookMetrics:
+    """Exposes what became of notifications.
+
+    webhooks: Counts them.
+    """
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families as they are now, for prometheus_client."""
+        counts = CounterMetricFamily(
+            "webhook_notifications",
+            "Notifications that a receiver took (delivered), that it refused or that got too old "
+            "(failed), or that were too many (dropped).",
+            labels=("receiver", "outcome"),
+        )
+        for labels, count in list(self._webhooks.outcomes.items()):
+            counts.add_metric(labels, count)
+        waiting = GaugeMetricFamily(
+            "webhook_waiting", "Notifications that wait for a receiver.", labels=("receiver",)
+        )
+        for receiver, count in self._webhooks.waiting.items():
+            waiting.add_metric((receiver,), count)
+        yield from (counts, waiting)

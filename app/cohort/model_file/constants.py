@@ -1,0 +1,229 @@
+"""Tensors and attributes in a model's file; of large ones only what they are.
+
+The field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cohort.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields, signed, varints
+
+MAX_READ_ELEMENTS = 256
+"""The elements of a tensor that are read."""
+
+MAX_NUMBERS, MAX_TEXTS = 4096, 100_000
+"""The entries of a list that are read: trees have millions of numbers, vocabularies many words."""
+
+MAX_TENSOR_RANK = 64
+
+_FORMATS = {
+    1: "<f4", 2: "u1", 3: "i1", 4: "<u2", 5: "<i2", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2",
+    11: "<f8", 12: "<u4", 13: "<u8",
+}  # fmt: skip
+"""How numpy names the types of TensorProto.DataType in raw_data."""
+
+Element = int | float | bool
+
+
+class ConstantTensor(NamedTuple):
+    """A tensor in a file.
+
+    dtype: A number of TensorProto.DataType.
+    shape: Its sizes.
+    elements: In row-major order; None where they are many, texts, or outside the file.
+    """
+
+    dtype: int
+    shape: tuple[int, ...]
+    elements: tuple[Element, ...] | None = None
+
+
+class UnreadList:
+    """A list with more entries than are read."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+
+class AttributeReference(NamedTuple):
+    """An attribute of a function's node that is what the function's caller gives by this name."""
+
+    name: str
+
+
+AttributeValue = (
+    int | float | str | AttributeReference | ConstantTensor | Sequence[int | float] | Sequence[str]
+    | UnreadList | None
+)  # fmt: skip
+"""What an attribute holds; None for a graph, or what is not read."""
+
+
+def read_tensor(message: MessageBytes) -> tuple[str, ConstantTensor]:
+    """A TensorProto: its name, and what it is. Raises ValueError where it is none."""
+    name, dtype, outside = "", 0, False
+    shape: list[int] = []
+    content: dict[int, list[MessageBytes | int]] = {}
+    for number, value in fields(message, fixed=True):
+        if number == 1:
+            shape += _integers(value, MAX_TENSOR_RANK)
+        elif number == 2 and isinstance(value, int):
+            dtype = value
+        elif number == 8 and not isinstance(value, int):
+            name = decode_text(value)
+        elif number in (13, 14):
+            outside |= number == 13 or value == 1
+        elif number in (4, 5, 7, 9, 10, 11) and len(content.get(number, ())) <= MAX_READ_ELEMENTS:
+            content.setdefault(number, []).append(value)
+    sizes = tuple(shape)
+    count = math.prod(sizes)
+    elements = None
+    if not outside and 0 <= count <= MAX_READ_ELEMENTS and len(sizes) <= MAX_TENSOR_RANK:
+        elements = _elements(dtype, count, content)
+    return name, ConstantTensor(dtype, sizes, elements)
+
+
+def _elements(
+    dtype: int, count: int, content: dict[int, list[MessageBytes | int]]
+) -> tuple[Element, ...] | None:
+    """The elements, by the field that they are in; None where they are not as many as expected."""
+    if dtype not in _FORMATS:
+        return None
+    found: list[Element] = []
+    for number, values in content.items():
+        for value in values:
+            if number == 9 and not isinstance(value, int):
+                size = np.dtype(_FORMATS[dtype]).itemsize
+                found += np.frombuffer(_start(value, count * size), _FORMATS[dtype]).tolist()
+            elif number in (4, 10):
+                found += _floats(value, "<f4" if number == 4 else "<f8", count)
+            else:
+                found += _integers(value, count)
+    if dtype == 10 and 5 in content:  # halves in whole numbers
+        found = np.array(found, np.uint16).view(np.float16).tolist()
+    if dtype == 9:
+        found = [bool(one) for one in found]
+    return tuple(found) if len(found) == count else None
+
+
+def _start(value: MessageBytes, most: int) -> bytes:
+    return bytes(value[0 : min(len(value), most + 1)])
+
+
+def _integers(value: int | MessageBytes, most: int) -> list[int]:
+    """The numbers of a field that may be packed: at most one more than `most`."""
+    if isinstance(value, int):
+        return [signed(value)]
+    return [signed(one) for one in varints(value, most + 1)]
+
+
+def _floats(value: int | MessageBytes, form: str, most: int) -> list[float]:
+    if isinstance(value, int):
+        return []
+    size = np.dtype(form).itemsize
+    whole = min(len(value), (most + 1) * size) // size * size
+    found: list[float] = np.frombuffer(bytes(value[0:whole]), form).tolist()
+    return found
+
+
+def read_attribute_value(
+    message: MessageBytes,
+) -> tuple[str, AttributeValue, Sequence[MessageBytes]]:
+    """An AttributeProto: its name, what it holds, and the graphs in it, not read yet."""
+    name, kind = "", 0
+    single: AttributeValue = None
+    numbers, texts = _Numbers(), list[str]()
+    text_count = 0
+    graphs: list[MessageBytes] = []
+    for number, value in fields(message, fixed=True):
+        if number == 20 and isinstance(value, int):
+            kind = value
+        elif number == 1 and not isinstance(value, int):
+            name = decode_text(value)
+        elif number in (6, 11) and not isinstance(value, int):
+            graphs.append(value)
+        elif number in (7, 8):
+            numbers.add(number, value)
+        elif number == 9 and not isinstance(value, int):
+            text_count += 1
+            if text_count <= MAX_TEXTS:
+                texts.append(decode_text(value))
+        elif (found := _single(number, value)) is not None:
+            single = found
+    if single is not None:
+        return name, single, graphs
+    if text_count:
+        return name, texts if text_count <= MAX_TEXTS else UnreadList(text_count), graphs
+    if numbers.count:
+        return name, numbers.found if numbers.complete else UnreadList(numbers.count), graphs
+    nothing: dict[int, AttributeValue] = {1: 0.0, 2: 0, 3: "", 6: (), 7: (), 8: ()}
+    return name, nothing.get(kind), graphs  # some writers leave out what is zero
+
+
+class _Numbers:
+    """The numbers of a list, as far as there is room."""
+
+    def __init__(self) -> None:
+        self.found: list[int | float] = []
+        self.count = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.count <= MAX_NUMBERS
+
+    def add(self, number: int, value: int | MessageBytes) -> None:
+        """Add what a field holds, which may be packed."""
+        room = MAX_NUMBERS - len(self.found)
+        if number == 7:
+            self.count += 0 if isinstance(value, int) else len(value) // 4
+            self.found += _floats(value, "<f4", room)[:room]
+        else:
+            self.count += 1 if isinstance(value, int) else _count_varints(value)
+            self.found += _integers(value, room)[:room]
+
+
+def _single(number: int, value: int | MessageBytes) -> AttributeValue:
+    if isinstance(value, int):
+        return signed(value) if number == 3 else None
+    match number:
+        case 2:
+            return float(struct.unpack("<f", bytes(value))[0])
+        case 4:
+            return decode_text(value[0 : min(len(value), FileSlice.MAX_READ_BYTES)])
+        case 5:
+            return read_tensor(value)[1]
+        case 21:
+            return AttributeReference(decode_text(value))
+        case 22:
+            return read_sparse(value)[1]
+    return None
+
+
+def read_sparse(message: MessageBytes) -> tuple[str, ConstantTensor]:
+    """A SparseTensorProto, whose name is that of its values."""
+    name, dtype = "", 0
+    shape: list[int] = []
+    for number, value in fields(message):
+        if number == 3:
+            shape += _integers(value, MAX_TENSOR_RANK)
+        elif number == 1 and not isinstance(value, int):
+            name, values = read_tensor(value)
+            dtype = values.dtype
+    return name, ConstantTensor(dtype, tuple(shape))
+
+
+def _count_varints(value: MessageBytes) -> int:
+    """The numbers of a packed field; read piece by piece."""
+    count, step = 0, FileSlice.MAX_READ_BYTES
+    for start in range(0, len(value), step):
+        piece = bytes(value[start : min(start + step, len(value))])
+        count += int(np.count_nonzero(np.frombuffer(piece, np.uint8) < 0x80))
+    return count

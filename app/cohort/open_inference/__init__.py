@@ -1,0 +1,35 @@
+"""The Open Inference Protocol's rules, said once for REST and gRPC, with Triton's extensions.
+
+The adapters translate: JSON and binary data, or protobuf, to an `InferRequest` and from an
+`InferResponse`, and to and from plain documents for everything else. What is allowed, what it means
+and what is said of what is not is here, so that a request means the same over both.
+
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
+https://github.com/triton-inference-server/server/tree/main/docs/protocol
+"""
+
+from cohort.open_inference.configuration import model_config
+from cohort.open_inference.inference import Inference, InferResponse, OutputTensor
+from cohort.open_inference.inference_statistics import model_statistics
+from cohort.open_inference.metadata import model_metadata, server_metadata
+from cohort.open_inference.parameters import NO_PARAMETERS, Parameters, check_no_shared_memory
+from cohort.open_inference.repository import load_model, repository_index
+from cohort.open_inference.request import InferRequest, InputTensor, make_request
+
+__all__ = [
+    "NO_PARAMETERS",
+    "InferRequest",
+    "InferResponse",
+    "Inference",
+    "InputTensor",
+    "OutputTensor",
+    "Parameters",
+    "check_no_shared_memory",
+    "load_model",
+    "make_request",
+    "model_config",
+    "model_metadata",
+    "model_statistics",
+    "repository_index",
+    "server_metadata",
+]

@@ -1,0 +1,77 @@
+"""Scores to the best classes, as Triton's classification extension writes them.
+
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_classification.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from cohort.errors import InvalidInput, quoted
+from cohort.tensors import BY_NAME, Array, TensorSpec
+
+ModelShape = Sequence[int | str | None] | None
+"""As in `TensorSpec.shape`."""
+
+
+def has_rows(inputs: Iterable[ModelShape], outputs: Iterable[ModelShape]) -> bool:
+    """Whether axis 0 of a model's tensors is rows: Triton's `max_batch_size` is above 0 then.
+
+    It is where it is open in all of them, or 1 in all inputs. An output of unknown rank fits.
+    """
+    lengths = {_first(shape) for shape in inputs}
+    if lengths not in ({None}, {1}):
+        return False
+    return all(shape is None or _first(shape) in (None, *lengths) for shape in outputs)
+
+
+def _first(shape: ModelShape) -> int | None:
+    """The length of axis 0, None where it is open; 0, which rows never are, without that axis."""
+    if not shape:
+        return 0
+    return shape[0] if isinstance(shape[0], int) else None
+
+
+def classify(
+    spec: TensorSpec, array: Array, count: int, labels: Sequence[str] = (), *, by_row: bool = True
+) -> Array:
+    """Give the `count` best classes as `"score:index"` or `"score:index:label"`, best first.
+
+    by_row: Whether axis 0 is rows, as `has_rows` says; default True.
+
+    `array` [rows, …] gives BYTES [rows, count], each row's classes being all of its elements; where
+    there are no rows, all elements are classes of one list, [count]. Equal scores come by index,
+    NaN last. Where there are fewer classes than `count`, it is all of them. Raises InvalidInput for
+    an output that has no order.
+    """
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind == "text":
+        raise InvalidInput(
+            f"output {quoted(spec.name)} of {spec.datatype} cannot be ranked into classes"
+        )
+    by_row = by_row and array.ndim > 0
+    size = int(np.prod(array.shape[1:], dtype=np.int64))
+    rows = array.reshape(array.shape[0], size) if by_row else array.reshape(1, -1)
+    count = min(count, rows.shape[1])
+    best = np.empty((rows.shape[0], count), np.object_)
+    if not count:
+        return best if by_row else best[0]
+    for row, scores in enumerate(rows):
+        for place, index in enumerate(_order(scores, datatype.kind)[:count].tolist()):
+            label = f":{labels[index]}" if index < len(labels) else ""
+            best[row, place] = f"{scores[index]!s}:{index}{label}"
+    return best if by_row else best[0]
+
+
+def _order(scores: Array, kind: str) -> Array:
+    keys = scores
+    if kind == "float":
+        exact = scores.astype(np.float64)
+        keys = np.where(np.isnan(exact), -np.inf, exact)
+    elif scores.dtype.isbuiltin != 1:
+        keys = scores.astype(np.int64)
+    backwards = np.argsort(keys[::-1], kind="stable")[::-1]  # keeps equals in order
+    order: Array = len(keys) - 1 - backwards
+    return order

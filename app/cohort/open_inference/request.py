@@ -1,0 +1,168 @@
+"""An inference request in plain values, for REST and gRPC alike, and its validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from cohort.codec import ELEMENT_BYTES, LARGE_BYTES, LONGEST_ID, too_long_id
+from cohort.codec.binary import BytesLike
+from cohort.codec.json_tensors import MAX_RANK
+from cohort.errors import InvalidInput, quoted
+from cohort.open_inference.parameters import (
+    NO_PARAMETERS,
+    Parameters,
+    boolean,
+    check_no_shared_memory,
+    read_timeout,
+    whole_number,
+)
+from cohort.tensors import BY_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """An input as it was sent. Its elements are in one of `raw`, `packed`, `values` and `data`.
+
+    name, datatype, shape, parameters: As they were sent, not checked against the model.
+    raw: Bytes in the format of the binary tensor data extension; default None.
+    packed: Bytes of the datatype's packed protobuf field, never for BYTES; default None.
+    values: A flat sequence of the datatype's protobuf type, bytes for BYTES; default None.
+    data: A JSON list, flat or nested like the shape; default None.
+    """
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    parameters: Parameters
+    raw: BytesLike | None = None
+    values: Sequence[object] | None = None
+    data: object = None
+    packed: BytesLike | None = None
+
+    @property
+    def work(self) -> int:
+        """How long decoding takes, as the size of JSON that takes as long; without `data`.
+
+        Raw numbers take no time: their bytes become the array.
+        """
+        if self.raw is not None:
+            row = BY_NAME.get(self.datatype)
+            if row is None or not (row.packed or row.kind == "text"):
+                return 0
+            size = len(self.raw)
+            if row.packed:
+                return size * 8 // row.bits
+            return size + ELEMENT_BYTES * _elements(self.shape, size // 4)
+        if self.packed is not None:
+            return len(self.packed)
+        if self.values is None:
+            return 0
+        elements = len(self.values) * ELEMENT_BYTES
+        if self.datatype != "BYTES" or elements > LARGE_BYTES:
+            return elements
+        return elements + sum(map(len, cast("Sequence[bytes]", self.values)))
+
+
+def _elements(shape: Sequence[object], most: int) -> int:
+    """How many elements a shape says there are, `most` at most; 0 where it will be refused."""
+    count = 1
+    if len(shape) > MAX_RANK:
+        return 0
+    for size in shape:
+        if not isinstance(size, int) or size < 0:
+            return 0
+        count *= size
+    return min(count, most)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """A requested output.
+
+    name: Its name.
+    binary: Whether it is sent as bytes, where the protocol has more than one form; default False.
+    classes: How many of the best classes are sent in place of the values; default 0: the values.
+    """
+
+    name: str
+    binary: bool = False
+    classes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """A valid request, which is not checked against the model yet.
+
+    inputs: By name, in the order in which they were sent.
+    outputs: The requested outputs; None: all of them.
+    id: The caller's id; empty where it sent none.
+    timeout: The caller's limit in seconds; None where it sent none.
+    binary: Whether outputs are sent as bytes where `outputs` is None.
+    parameters: The request's parameters.
+    """
+
+    inputs: Mapping[str, InputTensor]
+    outputs: Sequence[RequestedOutput] | None
+    id: str
+    timeout: float | None
+    binary: bool
+    parameters: Parameters
+
+
+def make_request(
+    inputs: Sequence[InputTensor],
+    outputs: Iterable[tuple[str, Parameters]],
+    *,
+    id: str = "",  # noqa: A002 - the protocol's word
+    parameters: Parameters = NO_PARAMETERS,
+) -> InferRequest:
+    """Make a request from its parts.
+
+    inputs: The inputs as they were sent.
+    outputs: The names of the requested outputs, each with its parameters.
+    id: The caller's id; default "": none.
+    parameters: The request's parameters; default none.
+
+    Raises InvalidInput, whose message names the place of the problem, such as `inputs[1].name`, in
+    the same words over REST and gRPC.
+    """
+    if len(id) > LONGEST_ID:
+        raise too_long_id()
+    check_no_shared_memory("parameters", parameters)
+    binary = boolean("parameters.binary_data_output", parameters.get("binary_data_output"))
+    timeout = read_timeout(parameters)
+    by_name: dict[str, InputTensor] = {}
+    for position, tensor in enumerate(inputs):
+        if tensor.parameters:
+            check_no_shared_memory(f"inputs[{position}].parameters", tensor.parameters)
+        if tensor.name in by_name:
+            raise _repeated("inputs", position, tensor.name)
+        by_name[tensor.name] = tensor
+    requested = _requested(outputs, binary=binary)
+    return InferRequest(by_name, requested or None, id, timeout, binary, parameters)
+
+
+def _requested(
+    outputs: Iterable[tuple[str, Parameters]], *, binary: bool
+) -> Sequence[RequestedOutput]:
+    by_name: dict[str, RequestedOutput] = {}
+    for position, (name, parameters) in enumerate(outputs):
+        if name in by_name:
+            raise _repeated("outputs", position, name)
+        if not parameters:
+            by_name[name] = RequestedOutput(name, binary)
+            continue
+        place = f"outputs[{position}].parameters"
+        check_no_shared_memory(place, parameters)
+        by_name[name] = RequestedOutput(
+            name,
+            boolean(f"{place}.binary_data", parameters.get("binary_data"), default=binary),
+            whole_number(f"{place}.classification", parameters.get("classification")),
+        )
+    return list(by_name.values())
+
+
+def _repeated(part: str, position: int, name: str) -> InvalidInput:
+    return InvalidInput(f"{part}[{position}].name repeats {quoted(name)}")

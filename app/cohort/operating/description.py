@@ -1,0 +1,260 @@
+"""Descriptions of what is loaded, in plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+from cohort.batching import BatchPolicy
+from cohort.profiling import ProfileResult, row_advice
+from cohort.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
+from cohort.repository import ModelConfig, Published
+from cohort.row_independence import RowVerdict
+from cohort.scheduling import INLINE_SECONDS
+from cohort.tensors import Arrays, TensorSpec
+
+Description = dict[str, Any]
+"""Plain values that can be written as JSON."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedModel:
+    """A READY version as callers see it.
+
+    model, version: Its names.
+    default: Whether it answers requests that name no version.
+    inputs, outputs: The specs, in the model's order.
+    example: Inputs that it accepts; None where none are known.
+    """
+
+    model: str
+    version: str
+    default: bool
+    inputs: Sequence[TensorSpec]
+    optional_inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    example: Arrays | None
+
+
+def list_served(catalog: Catalog) -> Iterator[ServedModel]:
+    """Every READY version in the catalog."""
+    for name, model in catalog.items():
+        for entry in model.versions.values():
+            if entry.state is State.READY and (engine := entry.engine) is not None:
+                yield ServedModel(
+                    name,
+                    str(entry.number),
+                    entry is model.default,
+                    engine.inputs,
+                    engine.optional_inputs,
+                    engine.outputs,
+                    engine.example,
+                )
+
+
+def describe_states(model: ModelEntry) -> dict[str, str]:
+    """The state of each version of a model."""
+    return {str(number): entry.state.value for number, entry in model.versions.items()}
+
+
+def describe_failures(catalog: Catalog) -> list[str]:
+    """What could not be loaded and why, and whether its former files serve on."""
+    return [
+        f"{model.name}/{entry.number}: "
+        + ("serves its former files, since those on disk cannot be" if entry.outdated else "failed")
+        + f": {entry.reason}"
+        for model in catalog.values()
+        for entry in model.versions.values()
+        if entry.state in {State.READY, State.UNAVAILABLE} and entry.reason not in NOT_FAILED
+    ]
+
+
+def describe_mixed(catalog: Catalog) -> list[str]:
+    """Versions whose requests have changed each other's answers, and how that was seen."""
+    return [
+        f"{model.name}/{entry.number}: its requests share no run any more: {entry.mixed} "
+        "(CohortRowsMixed in the runbook)"
+        for model in catalog.values()
+        for entry in model.versions.values()
+        if entry.mixed
+    ]
+
+
+def describe_held_back(catalog: Catalog) -> dict[str, str]:
+    """Why only requests that name a version reach it, by model and version."""
+    return {
+        f"{model.name}/{number}": reason
+        for model in catalog.values()
+        for number, reason in model.held_back.items()
+        if number in model.versions
+    }
+
+
+def describe_model(entry: ModelEntry) -> Description:
+    """A model: its name, its default version, and the state of each version with its reason."""
+    default = entry.default
+    return {
+        "name": entry.name,
+        "default_version": None if default is None else str(default.number),
+        "versions": [_describe_state(one, entry) for one in entry.versions.values()],
+    }
+
+
+def _describe_state(entry: VersionEntry, model: ModelEntry) -> Description:
+    return {
+        "version": str(entry.number),
+        "state": entry.state.value,
+        "reason": entry.reason,
+        "retry_in_seconds": _retry_in(entry),
+        "held_back": model.held_back.get(entry.number, ""),
+        "objective_ms": (entry.source.config or ModelConfig()).objective_ms,
+    }
+
+
+def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
+    """A version: its state and, if it is loaded, specs, files, providers, batching and profile.
+
+    `held_back` says why only requests that name the version, and rollouts, reach it;
+    `retry_in_seconds` when one that failed is loaded again, null: when its files change.
+    `objective_ms`, null without one, `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
+    """
+    result = _describe_state(entry, model)
+    engine = entry.engine
+    if engine is None:
+        return result
+    description = engine.describe()
+    metadata, placement, policy = description.metadata, description.placement, description.policy
+    result |= {
+        "inputs": _specs(engine.inputs),
+        "optional_inputs": _specs(engine.optional_inputs),
+        "outputs": _specs(engine.outputs),
+        "files": {name: {"sha256": digest} for name, digest in description.files.items()},
+        "published": _describe_published(description.published),
+        "metadata": {
+            "producer": metadata.producer,
+            "producer_version": metadata.producer_version,
+            "description": metadata.description,
+            "domain": metadata.domain,
+            "graph_name": metadata.graph_name,
+            "ir_version": metadata.ir_version,
+            "opsets": dict(metadata.opsets),
+            "properties": dict(metadata.properties),
+        },
+        "providers": {
+            "wanted": list(placement.wanted),
+            "active": placement.active,
+            "fell_back": placement.fell_back,
+            "device": description.device,
+            "fallbacks": [
+                {"provider": one.provider, "reason": one.reason} for one in placement.fallbacks
+            ],
+            "nodes": dict(placement.nodes),
+        },
+        "batching": {
+            "on": policy.batches,
+            "reason": entry.batching_off,
+            "padding_off": entry.padding_off,
+            "rows": describe_rows(description.rows),
+            **describe_exactness(description.profile, policy, description.rows),
+            "max_batch_size": policy.max_batch_size,
+            "max_queue_size": policy.max_queue_size,
+            "max_queue_seconds": policy.max_queue_seconds,
+            "max_queue_delay_ms": policy.max_queue_delay_ms,
+        },
+        "profile": describe_profile(
+            description.profile, description.device, description.unpredictable
+        ),
+        "timeout_ms": round(engine.timeout * 1000, 3),
+    }
+    return result
+
+
+def describe_exactness(found: ProfileResult, policy: BatchPolicy, rows: RowVerdict) -> Description:
+    """Whether callers get the very bits that they get alone, as far as was tried, or why not."""
+    reason = found.why_not_exact(policy, rows)
+    return {"exact": not reason, "exact_reason": reason}
+
+
+def describe_rows(verdict: RowVerdict) -> Description:
+    """What the graph tells of rows: whether they influence each other, where, and along which axes.
+
+    `node_path` finds the node in the graph, as `NodePlace` says; empty for no node.
+    An axis is null where a run takes the input, or gives the output, once for all of its requests.
+    `requests` are those for which it is proven, where it is not for all: the shape of each input,
+    of one row, and the elements of those that a run takes once. `other_requests` say why it is not
+    for other examples.
+    """
+    places = verdict.outputs.items()
+    return {
+        "verdict": verdict.kind.value,
+        "reason": "" if verdict.independent else str(verdict),
+        "to_batch": "" if verdict.independent else row_advice(verdict),
+        "node": verdict.node,
+        "node_name": verdict.place.name,
+        "node_path": list(verdict.place.path),
+        "input_axes": dict(verdict.inputs) if verdict.independent else {},
+        "output_axes": {name: None if one is None else one.axis for name, one in places},
+        "requests": [
+            {"shapes": dict(one.shapes), "values": dict(one.values)} for one in verdict.requests
+        ],
+        "other_requests": list(verdict.other_requests),
+    }
+
+
+def _describe_published(published: Published) -> Description | None:
+    """What was promised of a version, and by whom; None where it has no manifest."""
+    manifest = published.manifest
+    if manifest is None:
+        return None
+    return {
+        "signed_by": published.signer or None,
+        "source": None if manifest.source is None else asdict(manifest.source),
+        "steps": [one.what or one.step for one in manifest.steps],
+        "difference": None if manifest.difference is None else asdict(manifest.difference),
+        "accuracy": None if manifest.accuracy is None else asdict(manifest.accuracy),
+        "rows": None if manifest.rows is None else asdict(manifest.rows),
+        "examples": len(manifest.examples),
+    }
+
+
+def _retry_in(entry: VersionEntry) -> float | None:
+    return None if entry.retry_at is None else round(max(0.0, entry.retry_at - monotonic()), 1)
+
+
+def describe_profile(found: ProfileResult, device: str, unpredictable: str = "") -> Description:
+    """A profile, as in the description of a version and in `cohort profile`. Times are in seconds.
+
+    device: The device that runs use: only on "cpu" may runs execute on the event loop.
+    unpredictable: Why the duration of a run cannot be estimated, so that none does; default "".
+    """
+    seconds = found.profile.seconds
+    inline = [rows for rows, taken in seconds.items() if taken <= INLINE_SECONDS]
+    return {
+        "seconds_by_rows": {str(rows): taken for rows, taken in seconds.items()},
+        "chosen_rows": found.profile.max_batch_size,
+        "filled_rows": found.profile.filled_rows,
+        "change_seconds": found.profile.change_seconds,
+        "inline_up_to_rows": 0 if device != "cpu" or unpredictable else max(inline, default=0),
+        "unpredictable": unpredictable,
+        "measured": found.measured,
+        "kept": found.kept,
+        "complete": found.complete,
+        "doubt": found.doubt,
+        "threads": asdict(found.threads),
+        "concurrency": [asdict(one) for one in found.concurrency],
+    }
+
+
+def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
+    return [
+        {
+            "name": spec.name,
+            "datatype": spec.datatype,
+            "shape": None if spec.shape is None else list(spec.shape),
+            "transportable": spec.transportable,
+            **({"classes": list(spec.classes)} if spec.classes else {}),
+        }
+        for spec in specs
+    ]

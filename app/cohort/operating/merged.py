@@ -1,0 +1,85 @@
+"""What several workers say of themselves, as one answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cohort.operating.description import Description
+from cohort.registry import RESTING, State
+
+WORST_FIRST = (State.UNAVAILABLE, State.LOADING, State.UNLOADING, State.READY)
+"""A version is only as far as it is in all workers."""
+
+SaidOfHealth = Mapping[str, Any]
+"""How a worker is: `place`, `pid`, `ready`, `reason`, `settled`, `problems`, and `states`: by model
+and version its state, and why."""
+
+
+def merge_health(
+    own: Description, others: Sequence[SaidOfHealth], silent: Sequence[int], *, whole: bool
+) -> Description:
+    """A worker's summary with what is different in `others`.
+
+    silent: The processes that did not say how they are.
+    whole: Whether the problems of all, and not only states, may be told.
+    """
+    settled = [one for one in others if one["settled"]] or list(others)
+    models = {
+        name: {
+            version: _worst(name, version, state, settled)[0] for version, state in states.items()
+        }
+        for name, states in own["models"].items()
+    }
+    merged = {**own, "models": models}
+    if not whole:
+        return merged
+    problems = list(own["problems"])
+    for one in others:
+        problems += [
+            f"worker {one['place']}: {said}"
+            for said in one["problems"]
+            if said not in own["problems"]
+        ]
+    problems += [f"process {pid} does not say how it is" for pid in silent]
+    merged["problems"] = problems
+    if problems and own["status"] == "healthy":
+        merged["status"] = "degraded"
+    merged["workers"] = [
+        {key: one[key] for key in ("place", "pid", "ready", "reason")} for one in others
+    ]
+    return merged
+
+
+def merge_models(own: Description, others: Sequence[SaidOfHealth]) -> Description:
+    """The models of a worker, with the states that versions have in `others` where worse."""
+    settled = [one for one in others if one["settled"]]
+    return {
+        "models": [
+            {
+                **model,
+                "versions": [
+                    _merged_version(model["name"], one, settled) for one in model["versions"]
+                ],
+            }
+            for model in own["models"]
+        ]
+    }
+
+
+def _merged_version(
+    model: str, version: Description, others: Sequence[SaidOfHealth]
+) -> Description:
+    state, reason = _worst(model, version["version"], version["state"], others)
+    return version if state == version["state"] else {**version, "state": state, "reason": reason}
+
+
+def _worst(model: str, version: str, state: str, others: Sequence[SaidOfHealth]) -> tuple[str, str]:
+    """The state of a version that is the least far, and why it is not further."""
+    found = [(State(state), "")]
+    for one in others:
+        there = one["states"].get(model, {}).get(version)
+        if there is not None and there[1] != RESTING:
+            found.append((State(there[0]), f"worker {one['place']}: {there[1]}"))
+    worst, reason = min(found, key=lambda one: WORST_FIRST.index(one[0]))
+    return worst.value, reason

@@ -1,0 +1,121 @@
+"""The other workers of this host, as planes see them: none, where this process is the only one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cohort.errors import NotReady
+from cohort.operating.reading import Readiness
+from cohort.workers.link import Link, QuestionHandler, WorkerAnswers
+
+GATHER_SECONDS = 1.0
+"""How long other workers may take to say how they are."""
+
+DONE_SECONDS = 900.0
+"""How long they may take to do what an operator wants: as long as a large model loads."""
+
+
+class Siblings:
+    """The other workers.
+
+    several: Whether there are any.
+    retiring: Whether this one is being replaced: the host goes on.
+    handlers: What answers each kind of question that others ask this one.
+
+    place: Which of the workers this is, from 0.
+    pid: This process; default 0: there are no others.
+    """
+
+    def __init__(self, place: int = 0, pid: int = 0) -> None:
+        self.place = place
+        self.retiring = False
+        self.handlers: dict[str, QuestionHandler] = {}
+        self._pid = pid
+        self._link: Link | None = None
+        self._picture: Mapping[str, Any] = {}
+
+    @property
+    def several(self) -> bool:
+        """Whether there are other workers, or may be soon."""
+        return self._link is not None
+
+    def connect(self, link: Link) -> None:
+        """Have others from now on, by this link."""
+        self._link = link
+
+    def take_picture(self, picture: Mapping[str, Any]) -> None:
+        """Note what the parent tells of all workers."""
+        self._picture = picture
+
+    @property
+    def judges(self) -> bool:
+        """Whether this process judges rollouts for all."""
+        return not self.several or self._picture.get("judge") == self._pid
+
+    # -- how all are
+
+    def readiness(self, own: Readiness) -> Readiness:
+        """Whether all that connections are given to are ready, where this one is as in `own`.
+
+        One that has not loaded its first models yet is given none while another one is ready.
+        """
+        if not self.several:
+            return own
+        others = [one for one in self._others if one.get("settled")]
+        counts = not (self.retiring and others) and (self._settled or not others)
+        if counts and not own.ready:
+            return own
+        for one in others:
+            if not one["ready"]:
+                return Readiness(False, f"worker {one['place']}: {one['reason']}")
+        return Readiness(True)
+
+    def liveness(self, own: Readiness) -> Readiness:
+        """Whether nothing is wrong, in any of them, that only a restart mends."""
+        for one in self._others:
+            if own.ready and one.get("live") is False:
+                return Readiness(False, f"worker {one['place']}: {one['ailment']}")
+        return own
+
+    @property
+    def _others(self) -> list[Mapping[str, Any]]:
+        """Those that take connections, and are not being replaced."""
+        return [
+            one
+            for one in self._picture.get("workers", ())
+            if one["pid"] != self._pid and not one["retiring"] and "ready" in one
+        ]
+
+    @property
+    def _settled(self) -> bool:
+        own = [one for one in self._picture.get("workers", ()) if one["pid"] == self._pid]
+        return any(one.get("settled") for one in own)
+
+    # -- what is asked of them
+
+    async def ask(
+        self,
+        what: str,
+        said: Mapping[str, Any] | None = None,
+        *,
+        to: str = "others",
+    ) -> WorkerAnswers:
+        """How others are: the answers of those that are not too busy to give one."""
+        if self._link is None:
+            return WorkerAnswers(())
+        return await self._link.ask(what, said or {}, to=to, seconds=GATHER_SECONDS)
+
+    async def have_done(self, what: str, said: Mapping[str, Any]) -> None:
+        """Have all others do what this process has done, and wait until they have.
+
+        Raises NotReady with the reason of one that could not.
+        """
+        if self._link is None:
+            return
+        found = await self._link.ask(what, said, to="others", seconds=DONE_SECONDS)
+        for answer in found.answers:
+            if answer.error:
+                raise NotReady(f"in process {answer.pid}, another worker: {answer.error}")
+        if found.silent:
+            raise NotReady(f"other workers have not finished yet: processes {found.silent}")

@@ -1,0 +1,114 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from importlib.metadata import version as distribution_version
+
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
+from starlette.middleware.errors import ServerErrorMiddleware
+
+from cohort.http.admin import admin_router
+from cohort.http.error_handlers import install_error_handlers, respond_to_bug
+from cohort.http.guards.callers import CallersOnly
+from cohort.http.guards.cors import OtherOrigins
+from cohort.http.guards.heads import CheckedHeads
+from cohort.http.guards.limits import BodyLimit, CloseWhenDraining
+from cohort.http.guards.log_lines import LogLines
+from cohort.http.guards.request_ids import RequestIds
+from cohort.http.health import health_router
+from cohort.http.inference_paths import InferencePaths
+from cohort.http.mlflow.routes import invocations_router
+from cohort.http.models import models_router
+from cohort.http.openapi import install_openapi
+from cohort.http.pages import DOCS, STATIC, SafeInBrowsers, front_router, install_docs
+from cohort.http.playground.routes import PLAYGROUND, install_playground
+from cohort.http.predict.routes import predict_router
+from cohort.http.v1.routes import v1_router
+from cohort.http.v2.routes import v2_router
+from cohort.observability.access_log import AccessLog
+from cohort.process.lifespan import running_or_ended
+from cohort.process.service import Service
+from cohort.settings import Settings
+
+
+def create_app(
+    settings: Settings | None = None,
+    *,
+    log_lines_dropped: Callable[[], int] = int,
+    access_log: AccessLog | None = None,
+) -> FastAPI:
+    """Create the ASGI application, for any ASGI server. Its lifespan runs the Service.
+
+    settings: Default: those of the environment. Raises ConfigInvalid where they are wrong.
+    log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
+    access_log: Takes a line for each request; default None: there is none, as servers have theirs.
+    """
+    settings = settings or Settings()
+    service = Service(settings, log_lines_dropped=log_lines_dropped, access_log=access_log)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with running_or_ended(service):
+            yield
+
+    return make_application(service, lifespan)
+
+
+def make_application(
+    service: Service, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None
+) -> FastAPI:
+    """Make the routes and what is around them, over a service.
+
+    lifespan: Starts and stops the service; default None: somebody else does.
+    """
+    settings = service.settings
+    # Has anyio import now what the first route on a thread needs: later there may be no
+    # descriptor left to read it.
+    import_module("anyio._backends._asyncio")
+    app = FastAPIOffline(
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # to an address made of the Host header; heads.py takes them
+        title="Cohort",
+        summary="Serves ONNX models.",
+        version=distribution_version("cohort"),
+        lifespan=lifespan,
+        static_url=STATIC,
+    )
+    app.state.service = service
+    install_docs(app, service.control_plane)
+    if settings.playground:
+        install_playground(app, service.control_plane, authority=service.authority)
+    first_page = PLAYGROUND if settings.playground else DOCS
+    app.include_router(front_router(service.control_plane, first_page))
+    app.include_router(health_router(service.control_plane))  # first: routes are tried in order
+    app.include_router(predict_router(service.data_plane))
+    app.include_router(invocations_router(service.data_plane, service.control_plane))
+    app.include_router(v1_router(service.data_plane, service.control_plane))
+    app.include_router(
+        v2_router(service.data_plane, service.control_plane, authority=service.authority)
+    )
+    app.include_router(models_router(service.control_plane, authority=service.authority))
+    app.include_router(admin_router(service.control_plane, authority=service.authority))
+    app.router.routes.insert(0, InferencePaths(service.data_plane, service.hot.matches))
+    install_error_handlers(app)
+    install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
+    # The last added is the first to see a request.
+    app.add_middleware(ServerErrorMiddleware, handler=respond_to_bug)
+    app.add_middleware(
+        BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.data_plane.memory
+    )
+    if service.authority.asks_callers:
+        app.add_middleware(CallersOnly, authority=service.authority)
+    app.add_middleware(CheckedHeads, rules=service.head_rules)
+    if settings.cors_origins:  # around all that refuses, so that pages can read why
+        app.add_middleware(OtherOrigins, origins=settings.cors_origins)
+    app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
+    app.add_middleware(SafeInBrowsers)
+    app.add_middleware(LogLines, access_log=service.access_log)
+    app.add_middleware(RequestIds)
+    return app

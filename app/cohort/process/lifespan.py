@@ -1,0 +1,91 @@
+"""The process as an ASGI application: the service at once, FastAPI's routes a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cohort.process.service import Service
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+log = structlog.get_logger("cohort")
+
+
+@asynccontextmanager
+async def running_or_ended(service: Service) -> AsyncIterator[None]:
+    """Run the service; where it fails by itself, say so and end the process."""
+    started = False
+    try:
+        async with service.running():
+            started = True
+            yield
+    except Exception:
+        if started and not service.control_plane.draining:
+            # Nothing is served any more, and uvicorn would go on without a word.
+            log.critical("the service failed", exc_info=True)
+            service.failed = True
+            signal.raise_signal(signal.SIGTERM)
+        raise
+
+
+class LaterApplication:
+    """ASGI: the lifespan runs `service`; requests wait for FastAPI's application.
+
+    That is imported and built on a thread: half a second in which the fast path answers already.
+    It begins once the first models are loaded, or with the first request that needs it.
+
+    make: Imports and builds the application of a service, whose lifespan is not run.
+    """
+
+    def __init__(self, service: Service, make: Callable[[Service], ASGIApp]) -> None:
+        self._service = service
+        self._make = make
+        self._building: asyncio.Task[ASGIApp] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            application = await self.built()
+            await application(scope, receive, send)
+
+    async def built(self) -> ASGIApp:
+        """FastAPI's application, which is built when this is called first."""
+        if self._building is None or (self._building.done() and self._building.exception()):
+            self._building = asyncio.create_task(asyncio.to_thread(self._built_at_once))
+        return await asyncio.shield(self._building)  # who leaves does not end it for the others
+
+    def _built_at_once(self) -> ASGIApp:
+        application = self._make(self._service)
+        gc.freeze()  # it stays: the collector need not traverse it
+        return application
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and stop the service: https://asgi.readthedocs.io/en/latest/specs/lifespan.html."""
+        await receive()
+        started = False
+        try:
+            async with running_or_ended(self._service):
+                building = asyncio.create_task(self._build_once_loaded())
+                await send({"type": "lifespan.startup.complete"})
+                started = True
+                await receive()
+                building.cancel()
+        except BaseException:
+            kind = "shutdown" if started else "startup"
+            await send({"type": f"lifespan.{kind}.failed", "message": traceback.format_exc()})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _build_once_loaded(self) -> None:
+        await self._service.registry.first_loaded()
+        await self.built()

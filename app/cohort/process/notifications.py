@@ -1,0 +1,81 @@
+"""Which events an operator is told of, and in which words."""
+
+from __future__ import annotations
+
+import socket
+from hashlib import blake2b
+
+from cohort.notifications.webhook_secret import SecretFile
+from cohort.notifications.webhooks import Notification, Webhooks, split_addresses
+from cohort.registry import VersionUnbatched
+from cohort.rollouts import RampMoved, RolledBack, RolloutEvent
+from cohort.settings import Settings
+
+
+def make_webhooks(settings: Settings) -> tuple[Webhooks | None, SecretFile | None]:
+    """What tells the receivers in the settings, and signs that; None where there are none.
+
+    Raises ConfigProblems where there is no secret to sign with.
+    """
+    if settings.webhooks is None or settings.webhook_secret_file is None:
+        return None, None
+    secret = SecretFile(settings.webhook_secret_file)
+    urls = split_addresses(settings.webhooks.get_secret_value())
+    return Webhooks(urls, lambda: secret.key), secret
+
+
+def notification_of(event: RolloutEvent) -> Notification | None:
+    """What to say of an event; None where there is nothing, or another process says it."""
+    match event:
+        case RolledBack(decided_here=True):
+            return Notification(
+                _id("rolled_back", event.incident),
+                "rollout.rolled_back",
+                {
+                    "model": event.model,
+                    "version": str(event.version),
+                    "variants": list(event.variants),
+                    "shadow_stopped": event.shadow,
+                    "reason": event.reason,
+                    "detail": event.detail,
+                    "replica": socket.gethostname(),
+                },
+            )
+        case RampMoved(decided_here=True):
+            over = event.step == event.steps
+            kind = "ramp_step"
+            if over:
+                kind = "ramp_promoted" if event.percent == 100 else "ramp_finished"
+            return Notification(
+                _id(kind, event.model, event.run, event.step),
+                f"rollout.{kind}",
+                {
+                    "model": event.model,
+                    "version": str(event.version),
+                    "variant": event.variant,
+                    "percent": event.percent,
+                    "step": min(event.step + 1, event.steps),
+                    "steps": event.steps,
+                    "replica": socket.gethostname(),
+                },
+            )
+    return None
+
+
+def notification_of_unbatched(event: VersionUnbatched) -> Notification:
+    """What to say of a version whose requests have changed each other's answers."""
+    return Notification(
+        _id("rows_mixed", event.model, event.number, event.reason),
+        "model.rows_mixed",
+        {
+            "model": event.model,
+            "version": str(event.number),
+            "reason": event.reason,
+            "replica": socket.gethostname(),
+        },
+    )
+
+
+def _id(*parts: object) -> str:
+    told = "\0".join(map(str, parts))
+    return f"msg_{blake2b(told.encode(), digest_size=16).hexdigest()}"

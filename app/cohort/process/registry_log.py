@@ -1,0 +1,139 @@
+"""What happens to versions, in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from cohort.registry import (
+    RegistryEvent,
+    VersionDoubted,
+    VersionEntry,
+    VersionFailed,
+    VersionLeftLoop,
+    VersionMeasured,
+    VersionReady,
+    VersionUnbatched,
+    VersionUnloaded,
+)
+
+log = structlog.get_logger("cohort")
+
+MOST_REASONS = 1024
+"""Reasons that are remembered, so that each is logged once."""
+
+
+class RegistryLog:
+    """Logs what happens to versions, each thing once.
+
+    Why a provider cannot be had is logged once for all of them, why requests of a version share no
+    run once for the version.
+
+    tabled: Whether a table is about to say which versions are ready, where, and which are not.
+    """
+
+    def __init__(self, tabled: Callable[[], bool]) -> None:
+        self._tabled = tabled
+        self._reasons: set[str] = set()
+        self._verdicts: dict[tuple[str, int], list[str]] = {}  # what was said of a version
+        self._proven: dict[str, set[int]] = {}  # versions whose rows are independent, by model
+
+    def ready(self, ready: VersionReady, held_back: str) -> None:
+        """A version is ready; `held_back` is why requests that do not name it go elsewhere."""
+        model, version, seconds = ready
+        if version.engine is None:
+            return
+        version_log = log.bind(model=model, version=version.number)
+        description = version.engine.describe()
+        placement = description.placement
+        if not self._tabled():
+            version_log.info(
+                "version ready",
+                seconds=round(seconds, 3),
+                provider=placement.active,
+                sha256=description.files.get(version.source.path.name),
+                **({"signed_by": signer[:12]} if (signer := description.published.signer) else {}),
+            )
+            if placement.fell_back and self._is_new(placement.reason):
+                version_log.warning(
+                    "provider fell back",
+                    wanted=placement.wanted[0],
+                    active=placement.active,
+                    reason=placement.reason,
+                )
+        if left_out := {
+            one.name: one.datatype for one in version.engine.outputs if not one.transportable
+        }:
+            version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
+        if held_back:
+            version_log.warning("only requests that name the version reach it", reason=held_back)
+        if description.unpredictable:
+            version_log.info("runs stay off the event loop", reason=description.unpredictable)
+        proven = self._proven.setdefault(model, set())
+        if description.rows.independent:
+            proven.add(version.number)
+        elif proven and version.batching_off:
+            before, reason = max(proven), version.batching_off
+            version_log.warning("batching is lost", version_with_it=before, reason=reason)
+        self._verdicts[model, version.number] = []
+        self._log_verdicts(model, version)
+
+    def observe(self, event: RegistryEvent) -> None:
+        """Anything else has happened to a version."""
+        match event:
+            case VersionDoubted(model, number, reason):
+                log.warning("profile is measured again", model=model, version=number, reason=reason)
+            case VersionMeasured(model, version):
+                _log_measured(model, version)
+                self._log_verdicts(model, version)
+            case VersionFailed(model, number, reason, serving, retry_in) if not self._tabled():
+                log.error(
+                    "version unavailable",
+                    model=model,
+                    version=number,
+                    reason=reason,
+                    former_files_serve=serving,
+                    retry_in_seconds=None if retry_in is None else round(retry_in, 1),
+                )
+            case VersionUnloaded(model, number):
+                self._verdicts.pop((model, number), None)
+                self._proven.get(model, set()).discard(number)
+                log.info("version unloaded", model=model, version=number)
+            case VersionUnbatched(model, number, reason):
+                log.warning("batching disabled", model=model, version=number, reason=reason)
+            case VersionLeftLoop(model, number, reason):
+                log.warning("runs left the event loop", model=model, version=number, reason=reason)
+
+    def _log_verdicts(self, model: str, version: VersionEntry) -> None:
+        """Say why requests share no run, unless that was said of this version."""
+        said = self._verdicts.setdefault((model, version.number), [])
+        for event, reason, in_table in (
+            ("requests run one by one", version.batching_off, self._tabled()),
+            ("requests are not padded to share a run", version.padding_off, False),
+        ):
+            if reason and reason not in said:
+                said.append(reason)
+                if not in_table:
+                    log.warning(event, model=model, version=version.number, reason=reason)
+
+    def _is_new(self, reason: str) -> bool:
+        if reason in self._reasons:
+            return False
+        if len(self._reasons) >= MOST_REASONS:
+            self._reasons.clear()
+        self._reasons.add(reason)
+        return True
+
+
+def _log_measured(model: str, version: VersionEntry) -> None:
+    if version.engine is None:
+        return
+    version_log = log.bind(model=model, version=version.number)
+    found = version.engine.describe().profile
+    version_log.info(
+        "version measured",
+        max_batch_size=found.profile.max_batch_size,
+        exclusive_threads=found.threads.chosen,
+        kept=found.kept,
+    )

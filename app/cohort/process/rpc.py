@@ -1,0 +1,99 @@
+"""The gRPC server of the process, on the event loop of the HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import structlog
+
+from cohort.connections.address_counts import Addresses
+from cohort.connections.addresses import refuse_rpc_address
+from cohort.http.fast_path.shared import Watched
+from cohort.http.tls import TlsConnection
+from cohort.process.resources import part_of
+from cohort.process.service import Service
+from cohort.rpc import RpcServer
+from cohort.rpc.server import Secure
+
+log = structlog.get_logger("cohort")
+
+HANDSHAKE_LOOK_SECONDS = 1.0
+"""How often TLS handshakes that are not over are looked at."""
+
+
+async def start_rpc(service: Service) -> RpcServer | None:
+    """Start the gRPC server; None where `grpc_port` is 0.
+
+    Raises SystemExit, after logging why, where the address is not available.
+    """
+    settings = service.settings
+    if not settings.grpc_port:
+        return None
+
+    server = RpcServer(
+        service.data_plane,
+        service.control_plane,
+        max_message_bytes=settings.max_body_mb * 2**20,
+        max_connections=service.connections.grpc,
+        max_calls=part_of(settings.max_concurrency, settings.workers),
+        several=service.siblings.several,
+        idle_seconds=settings.keep_alive_seconds,
+        authority=service.authority,
+        access_log=service.access_log,
+    )
+    try:
+        await server.start(settings.host, settings.grpc_port, _secure(service))
+    except OSError as error:
+        refuse_rpc_address(error, settings)
+    log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
+    return server
+
+
+class HandshakeCrowd:
+    """The connections for gRPC whose TLS handshakes are not over.
+
+    max_connections: How many there may be; further ones are closed at once.
+    """
+
+    def __init__(self, max_connections: int) -> None:
+        self.max_connections = max_connections
+        self.addresses = Addresses()
+        self.connections: set[Watched] = set()
+        self._watching = False
+
+    def make_room(self, connections: Collection[Watched]) -> bool:
+        """Whether there is room for the newest of them."""
+        return len(connections) <= self.max_connections
+
+    def watch(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
+        """End those that take too long, while there are any."""
+        if not self._watching:
+            self._watching = True
+            loop.call_later(HANDSHAKE_LOOK_SECONDS, self._look, connections, loop)
+
+    def _look(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
+        self._watching = False
+        now = loop.time()
+        for connection in list(connections):
+            self.watch(connections, loop)
+            connection.close_if_idle(now)
+
+
+def _secure(service: Service) -> Secure | None:
+    """What puts TLS below gRPC's connections; None without TLS."""
+    tls = service.tls
+    if tls is None:
+        return None
+    crowd = HandshakeCrowd(service.connections.grpc)
+
+    def secure(make_protocol: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        return TlsConnection(
+            crowd,
+            service.handshakes,
+            connections=crowd.connections,
+            context=lambda: tls.current.grpc,
+            make_protocol=make_protocol,
+        )
+
+    return secure

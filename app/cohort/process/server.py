@@ -1,0 +1,339 @@
+"""The HTTP server: uvicorn, with a graceful shutdown in steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import uvicorn
+
+from cohort.connections.addresses import address_for_people, cannot_listen, check_rpc_address
+from cohort.connections.listeners import handles_of
+from cohort.http.fast_path import WatchedConnection, protocol_factory
+from cohort.http.tls import TlsConnection
+from cohort.process import logs
+from cohort.process.answers import answers_of
+from cohort.process.lifespan import LaterApplication
+from cohort.process.service import Service
+from cohort.process.worker import ConnectedWorker
+from cohort.repository import ConfigProblems
+from cohort.session import share_machine
+from cohort.settings import Settings
+from cohort.workers.membership import Membership
+from cohort.workers.systemd import Systemd
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from cohort.rpc import RpcServer
+
+log = structlog.get_logger("cohort")
+
+BACKLOG = 16_384
+"""The number of connections that may wait to be accepted, if `net.core.somaxconn` allows as many.
+
+Those beyond are dropped, and their callers try again after one second, then three. 5,000 callers
+who come at once overflow a queue of 2048 (`ListenOverflows`), and not one of 4096.
+"""
+
+LAST_REQUEST_SECONDS = 2.0
+"""How long open connections may send a last request after the listeners have closed."""
+
+SIGN_SECONDS = 5.0
+"""How often systemd hears of the status where it does not watch the process."""
+
+OPENING_SECONDS = 0.05
+"""How often the server looks whether it is ready, until it opens the port for gRPC."""
+
+EXIT_SECONDS = 2.0
+"""How long threads may hold the process once everything else has ended."""
+
+RUNTIME_THREADS = frozenset({"cohort-run", "cohort-load", "cohort-open", "cohort-measure"})
+"""Threads in which ONNX Runtime may be busy. It aborts a process that is taken down around them."""
+
+
+def serve(settings: Settings, membership: Membership | None = None) -> None:
+    """Serve until a signal; as one of several workers where there is a `membership`.
+
+    Raises SystemExit where the address is not available.
+    """
+    place = None if membership is None else membership.place
+    with logs.configured(settings.log_format, settings.log_level, place) as writer:
+        _serve(settings, writer, membership)
+
+
+def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | None) -> None:
+    worker = None if membership is None else ConnectedWorker(membership)
+    if membership is not None:
+        share_machine(membership.count)
+    access_log = logs.access_log(writer, settings.log_format) if settings.access_log else None
+    try:
+        service = Service(
+            settings,
+            log_lines_dropped=lambda: writer.dropped,
+            access_log=access_log,
+            siblings=None if worker is None else worker.siblings,
+        )
+    except ConfigProblems as error:
+        for problem in error.problems:
+            log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
+        raise SystemExit(1) from None
+    service.siblings.handlers.update(answers_of(service))
+    app = LaterApplication(service, _make_application)
+    for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` takes them
+        signal.signal(number, lambda *_: _exit(int(service.failed)))
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=_protocol_factory(service),  # type: ignore[arg-type]  # called as the class it names would be
+        ws="none",
+        log_config=None,
+        access_log=False,
+        backlog=BACKLOG,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.drain_seconds,
+    )
+    listeners = [] if worker is not None else [listen(settings.host, settings.port)]
+    if membership is None or membership.first:
+        port = listeners[0].getsockname()[1] if membership is None else membership.port
+        service.start_up.begin(address_for_people(settings.host, port, tls=service.tls is not None))
+    systemd = Systemd.of(os.environ)
+    Server(config, service, then_exit=True, systemd=systemd, worker=worker).run(
+        [handle for listener in listeners for handle in handles_of(listener)]
+    )
+    status = int(service.failed)
+    if any(thread.name in RUNTIME_THREADS for thread in threading.enumerate()):
+        _exit(status)
+    if status:
+        raise SystemExit(status)
+
+
+def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
+    """Make the `http` argument of `uvicorn.Config`: connections of the fast path, over TLS."""
+    plain, tls = protocol_factory(service.hot), service.tls
+    if tls is None:
+        return plain
+
+    def connection(**arguments: Any) -> asyncio.Protocol:
+        return TlsConnection(
+            service.hot,
+            service.handshakes,
+            connections=arguments["server_state"].connections,
+            context=lambda: tls.current.context,
+            make_protocol=partial(plain, **arguments),
+        )
+
+    return connection
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind the address. Raises SystemExit, after logging why, where it is not available."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = cannot_listen(error, host, port, setting="port")
+        log.error("cannot start", reason=reason)  # noqa: TRY400 - the reason suffices
+        raise SystemExit(1) from None
+    log.info("listening for HTTP", host=host, port=listener.getsockname()[1])
+    return listener
+
+
+def _make_application(service: Service) -> ASGIApp:
+    """FastAPI's application. Its import takes half a second."""
+    application = import_module("cohort.process.application")
+    made: ASGIApp = application.make_application(service)
+    return made
+
+
+async def _start_rpc(service: Service) -> RpcServer | None:
+    """Start the gRPC server. What it needs is imported on a thread: 0.2 s."""
+    rpc = await asyncio.to_thread(import_module, "cohort.process.rpc")
+    started: RpcServer | None = await rpc.start_rpc(service)
+    return started
+
+
+def _exit(status: int) -> None:
+    """End the process now, whatever its threads do; what was logged is written first."""
+    logs.flush()
+    os._exit(status)
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that shuts down as a replica behind a load balancer should.
+
+    1. From the first signal, readiness answers 503, and requests are still accepted for
+       `drain_notice_seconds`, so that load balancers take the replica out.
+    2. The listeners close. Open connections may send a last request, for LAST_REQUEST_SECONDS; each
+       response closes its connection. A request that is not whole by then is refused.
+    3. Requests in flight finish, within `drain_seconds`, and the process exits with 0. What still
+       runs EXIT_SECONDS later, such as a model that is being loaded, is left.
+
+    A second signal ends the process at once. SIGHUP has all files looked at now.
+
+    then_exit: Whether the process ends with the server, EXIT_SECONDS later at most.
+    systemd: What it tells of its start, its health and its stop; default: nobody.
+    worker: Gives it connections in place of listeners; default: it is no worker.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        *,
+        then_exit: bool = False,
+        systemd: Systemd | None = None,
+        worker: ConnectedWorker | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self._then_exit = then_exit
+        self._systemd = systemd or Systemd()
+        self._worker = worker
+        self._rpc: RpcServer | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin the shutdown, by Ctrl-C (SIGINT) without the notice; exit by a second signal."""
+        loop = self._loop
+        if self._service.control_plane.draining:
+            log.warning("stopped by a second signal")
+            _exit(128 + sig)
+        self._service.control_plane.begin_draining()
+        self._systemd.tell("STOPPING=1", "STATUS=draining")
+        if sig == signal.SIGINT or loop is None:
+            self.should_exit = True
+            return
+        seconds = self._service.settings.drain_notice_seconds
+        log.info("draining", notice_seconds=seconds)
+        loop.call_soon_threadsafe(loop.call_later, seconds, self._end_notice)
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve HTTP on `sockets`, and gRPC, until the shutdown is over."""
+        self._loop = asyncio.get_running_loop()
+        if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
+        if self._worker is None:  # else its parent did
+            check_rpc_address(self._service.settings)
+        signs = asyncio.create_task(self._give_signs_of_life())
+        opening = asyncio.create_task(self._open_rpc())
+        try:
+            await super().serve(sockets)
+        finally:  # without `shutdown` where uvicorn could not start
+            signs.cancel()
+            opening.cancel()
+            if self._rpc is not None:
+                await self._rpc.stop(0)
+            if self._then_exit:
+                exiting = threading.Timer(EXIT_SECONDS, _exit, [int(self._service.failed)])
+                exiting.daemon = True
+                exiting.start()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept, and say so."""
+        if self._worker is not None:
+            await self._worker.introduce(self._service, self._retire)
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._systemd.tell("READY=1")
+            if self._worker is not None:
+                self.server_state.connections = self._worker.connections
+                self._worker.accept(self._service, self._serve_accepted)
+
+    def _retire(self) -> None:
+        """Shut down without notice: callers get no connection here any more."""
+        self._service.control_plane.begin_draining()
+        self._systemd.tell("STOPPING=1", "STATUS=retiring")
+        self.should_exit = True
+
+    async def _open_rpc(self) -> None:
+        """Listen for gRPC as soon as all else is ready.
+
+        Few balancers ask a gRPC server whether it is ready: an open port is what they go by.
+        """
+        plane = self._service.control_plane
+        if not self._service.settings.grpc_port:
+            return
+        plane.opening = "the port for gRPC is not open yet"
+        while plane.own_readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
+            await asyncio.sleep(OPENING_SECONDS)
+        try:
+            self._rpc = await _start_rpc(self._service)
+        except SystemExit:  # out of a task it would tear down the loop
+            self._service.failed = self.should_exit = True
+        else:
+            plane.opening = ""
+
+    async def _give_signs_of_life(self) -> None:
+        """Say what `systemctl status` shows, and that the process needs no restart while so."""
+        systemd, plane = self._systemd, self._service.control_plane
+        while systemd.listens:
+            readiness = plane.own_readiness()
+            status = "ready" if readiness.ready else f"not ready: {readiness.reason}"
+            systemd.tell(f"STATUS={status}".replace("\n", " "))
+            if plane.own_liveness().ready:
+                systemd.tell("WATCHDOG=1")
+            await asyncio.sleep(systemd.watchdog_seconds / 4 or SIGN_SECONDS)
+
+    def _end_notice(self) -> None:
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listeners and wait for requests in flight; see the class."""
+        for listener in (sockets or [])[:1]:  # the others are the same
+            await self._accept_all(listener)
+        if self._worker is not None:
+            await self._worker.stop_accepting()
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        began, grace = monotonic(), self._service.settings.drain_seconds
+        rpc = asyncio.create_task(self._rpc.stop(grace)) if self._rpc is not None else None
+        until = monotonic() + LAST_REQUEST_SECONDS
+        while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(0.02)
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, WatchedConnection):
+                connection.end_reading()
+        if self._rpc is not None and rpc is not None:
+            self._rpc.end_reading()
+            await rpc  # before the lifespan ends, and with it the models
+            self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
+        await super().shutdown(sockets)
+        if self._worker is not None:
+            await self._worker.leave(self._service)
+        log.info("stopped")
+
+    async def _accept_all(self, listener: socket.socket) -> None:
+        """Accept connections that the kernel has queued: closing the listener would reset them."""
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # the queue is empty
+                return
+            connection.setblocking(False)
+            await self._serve_accepted(connection)
+
+    async def _serve_accepted(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(self._make_protocol, connection)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )

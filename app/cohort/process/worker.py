@@ -1,0 +1,168 @@
+"""What a worker does beside serving: takes connections from its parent, and says how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from cohort.operating import Siblings
+from cohort.workers.link import Link
+from cohort.workers.membership import Membership
+from cohort.workers.passing import Intake
+
+if TYPE_CHECKING:
+    from cohort.process.service import Service
+
+REPORT_SECONDS = 0.1
+"""How often it is looked whether the parent is to be told something new."""
+
+CLOSED_SECONDS = 0.005
+"""How soon the parent hears that connections have closed, of many at once."""
+
+LAST_CONNECTION_SECONDS = 5.0
+"""How long the parent may take to say that no more connections come, once this process stops."""
+
+Serve = Callable[[socket.socket], Coroutine[Any, Any, object]]
+"""Serves an accepted connection."""
+
+
+class OpenConnections(set[Any]):
+    """A set of connections that calls `on_close`, a short while after one or more left it."""
+
+    on_close: Callable[[], None] | None = None
+    _due = False
+
+    def discard(self, connection: Any) -> None:
+        super().discard(connection)
+        if self.on_close is not None and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_later(CLOSED_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._due = False
+        if self.on_close is not None:
+            self.on_close()
+
+
+class ConnectedWorker:
+    """This process as one of several.
+
+    siblings: The others.
+    connections: Those that are open: uvicorn is to keep them here.
+
+    membership: What the parent said at the start.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self.siblings = Siblings(membership.place, os.getpid())
+        self.connections = OpenConnections()
+        self._membership = membership
+        self._link: Link | None = None
+        self._intake: Intake | None = None
+        self._no_more = asyncio.Event()
+        self._making: set[asyncio.Task[object]] = set()
+        self._unloaded: list[str] = []
+        self._introduced = asyncio.Event()
+        self._retire: Callable[[], None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def introduce(self, service: Service, retire: Callable[[], None]) -> None:
+        """Begin to talk with the parent, before any model is loaded.
+
+        retire: Called once the parent wants another worker in place of this one.
+        """
+        self._retire = retire
+        link = Link(self._membership.messages, self.siblings.handlers, self._take)
+        self.siblings.connect(link)
+        link.open()
+        link.tell({"kind": "hello"})
+        await self._introduced.wait()
+        for model in self._unloaded:
+            service.registry.unload_model(model, unknown=True)
+        self._link = link
+
+    def _take(self, head: Mapping[str, Any]) -> None:
+        match head["kind"]:
+            case "wanted":
+                self._unloaded = head["unloaded"]
+                self._introduced.set()
+            case "host":
+                self.siblings.take_picture(head)
+            case "retire":
+                self.siblings.retiring = True
+                if self._retire is not None:
+                    self._retire()
+
+    def accept(self, service: Service, serve: Serve) -> None:
+        """Take connections from now on, and have each served by `serve`."""
+        loop = asyncio.get_running_loop()
+
+        def begin(connection: socket.socket) -> None:
+            task = loop.create_task(_served(serve, connection))
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+
+        intake = Intake(
+            self._membership.connections,
+            begin,
+            lambda: len(self.connections) + len(self._making),
+            self._no_more.set,
+        )
+
+        def take() -> None:
+            intake.take()
+            if intake.ended:
+                loop.remove_reader(intake.socket)
+
+        self._intake = intake
+        self.connections.on_close = intake.report
+        loop.add_reader(intake.socket, take)
+        self._tasks.append(loop.create_task(self._report(service, intake)))
+
+    async def _report(self, service: Service, intake: Intake) -> None:
+        plane, said = service.control_plane, None
+        while True:
+            ready, live = plane.own_readiness(), plane.own_liveness()
+            state = {
+                "kind": "state",
+                "ready": ready.ready,
+                "reason": ready.reason,
+                "live": live.ready,
+                "ailment": live.reason,
+                "settled": service.registry.settled and not plane.opening,
+                "draining": plane.draining,
+            }
+            if state != said and self._link is not None:
+                self._link.tell(state)
+                said = state
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async def stop_accepting(self) -> None:
+        """Wait until the parent has given the last connection, and all are being served."""
+        if self._intake is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_CONNECTION_SECONDS):
+                await self._no_more.wait()
+        if self._making:
+            await asyncio.wait(self._making)
+
+    async def leave(self, service: Service) -> None:
+        """Leave what was counted to the parent, and end the conversation."""
+        for task in self._tasks:
+            task.cancel()
+        if self._link is not None:
+            text = await service.control_plane.own_metrics_text()
+            self._link.tell({"kind": "last"}, text)
+            await self._link.close()
+
+
+async def _served(serve: Serve, connection: socket.socket) -> None:
+    try:
+        await serve(connection)
+    except OSError:  # its caller has gone
+        connection.close()

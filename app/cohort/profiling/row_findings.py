@@ -1,0 +1,116 @@
+"""What served requests have shown against batching a model, kept by its digest over restarts.
+
+With another build of ONNX Runtime, whose kernels may differ, it does not count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from cohort.batching import BatchPolicy
+from cohort.profiling.result import ProfileResult
+from cohort.profiling.sharing import why_unbatchable
+from cohort.session import Session, runtime_build
+from cohort.system.kept_files import path_for, read_small, write_whole
+
+log = structlog.get_logger("cohort.profiling")
+
+OTHER_BITS = "a shared run gave other bits"
+"""How findings begin that count under `batching.exact` only."""
+
+EXACT_ONLY = "exact"
+
+ROW_FINDING_FORMAT = 1
+"""Raised whenever what is kept changes."""
+
+MAX_FINDING_FILE_BYTES = 1 << 16
+"""Larger files are none of ours."""
+
+
+class RowFindings:
+    """The findings under one cache folder. Never raises where that cannot be used."""
+
+    def __init__(self, cache: Path) -> None:
+        self._folder = cache / "rows"
+
+    def read(self, digest: str, batching: BatchPolicy) -> str:
+        """Why requests of the model with this digest must not share runs; "" where unknown.
+
+        batching: The batch policy of its config. What padded runs have shown counts with the same
+            padding only, and other bits where the very same are promised.
+        """
+        for pad in dict.fromkeys(("", _padding(batching), EXACT_ONLY if batching.exact else "")):
+            if reason := self._read(self._path(digest, pad), digest):
+                return reason
+        return ""
+
+    def _read(self, path: Path, digest: str) -> str:
+        try:
+            content = json.loads(read_small(path, MAX_FINDING_FILE_BYTES))
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except (OSError, ValueError, RecursionError) as error:
+            return self._unreadable(path, str(error))
+        match content:
+            case {"model": str(model), "reason": str(reason)} if model == digest and reason:
+                return reason
+        return self._unreadable(path, "it is another one")
+
+    def write(self, digest: str, batching: BatchPolicy, reason: str) -> None:
+        """Keep why requests of a model must not share runs, as far as its config's policy goes."""
+        found = datetime.now(UTC).isoformat(timespec="seconds")
+        content = {"model": digest, "reason": reason, "found": found}
+        only = EXACT_ONLY if reason.startswith(OTHER_BITS) else _padding(batching)
+        path = self._path(digest, only)
+        try:
+            write_whole(path, json.dumps(content, indent=1))
+        except OSError as error:
+            log.warning(
+                "that a model cannot batch is not kept; it batches again after a restart",
+                file=str(path),
+                error=error.strerror or str(error),
+            )
+
+    def _unreadable(self, path: Path, why: str) -> str:
+        """Somebody kept a finding for this model: what it says is not known, but that is."""
+        log.warning("kept finding on rows is not usable", file=str(path), error=why)
+        return f"a kept finding says so, and cannot be read: {path.name}"
+
+    def _path(self, digest: str, pad: str) -> Path:
+        key = {"model": digest, "runtime": runtime_build(), "pad": pad}
+        return path_for(self._folder, ROW_FINDING_FORMAT, key)
+
+
+def _padding(batching: BatchPolicy) -> str:
+    return repr(sorted(batching.pad.items())) if batching.pad else ""
+
+
+def with_findings(
+    result: ProfileResult,
+    session: Session,
+    batching: BatchPolicy,
+    findings: RowFindings | None,
+    digest: Callable[[], str],
+) -> ProfileResult:
+    """The profile, with batching off where served requests have shown that it must be.
+
+    batching: The batch policy of the model's config, whose word counts where it is `refuted`.
+    digest: Returns the model's; asked for where it is needed. Raises OSError where its files are
+        gone, which leaves the profile as it is.
+    """
+    off = why_unbatchable(session.inputs, session.outputs, session.rows, batching)
+    if findings is None or off or not batching.batches or batching.trust == "refuted":
+        return result
+    with suppress(OSError):
+        if reason := findings.read(digest(), batching):
+            least = result.profile.least_rows if reason.startswith(OTHER_BITS) else 1
+            single = replace(result.profile, max_batch_size=1, reason=reason, least_rows=least)
+            return replace(result, profile=single, mixed=reason)
+    return result

@@ -1,0 +1,223 @@
+"""Synthetic inputs: made for a model from its description, so that it can be run before a request.
+
+A `Trial` is found once per load, by running the model, and is then used by all that tries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from math import prod
+from time import perf_counter
+
+import numpy as np
+
+from cohort.batching import RunFeeds
+from cohort.errors import CohortError, InvalidInput, quoted
+from cohort.profiling.varied import varied_array
+from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec, content_of
+
+RowAxes = Mapping[str, int | None]
+"""The axis of each input along which its rows are; None where all rows share it."""
+
+LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
+"""Tried in this order for dimensions (other than rows) that the model leaves open."""
+
+MAX_ROW_ELEMENTS = 1 << 25
+"""Eight open dimensions of 16 would fill any memory."""
+
+PLAIN_REQUESTS = 2
+"""Those among varied ones that the model should take."""
+
+SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
+"""How large the values of row i are, over and over: neighbours differ by an order of magnitude."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Inputs that a model was seen to take.
+
+    inputs: The specs.
+    length: That of open dimensions other than rows.
+    problem: Why there are none; then neither `feeds` nor `requests` must be called.
+    seconds: How long the run with a row of them took, the first one of all.
+    axes: Where the rows of each input are: see `synthetic_inputs`.
+    tables: How many entries the table has that an input's whole numbers are places in.
+    examples: Requests that the model should take, of any number of rows.
+    like: A request whose sizes they have in place of `length`, and whose inputs without rows they
+        have; default: none.
+    """
+
+    inputs: Sequence[TensorSpec] = ()
+    length: int = 0
+    problem: str = ""
+    seconds: float = 0.0
+    axes: RowAxes | None = None
+    tables: Mapping[str, int] = field(default_factory=dict)
+    examples: Sequence[Arrays] = ()
+    like: Arrays | None = None
+
+    def feeds(self, rows: int) -> Arrays:
+        """Inputs of `rows` rows, the same every time."""
+        return synthetic_inputs(self.inputs, rows, self.length, self.axes, self.like)
+
+    def describe_like(self) -> str:
+        """What the time of a run has of `like`: sizes, and inputs without rows; "" for none."""
+        words = []
+        if self.like is None:
+            return ""
+        for spec in self.inputs:
+            array, axis = self.like[spec.name], row_axis(spec, self.axes)
+            sizes = [size for at, size in enumerate(array.shape) if at != axis]
+            shared = "" if axis is not None else f" {sha256(content_of(array)).hexdigest()}"
+            words.append(f"{quoted(spec.name)} {sizes}{shared}")
+        return ", ".join(words)
+
+    def requests(self, count: int) -> list[Arrays]:
+        """Two or more requests of one row each, and the examples; the same every time.
+
+        The last two are rows of `feeds`. The others' values differ as real ones do, and the model
+        need not take them. Each example is followed by such a request of its shapes.
+        """
+        plain = [self._row(self.feeds(PLAIN_REQUESTS), row) for row in range(PLAIN_REQUESTS)]
+        varied = [
+            {spec.name: self._value(spec, plain[0][spec.name], number) for spec in self.inputs}
+            for number in range(count - PLAIN_REQUESTS)
+        ]
+        examples = [
+            request
+            for number, example in enumerate(self.examples)
+            for request in (example, self._like(example, number))
+        ]
+        return examples + varied + plain
+
+    def _like(self, example: Arrays, number: int) -> Arrays:
+        return {spec.name: self._value(spec, example[spec.name], number) for spec in self.inputs}
+
+    def _row(self, feeds: Arrays, row: int) -> Arrays:
+        axes = {spec.name: row_axis(spec, self.axes) for spec in self.inputs}
+        return {
+            name: array if (axis := axes[name]) is None else array.take([row], axis)
+            for name, array in feeds.items()
+        }
+
+    def _value(self, spec: TensorSpec, plain: Array, number: int) -> Array:
+        if row_axis(spec, self.axes) is None:
+            return plain
+        return varied_array(spec, plain.shape, number, self.tables)
+
+
+NO_TABLES: Mapping[str, int] = {}
+
+
+def find_trial(
+    run: RunFeeds,
+    inputs: Sequence[TensorSpec],
+    axes: RowAxes | None = None,
+    tables: Mapping[str, int] = NO_TABLES,
+    examples: Sequence[Arrays] = (),
+) -> Trial:
+    """Find inputs that the model accepts, in one run for each length tried.
+
+    `axes`, `tables` and `examples` are those of the `Trial`. Inputs like the first example are
+    tried first. Where the model accepts none of `LENGTHS`, the `problem` is its reason to refuse
+    the first.
+    """
+    problem = ""
+    is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
+    known = Trial(inputs, LENGTHS[0], axes=axes, tables=tables, examples=examples)
+    trials = [replace(known, like=example) for example in examples[:1]]
+    trials += [replace(known, length=one) for one in (LENGTHS if is_open else LENGTHS[:1])]
+    for trial in trials:
+        try:
+            if trial.like is None and (reason := why_too_large(inputs, trial.length, axes)):
+                raise InvalidInput(reason)
+            feeds = trial.feeds(1)
+            started = perf_counter()
+            run(feeds)
+        except CohortError as error:
+            problem = problem or str(error)
+        else:
+            return replace(trial, seconds=perf_counter() - started)
+    return Trial(problem=problem, examples=examples)
+
+
+def has_open_dimensions(spec: TensorSpec, axes: RowAxes | None = None) -> bool:
+    """Whether the model leaves open a dimension other than the rows."""
+    rows = row_axis(spec, axes)
+    sizes = enumerate(spec.shape or ())
+    return any(not isinstance(size, int) for axis, size in sizes if axis != rows)
+
+
+def why_too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | None = None) -> str:
+    """Say which input's row would be, with open dimensions of this length; "" for none."""
+    for spec in inputs:
+        rows = row_axis(spec, axes)
+        elements = prod(
+            size if isinstance(size, int) else length
+            for axis, size in enumerate(spec.shape or ())
+            if axis != rows
+        )
+        if elements > MAX_ROW_ELEMENTS:
+            return f"one row of input {quoted(spec.name)} would take {elements} elements"
+    return ""
+
+
+def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:
+    """The axis of rows: as `axes` say, else 0 where the model leaves that open."""
+    if axes is not None:
+        return axes[spec.name]
+    return 0 if spec.rows_vary else None
+
+
+def synthetic_inputs(
+    inputs: Sequence[TensorSpec],
+    rows: int,
+    length: int,
+    axes: RowAxes | None = None,
+    like: Arrays | None = None,
+) -> Arrays:
+    """Make inputs of `rows` rows, the same every time, each row's values of another scale.
+
+    length: That of open dimensions.
+    axes: Where the rows of each input are; default: along axis 0 where that is open.
+    like: A request whose shapes they have besides, and whose inputs without rows they are; default:
+        none.
+
+    Whole numbers are 0 or 1, since most are indices or masks; a row's first is always 1.
+    """
+    random = np.random.default_rng(0)
+    made = {}
+    for spec in inputs:
+        axis = row_axis(spec, axes)
+        sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
+        if like is not None:
+            sizes = list(like[spec.name].shape)
+        if axis is None and like is not None:
+            made[spec.name] = like[spec.name]
+        elif axis is None:
+            made[spec.name] = _synthetic_array(spec, sizes, np.random.default_rng(0))
+        else:
+            sizes.insert(0, rows)
+            del sizes[axis + 1]
+            array = _synthetic_array(spec, sizes, random)
+            made[spec.name] = np.ascontiguousarray(np.moveaxis(array, 0, axis))
+    return made
+
+
+def _synthetic_array(spec: TensorSpec, shape: Sequence[int], random: np.random.Generator) -> Array:
+    """An array of this shape, whose axis 0 are rows."""
+    dtype = spec.dtype  # raises for what is not a tensor
+    kind = BY_NAME[spec.datatype].kind
+    array: Array
+    if kind == "text":
+        array = np.asarray(random.integers(0, 100, shape)).astype(str).astype(object)
+    elif kind in {"int", "bool"}:
+        array = np.asarray(random.integers(0, 2, shape)).astype(dtype)
+        if array.ndim > 1 and array.size:
+            array.reshape(len(array), -1)[:, 0] = 1
+    else:
+        scales = np.resize(SCALES, shape[0]).reshape(-1, *[1] * (len(shape) - 1)) if shape else 1.0
+        array = np.asarray(random.standard_normal(shape) * scales).astype(dtype)
+    return array

@@ -1,0 +1,175 @@
+"""Which versions should be loaded, and what to load and unload to get there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, TypeVar
+
+from cohort.errors import available
+from cohort.registry.catalog import Catalog, ModelEntry, Source, State
+from cohort.repository import Found, FoundModel, ModelConfig, Snapshot
+
+T = TypeVar("T")
+
+
+class Load(NamedTuple):
+    """Load this version, beside the one that has its number now, if any."""
+
+    model: str
+    number: int
+    source: Source
+
+
+class Unload(NamedTuple):
+    """Unload this version once its requests are done."""
+
+    model: str
+    number: int
+
+
+WantedVersions = Mapping[str, Mapping[int, Source]]
+"""By model and version number. It lacks models that are no longer on disk."""
+
+NO_MODELS: AbstractSet[str] = frozenset()
+NO_VERSIONS: Mapping[str, AbstractSet[int]] = {}
+
+
+def select_versions(
+    snapshot: Snapshot,
+    catalog: Catalog,
+    unloaded: AbstractSet[str] = NO_MODELS,
+    pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
+) -> dict[str, dict[int, Source]]:
+    """Select the versions that should be loaded: by each model's version policy, and `pinned` ones.
+
+    snapshot: What is on disk.
+    catalog: What is loaded, and what failed to load.
+    unloaded: Models that an operator unloaded; default none.
+    pinned: Versions by model that are wanted if they are on disk; default none.
+
+    A version that failed, or that is held back, does not count towards `versions: {latest: n}`, so
+    that the next older one is wanted in addition. It stays wanted itself, and one that failed is
+    retried when its files change. Versions of `unloaded` models do not count as failed.
+
+    What the policy names and is not there is wanted too, with that as its problem, and so is what
+    serves of a model that has no version left: the model's former versions stay meanwhile.
+    """
+    result: dict[str, dict[int, Source]] = {}
+    for name, model in snapshot.models.items():
+        sources = {number: _source(model, found) for number, found in model.versions.items()}
+        known = catalog[name].versions if name in catalog and name not in unloaded else {}
+        failed = {
+            number
+            for number, entry in known.items()
+            if entry.state is State.UNAVAILABLE and sources.get(number) == entry.source
+        }
+        policy = (model.config or ModelConfig()).versions
+        passed_over = failed | ModelEntry(name, known, model.signatures).held_back.keys()
+        numbers = policy.wanted(sources) | policy.wanted(sources.keys() - passed_over)
+        numbers |= pinned.get(name, frozenset()) & sources.keys()
+        numbers |= set(policy.only)
+        if not sources:
+            numbers |= {n for n, entry in known.items() if entry.state is State.READY}
+        result[name] = {
+            number: sources.get(number) or _missing(model, number) for number in sorted(numbers)
+        }
+    return result
+
+
+def _source(model: FoundModel, found: Found) -> Source:
+    # After a bad edit the last good config stays in use.
+    problem = model.problem if model.config is None else ""
+    return Source(found.path, found.stamp, model.config, problem)
+
+
+def _missing(model: FoundModel, number: int) -> Source:
+    path = model.folder / str(number) / "model.onnx"
+    reason = f"it is not on disk{available(model.versions)}"
+    return Source(path, "", model.config, reason)
+
+
+def plan(
+    wanted: WantedVersions, catalog: Catalog, unloaded: AbstractSet[str] = NO_MODELS
+) -> list[Load | Unload]:
+    """List what to load and what to unload, loads first.
+
+    wanted: The versions that should be loaded.
+    catalog: What is loaded.
+    unloaded: Models that an operator unloaded; default none.
+
+    A version that is no longer wanted stays until every wanted version of its model is READY, so
+    that the model never lacks a version that serves; an UNAVAILABLE one is unloaded at once. An
+    UNLOADING version that is wanted again is loaded anew, unless its model is in `unloaded`.
+    """
+    loads: list[Load | Unload] = []
+    unloads: list[Load | Unload] = []
+    for name, sources in wanted.items():
+        known = catalog[name].versions if name in catalog else {}
+        for number, source in sources.items():
+            entry = known.get(number)
+            again = entry is not None and entry.state is State.UNLOADING and name not in unloaded
+            if entry is None or entry.source != source or again:
+                loads.append(Load(name, number, source))
+        complete = all(number in known and known[number].state is State.READY for number in sources)
+        for number, entry in known.items():
+            if number in sources or entry.state is State.UNLOADING:
+                continue
+            if complete or entry.state is State.UNAVAILABLE:
+                unloads.append(Unload(name, number))
+    for name, model in catalog.items():
+        if name not in wanted:
+            unloads += [
+                Unload(name, number)
+                for number, entry in model.versions.items()
+                if entry.state is not State.UNLOADING
+            ]
+    return loads + unloads
+
+
+def plan_model(
+    model: str,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    unloaded: AbstractSet[str] = NO_MODELS,
+    pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
+) -> list[Load | Unload]:
+    """List what to load and unload of one model, of all that `select_versions` and `plan` take."""
+    snapshot = Snapshot(_only(model, snapshot.models))
+    catalog = _only(model, catalog)
+    return plan(select_versions(snapshot, catalog, unloaded, pinned), catalog, unloaded)
+
+
+def _only(model: str, models: Mapping[str, T]) -> Mapping[str, T]:
+    return {model: models[model]} if model in models else {}
+
+
+class PlannedModels:
+    """Plans of many models, made again and again: one that needed nothing is made when it changed.
+
+    A plan follows from what is on disk and loaded alone, and planning a thousand models anew with
+    each scan held the event loop for 25 ms.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[str, tuple[object, ...]] = {}  # what nothing was due for, by model
+
+    def due(
+        self,
+        model: str,
+        snapshot: Snapshot,
+        catalog: Catalog,
+        unloaded: AbstractSet[str] = NO_MODELS,
+        pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
+    ) -> list[Load | Unload]:
+        """As `plan_model`."""
+        found, entry = snapshot.models.get(model), catalog.get(model)
+        seen = found, entry, model in unloaded, pinned.get(model)
+        if self._done.get(model) == seen:
+            return []
+        actions = plan_model(model, snapshot, catalog, unloaded, pinned)
+        if actions or (found is None and entry is None):
+            self._done.pop(model, None)
+        else:
+            self._done[model] = seen
+        return actions

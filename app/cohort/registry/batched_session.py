@@ -1,0 +1,391 @@
+"""The engine of an ONNX model: an open session, and the batcher of its requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from cohort.batching import (
+    FIRST_AXIS,
+    Batcher,
+    BatchObserver,
+    FilledRuns,
+    InlineRun,
+    OutputLimit,
+    Reply,
+    RowPlan,
+    Run,
+    Stacking,
+    Ticket,
+    aligned_runs,
+    ignore,
+)
+from cohort.profiling import MEASURING, ProfileResult, plan_rows
+from cohort.profiling.exactness import Exactness
+from cohort.registry.doubt import Doubt
+from cohort.registry.engine import EngineDescription, LeaseCount, RequestQueue
+from cohort.registry.measurement import Measurement
+from cohort.registry.measurer import MeasuredVersion
+from cohort.registry.preparation import PreparedVersion
+from cohort.registry.rechecks import Rechecks
+from cohort.registry.side_queue import EngineSideQueue
+from cohort.scheduling import INLINE_SECONDS
+from cohort.session import AssignedNode, Session
+from cohort.tensors import Arrays, TensorSpec
+
+OPTIONAL_SET = "the request sets optional inputs"
+"""Why nothing is known of a run: what was measured is of runs with the model's defaults."""
+
+SHADOW_DELAY_MS = 20.0
+"""Milliseconds that shadow requests are delayed to share runs, which take less time per request."""
+
+FORMER_SECONDS = 15.0
+"""How long after a measurement, and how often, a session for exclusive runs that is not needed any
+more is looked at: copies of requests may wait for it that long.
+"""
+
+
+class BatchedSession:
+    """An open session with its batcher. Implements `Engine`.
+
+    closed: Whether it was closed.
+    unbatched: Whether batching was disabled under load, for good.
+
+    prepared: The version as it was opened, checked and profiled; closed with this engine.
+    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    observe: Called with each BatchEvent of the batcher, but not those of side queues.
+    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    rechecks: Runs requests that shared a run again alone; default None: nothing does.
+    name: The model and version, for operators; default "".
+    """
+
+    __slots__ = (
+        "_batcher",
+        "_doubt",
+        "_former",
+        "_inline_pace",
+        "_inline_run",
+        "_observe",
+        "_prepared",
+        "_run",
+        "_run_alone",
+        "_sampler",
+        "_single",
+        "_wake",
+        "closed",
+        "example",
+        "inputs",
+        "labels",
+        "leases",
+        "name",
+        "optional_inputs",
+        "outputs",
+        "run_now",
+        "timeout",
+        "unbatched",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        prepared: PreparedVersion,
+        *,
+        wake: Callable[[Batcher], None],
+        observe: BatchObserver,
+        inline_run: InlineRun | None = None,
+        rechecks: Rechecks | None = None,
+        name: str = "",
+    ) -> None:
+        session = prepared.session
+        self.closed = self.unbatched = False
+        self._prepared = prepared
+        self._wake = wake
+        self._observe = observe
+        self._inline_run = inline_run
+        self.name = name
+        self._doubt = Doubt()
+        self.timeout = prepared.timeout
+        self._sampler = None if rechecks is None else rechecks.sampler(self, name)
+        self._batcher = self._make_batcher()
+        self._single: Batcher | None = None  # of requests that set optional inputs
+        self._former: list[tuple[Batcher, Session | None]] = []  # until their requests are over
+        self.leases = LeaseCount()
+        self.inputs: Sequence[TensorSpec] = session.inputs
+        self.optional_inputs: Sequence[TensorSpec] = session.optional_inputs
+        self.outputs: Sequence[TensorSpec] = session.outputs
+        self.labels: Sequence[str] = _read_labels(session.metadata.properties.get("classes", "[]"))
+        self.example = prepared.example
+
+    def _make_batcher(self) -> Batcher:
+        prepared = self._prepared
+        session, exclusive = prepared.session, prepared.exclusive
+        profile = prepared.profile_result.profile
+        known = profile.complete or prepared.policy.batches
+        policy = prepared.policy
+        stacking = self.stacking
+        self._run_alone: Run = aligned_runs(session.run) if policy.exact else session.run
+        self._run: Run = self.as_served(session.run)
+        batcher = Batcher(
+            self._run,
+            policy,
+            wake=self._wake,
+            observe=self._observe,
+            run_exclusively=None if exclusive is None else exclusive.run,
+            make_control=session.control,
+            seconds_for=lru_cache(1024)(profile.seconds_for),
+            known_work=max(profile.seconds, default=float("inf")),
+            row_cost=profile.row_cost(prepared.policy),
+            device=session.device,
+            stacking=stacking,
+            unpredictable=session.unpredictable or ("" if known else MEASURING),
+            output_limit=_limit_for(stacking, prepared.output_limit),
+            inline_run=self._inline_run,
+            sampler=self._sampler if policy.batches and policy.trust != "refuted" else None,
+            name=self.name,
+        )
+        self.run_now = batcher.run_now
+        self._inline_pace = -1.0  # the pace up to which full batches may run on the loop
+        if policy.batches and not policy.max_queue_delay_ms and stacking is FIRST_AXIS:
+            full = profile.seconds_for(policy.max_batch_size)
+            self._inline_pace = INLINE_SECONDS / max(full, 1e-9)
+        return batcher
+
+    @property
+    def session(self) -> Session:
+        """The open session."""
+        return self._prepared.session
+
+    def as_served(self, run: Run) -> Run:
+        """Runs as requests get them: filled up, and aligned, where that is needed."""
+        policy, profile = self._prepared.policy, self._prepared.profile_result.profile
+        filled = profile.filled_rows if policy.batches or policy.exact else 0
+        run = aligned_runs(run) if policy.exact else run
+        return FilledRuns(run, filled, self.stacking).run if filled else run
+
+    @property
+    def why_not_exact(self) -> str:
+        """Why callers may get other bits than alone; "" where they do not, as far as is known."""
+        return self._prepared.profile_result.why_not_exact(self._batcher.policy, self.session.rows)
+
+    def note_other_bits(self, reason: str) -> None:
+        """Take back that callers get the bits that they get alone."""
+        found = replace(self._prepared.profile_result, exactness=Exactness(0, reason))
+        self._prepared = replace(self._prepared, profile_result=found)
+
+    @property
+    def exact(self) -> bool:
+        """Whether callers are promised the bits that they get alone."""
+        return self._prepared.policy.exact
+
+    @property
+    def stacking(self) -> Stacking:
+        """How requests are joined: padded, or else where rows are proven to be."""
+        session, padding = self._prepared.session, self._prepared.profile_result.padding
+        stacking = plan_rows(session.inputs, session.outputs, session.rows)
+        return padding if stacking is FIRST_AXIS and padding.inputs else stacking
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued requests."""
+        single = 0 if self._single is None else self._single.waiting
+        return self._batcher.waiting + single + sum([former.waiting for former, _ in self._former])
+
+    @property
+    def profile(self) -> ProfileResult:
+        """What was measured of the version."""
+        return self._prepared.profile_result
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What measures the version; None where it cannot be measured."""
+        return self._prepared.measurement
+
+    def look_at_pace(self, now: float) -> str:
+        """Why the profile is to be measured again, which is said once; "" where it is not.
+
+        `now` is in seconds on the monotonic clock.
+        """
+        prepared, found = self._prepared, self._prepared.profile_result
+        unpredictable = prepared.session.unpredictable
+        if prepared.measurement is None or not found.complete or unpredictable:
+            return ""
+        profiled = found.profile.seconds_for(1)
+        doubt = self._doubt.look(self._batcher.seconds_for(1) / profiled, profiled, now)
+        if doubt:
+            self._prepared = replace(prepared, profile_result=replace(found, doubt=doubt))
+        return doubt
+
+    def adopt(self, measured: MeasuredVersion) -> None:
+        """Serve by what was measured from the next request on; those before it finish as they are.
+
+        What requests have shown stays so: that rows of outputs do not follow those of inputs, or
+        that runs are too long for the event loop.
+        """
+        before, exclusive, former = self._batcher, self._prepared.exclusive, self.profile
+        self._doubt.settle(former.profile.seconds_for(1), measured.found.profile.seconds_for(1))
+        self.unbatched |= self._prepared.policy.batches and not before.policy.batches
+        self._prepared = self._prepared.profiled(measured.found, measured.exclusive)
+        if self.unbatched:
+            self._prepared = replace(self._prepared, policy=self._prepared.policy.unbatched())
+        self._batcher = self._make_batcher()
+        if (reason := before.inline.unpredictable) not in ("", MEASURING):
+            self._batcher.inline.unpredictable, self._batcher.inline.allowed = reason, False
+        self._former.append((before, exclusive))
+        asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
+
+    def forbid_batching(self, reason: str) -> None:
+        """Let requests run one by one from now on; the registry keeps that over restarts."""
+        if self._batcher.policy.batches:
+            self._batcher.disable_batching(reason)
+
+    def _close_former(self) -> None:
+        """Close what former requests used, once they are over."""
+        if self.closed:
+            return
+        busy = []
+        for batcher, exclusive in self._former:
+            if not batcher.idle:
+                busy.append((batcher, exclusive))
+            elif exclusive is not None:
+                exclusive.close()
+        self._former = busy
+        if busy:
+            asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        self._batcher.check_room(priority)
+
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
+        return self._batcher.room_for(priority)
+
+    @property
+    def inline_rows(self) -> int:
+        """The rows that `run_now` may run in one run; see `Engine`."""
+        batcher = self._batcher
+        if batcher.estimate.own_pace <= self._inline_pace and batcher.inline.allowed:
+            return batcher.policy.max_batch_size  # 1 where batching is off
+        return 1
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> Ticket:
+        """Queue a request; see `Engine`."""
+        batcher = self._batcher
+        if len(inputs) > len(self.inputs):
+            batcher = self._single = self._single or self._make_single_batcher()
+        return batcher.submit(
+            inputs,
+            reply,
+            deadline=deadline,
+            timeout=timeout,
+            requests=requests,
+            priority=priority,
+        )
+
+    def _make_single_batcher(self) -> Batcher:
+        """Make the batcher of requests that set optional inputs: nothing is known of their runs."""
+        prepared = self._prepared
+        session = prepared.session
+        return Batcher(
+            self._run_alone,
+            prepared.policy.unbatched(),
+            wake=self._wake,
+            observe=self._observe,
+            make_control=partial(session.control, shrink=True),
+            device=session.device,
+            unpredictable=OPTIONAL_SET,
+            output_limit=replace(prepared.output_limit, measured=True),
+            name=self.name,
+        )
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
+        """Open another queue on the same session; see `Engine`."""
+        make = partial(self._make_side_batcher, max_requests, shadow)
+        return EngineSideQueue(lambda: self._batcher, make, len(self.inputs))
+
+    def _make_side_batcher(self, max_requests: int, shadow: bool, *, single: bool) -> Batcher:
+        session, exclusive, own = self._prepared.session, self._prepared.exclusive, self._batcher
+        profile = self._prepared.profile_result.profile
+        policy = replace(own.policy, max_queue_size=max_requests, max_queue_delay_ms=0)
+        if shadow:
+            # A batch is full at half the queue: while it runs, the other half takes new requests.
+            rows = min(policy.max_batch_size, max_requests // 2)
+            policy = replace(policy, max_batch_size=rows, max_queue_delay_ms=SHADOW_DELAY_MS)
+        if single:
+            policy = policy.unbatched()
+        return Batcher(
+            self._run_alone if single else self._run,
+            policy,
+            wake=self._wake,
+            observe=ignore,  # metrics count the runs of callers' own requests only
+            run_exclusively=None if shadow or exclusive is None else exclusive.run,
+            make_control=session.control,
+            seconds_for=profile.seconds_for,
+            known_work=max(profile.seconds, default=float("inf")),
+            row_cost=own.row_cost,
+            device=session.device,
+            shadow=shadow,
+            stacking=own.stacking,
+            unpredictable=OPTIONAL_SET if single else own.inline.unpredictable,
+            output_limit=_limit_for(own.stacking, self._prepared.output_limit),
+            inline_run=self._inline_run,
+            name=self._batcher.name,
+        )
+
+    def describe(self) -> EngineDescription:
+        """Describe the session and its batching as they are now."""
+        session = self._prepared.session
+        return EngineDescription(
+            session.metadata,
+            session.placement,
+            session.device,
+            self._batcher.policy,
+            self._prepared.profile_result,
+            self._batcher.inline.unpredictable,
+            self._prepared.files,
+            self._prepared.published,
+            session.rows,
+        )
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it."""
+        return self._prepared.session.assigned_nodes()
+
+    def close(self) -> None:
+        """Fail queued requests with NotReady and close the session. Runs in flight finish."""
+        self.closed = True
+        if self.measurement is not None:
+            self.measurement.stop()
+        self._batcher.close()
+        if self._single is not None:
+            self._single.close()
+        self._prepared.close()
+        for batcher, exclusive in self._former:
+            batcher.close()
+            if exclusive is not None:
+                exclusive.close()
+
+
+def _limit_for(stacking: Stacking, limit: OutputLimit) -> OutputLimit:
+    """What is known of a row's outputs counts where rows are along axis 0."""
+    return OutputLimit(limit.max_bytes, measured=True) if isinstance(stacking, RowPlan) else limit
+
+
+def _read_labels(text: str) -> list[str]:
+    """Read the metadata property "classes", a JSON list; empty where it is not one."""
+    try:
+        classes = json.loads(text)
+    except ValueError:
+        return []
+    return [str(one) for one in classes] if isinstance(classes, list) else []

@@ -1,0 +1,190 @@
+"""The port between loaded models and their users.
+
+An engine answers the requests of one version. Today it is a batched session
+(`cohort.registry.batched_session`); a generative model, which answers many times, and a pipeline of
+models will be others. The planes and rollouts know only the Protocol below, with plain specs and
+arrays (docs/decisions/0009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cohort.batching import BatchPolicy, Reply, RunResult
+from cohort.profiling import ProfileResult
+from cohort.repository import Published
+from cohort.row_independence import NOT_READ, RowVerdict
+from cohort.session import AssignedNode, Metadata, Placement
+from cohort.tensors import Arrays, TensorSpec
+
+
+class LeaseCount:
+    """Counts the requests that hold an engine, and calls a function when none does."""
+
+    __slots__ = ("_on_idle", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._on_idle: Callable[[], None] | None = None
+
+    def release(self, count: int = 1) -> None:
+        """Release `count` leases; default 1."""
+        self.count -= count
+        if self._on_idle is not None and not self.count:
+            self._on_idle()
+
+    def when_idle(self, then: Callable[[], None]) -> None:
+        """Call `then` when the count falls to 0; immediately where it is 0."""
+        self._on_idle = then
+        if not self.count:
+            then()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDescription:
+    """How an engine runs its model, for operators.
+
+    metadata: What the model's file says about it.
+    placement: The execution providers wanted and active.
+    device: The device that runs use, such as "cpu" or "cuda:0".
+    policy: The batch policy in force, which the profile or a row check may have restricted.
+    profile: What was measured at load.
+    files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
+    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
+        loop; "" where it can.
+    published: What its manifest says, and who signed it; default: it has none.
+    rows: Whether rows of a run influence each other; default: not known.
+    """
+
+    metadata: Metadata
+    placement: Placement
+    device: str
+    policy: BatchPolicy
+    profile: ProfileResult
+    unpredictable: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    published: Published = field(default_factory=Published)
+    rows: RowVerdict = NOT_READ
+
+
+class Cancellable(Protocol):
+    """A request that was submitted.
+
+    times: Once it was run, the seconds that it waited and those of its run; None before.
+    """
+
+    @property
+    def times(self) -> tuple[float, float] | None: ...
+
+    def cancel(self) -> None:
+        """Cancel it; its reply is not called. No effect after the reply."""
+
+
+class RequestQueue(Protocol):
+    """Accepts requests until it is closed."""
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = ...,
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> Cancellable:
+        """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
+
+        inputs: The arrays by name, already checked against the specs of the inputs.
+        reply: Called as `reply(outputs, None)` or `reply(None, error)`.
+        deadline: Seconds on the monotonic clock; default never.
+        timeout: The limit behind the deadline in seconds, for the message; default: what is left.
+        requests: The number of coalesced requests that this one stands for; default 1.
+
+        Raises Overloaded, NotReady or DeadlineExceeded.
+        """
+
+    def close(self) -> None:
+        """Accept no more requests, and fail queued ones with NotReady."""
+
+
+class RunNow(Protocol):
+    """Runs inputs on the event loop, for short runs only."""
+
+    def __call__(
+        self, inputs: Arrays, arrived: float, rows: int, requests: int, /
+    ) -> RunResult | None:
+        """Give the outputs or the error; None where the request must be submitted instead.
+
+        `inputs` hold `rows` rows of `requests` requests, the first of which `arrived` then, in
+        seconds on the monotonic clock. Raises NotReady.
+        """
+
+
+class Engine(RequestQueue, Protocol):
+    """Answers the requests of one version. Every method is called on the event loop.
+
+    leases: The requests that hold it.
+    inputs, outputs: The specs, in the model's order.
+    optional_inputs: The specs of inputs that a request may leave out. One that sets any shares a
+        run with no other: they need not have rows.
+    labels: The names of the model's classes by index; empty where it has none.
+    timeout: The longest that a request may take, in seconds.
+    example: Inputs that the model accepted at load; None where none were found.
+    """
+
+    leases: LeaseCount
+    inputs: Sequence[TensorSpec]
+    optional_inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    labels: Sequence[str]
+    timeout: float
+    example: Arrays | None
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued requests."""
+
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+
+    @property
+    def inline_rows(self) -> int:
+        """The rows that `run_now` may run in one run.
+
+        1 where it may not be used: the model is slow, unpredictable, not batched, or not on the
+        CPU.
+        """
+
+    @property
+    def run_now(self) -> RunNow:
+        """Runs on the event loop before returning."""
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
+        """Open another queue on the same model, whose runs are not counted in metrics.
+
+        max_requests: Requests in that queue at most.
+        shadow: Whether its requests run only while no other request waits for the device.
+        """
+
+    def describe(self) -> EngineDescription:
+        """Describe it as it is now."""
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it; from any thread."""
+
+
+def close_when_idle(engine: Engine, then: Callable[[], None] | None = None) -> None:
+    """Close an engine once no request holds it, and call `then`."""
+
+    def close() -> None:
+        engine.close()
+        if then is not None:
+            then()
+
+    engine.leases.when_idle(close)

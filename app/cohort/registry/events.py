@@ -1,0 +1,78 @@
+"""What a registry reports."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cohort.registry.catalog import VersionEntry
+
+
+class VersionReady(NamedTuple):
+    """A version is READY, after `seconds` of loading."""
+
+    model: str
+    version: VersionEntry
+    seconds: float
+
+
+class VersionFailed(NamedTuple):
+    """A version could not be loaded.
+
+    serving: Whether its former files still serve.
+    retry_in: Seconds until it is tried again; None: when its files change.
+    """
+
+    model: str
+    number: int
+    reason: str
+    serving: bool
+    retry_in: float | None = None
+
+
+class VersionUnloaded(NamedTuple):
+    """A version is closed and its memory free."""
+
+    model: str
+    number: int
+
+
+class VersionUnbatched(NamedTuple):
+    """Batching was disabled for a version under load."""
+
+    model: str
+    number: int
+    reason: str
+
+
+class VersionLeftLoop(NamedTuple):
+    """Runs of a version execute on the event loop no more."""
+
+    model: str
+    number: int
+    reason: str
+
+
+class VersionMeasured(NamedTuple):
+    """A version that serves was measured, and serves by that from now on."""
+
+    model: str
+    version: VersionEntry
+
+
+class VersionDoubted(NamedTuple):
+    """The runs of a version are not as its profile says; it is measured again."""
+
+    model: str
+    number: int
+    reason: str
+
+
+RegistryEvent = (
+    VersionReady
+    | VersionFailed
+    | VersionUnloaded
+    | VersionUnbatched
+    | VersionLeftLoop
+    | VersionMeasured
+    | VersionDoubted
+)

@@ -1,0 +1,126 @@
+"""Requests that a model should take, as its config and its manifest have them: run at load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from cohort.batching import Key, RunFeeds
+from cohort.codec import PredictRequest, decode_inputs, is_base64
+from cohort.comparing import ROUNDING, Pair, explain
+from cohort.errors import CohortError, InvalidInput, LoadFailed, quoted, quoted_names
+from cohort.profiling import MAX_ROW_ELEMENTS, plan_rows, varied_array, why_unbatchable
+from cohort.repository import Manifest, ModelConfig
+from cohort.session import Opener, Session
+from cohort.tensors import Array, Arrays, TensorSpec, by_name, check_inputs
+
+SHAPE_ONLY = "shape"
+"""The key of an input of an example of which only the shape is given."""
+
+MAX_TEXTS_MADE = 1 << 15
+"""Each takes 30 microseconds."""
+
+
+def run_examples(
+    opener: Opener, session: Session, run: RunFeeds, config: ModelConfig, manifest: Manifest | None
+) -> list[Arrays]:
+    """The inputs of the config's examples and of the manifest's, each of which was run.
+
+    What is proven of the rows of such requests only is known to the session from then on.
+
+    Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
+    """
+    several = len(config.example) > 1
+    given = [
+        _run_example(session, run, example, f"example {number}" if several else "the example")
+        for number, example in enumerate(config.example, 1)
+    ]
+    if manifest is not None:
+        compare_examples(session, run, manifest)
+        given += [one.input_arrays(session.inputs) for one in manifest.examples]
+    trusted = config.batching.trust  # which is for requests of all sizes
+    session.rows = opener.prove_for([] if trusted else given)
+    return given
+
+
+MAX_TRIED = 2
+"""Examples that are tried at a load; each takes as long as its rows."""
+
+
+def examples_to_try(session: Session, examples: Sequence[Arrays]) -> list[Arrays]:
+    """Those that requests are made like, to be run together and measured.
+
+    One of each kind, where only those of some kinds may share runs; else the first MAX_TRIED.
+    """
+    if not session.rows.requests or why_unbatchable(session.inputs, session.outputs, session.rows):
+        return list(examples[:MAX_TRIED])
+    stacking = plan_rows(session.inputs, session.outputs, session.rows)
+    kinds: dict[Key, Arrays] = {}
+    for one in examples:
+        kinds.setdefault(stacking.rows_and_key(one)[1], one)
+    kinds.pop(None, None)
+    return list(kinds.values())
+
+
+def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
+    """Run the examples of a manifest. Raises LoadFailed where the outputs are others.
+
+    On another provider than the one that it was published on, floats may differ by ROUNDING, too:
+    a GPU multiplies matrices with fewer bits.
+    """
+    active, measured = session.placement.active, manifest.measured_on
+    elsewhere = measured is not None and measured.provider != active
+    for number, example in enumerate(manifest.examples, 1):
+        outputs = by_name(session.outputs, run(example.input_arrays(session.inputs)))
+        mismatch = example.mismatch(outputs)
+        if mismatch and elsewhere:
+            mismatch = explain(Pair(example.outputs, outputs), ROUNDING)
+        if mismatch:
+            raise LoadFailed(
+                f"example {number} of its manifest gives other outputs here, on {active}: "
+                f"{mismatch}"
+            )
+
+
+def _run_example(
+    session: Session, run: RunFeeds, example: Mapping[str, Any], called: str
+) -> Arrays:
+    made: Arrays = {}
+    try:
+        specs = {spec.name: spec for spec in session.inputs}
+        made = {
+            name: _of_shape(specs[name], value, session.tables)
+            for name, value in example.items()
+            if name in specs and isinstance(value, dict) and not is_base64(value)
+        }
+        given = decode_inputs(
+            PredictRequest({name: value for name, value in example.items() if name not in made}),
+            [spec for spec in session.inputs if spec.name not in made],
+        )
+        arrays = {name: made[name] if name in made else given[name] for name in specs}
+        check_inputs(session.inputs, arrays)
+        run(arrays)
+    except (CohortError, ArithmeticError, TypeError, ValueError) as error:
+        said = f" (with made-up values for {quoted_names(made)})" if made else ""
+        raise LoadFailed(f"{called} of config.yaml: {error}{said}") from error
+    return arrays
+
+
+def _of_shape(spec: TensorSpec, given: Mapping[str, Any], tables: Mapping[str, int]) -> Array:
+    """An input of the given shape with made-up values. Raises InvalidInput."""
+    if list(given) != [SHAPE_ONLY]:
+        raise InvalidInput(
+            f"input {quoted(spec.name)} takes values or {{{SHAPE_ONLY}: [1, 512]}}, got the keys "
+            f"{quoted_names(given)}"
+        )
+    shape = given[SHAPE_ONLY]
+    if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in shape):
+        raise InvalidInput(f"input {quoted(spec.name)}: shape must be a list such as [1, 512]")
+    most = MAX_TEXTS_MADE if spec.datatype == "BYTES" else MAX_ROW_ELEMENTS
+    if (count := prod(shape)) > most:
+        raise InvalidInput(
+            f"input {quoted(spec.name)} would take {count} elements, of {most} that an example "
+            "may: give the sizes of a real request"
+        )
+    return varied_array(spec, shape, 0, tables)

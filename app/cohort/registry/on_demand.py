@@ -1,0 +1,170 @@
+"""A registry for more models than may be loaded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from time import monotonic
+from typing import Any
+
+from cohort.batching import BatchEvent, BatchObserver
+from cohort.errors import NotLoaded, NotReady, quoted
+from cohort.registry.actions import NO_VERSIONS, Load
+from cohort.registry.catalog import RESTING, State, VersionEntry
+from cohort.registry.registry import Registry
+from cohort.repository import Snapshot
+
+STAY_SECONDS = 0.5
+"""How long a model stays loaded, at least, once it is loaded and after each run.
+
+Else models would chase each other out, before they answered, where more are asked for at once than
+there is room for.
+"""
+
+REFUSED_SECONDS = 3.0
+"""How long a model is asked for in vain before one that runs all the time makes room."""
+
+
+class OnDemandRegistry(Registry):
+    """A registry that holds at most so many models loaded, and loads others when asked for them.
+
+    The model that has not run for the longest time makes room. The one that takes its place begins
+    to load at once, beside the last requests of the other. Models that failed to load hold no
+    place. An operator's loads may hold more for a moment.
+
+    most: How many models may be loaded.
+    others: As `Registry` takes them.
+    """
+
+    def __init__(
+        self, most: int, *, count: Callable[[str, str], BatchObserver], **others: Any
+    ) -> None:
+        super().__init__(count=self._noting_runs(count), **others)
+        self._most = most
+        self._used: dict[str, float] = {}  # when a model last ran, on the monotonic clock
+        self._refused: dict[str, tuple[float, float]] = {}  # when first, and when last
+        self._waking: set[str] = set()  # models that load because they were asked for
+
+    def follow(
+        self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
+    ) -> None:
+        """As `Registry.follow`; models that are found when the limit is reached rest."""
+        resting = [name for name, reason in self._unloaded.items() if reason == RESTING]
+        for name in resting:
+            if name not in snapshot.models:
+                del self._unloaded[name]
+        places = self._most - len(self._holding())
+        for name in snapshot.models:
+            known = name in self.catalog or name in self._unloaded
+            if not known and name not in self._used:  # which an operator has just asked for
+                places -= 1
+                if places < 0:
+                    self._unloaded[name] = RESTING
+        for name in [name for name in resting if name in self._unloaded][: max(places, 0)]:
+            super().reload_model(name)
+        super().follow(snapshot, pinned)
+        self._trim()
+
+    def find(self, model: str, version: str | None = None) -> VersionEntry:
+        """As `Registry.find`; a default is found once all that was asked for is loaded."""
+        if version is None and model in self._waking:
+            raise NotReady(f"model {quoted(model)} is being loaded, because it was asked for")
+        return super().find(model, version)
+
+    def demand(self, model: str) -> None:
+        """Load a model that rests. Raises NotLoaded while it loads, and where there is no room."""
+        if self._unloaded.get(model) == RESTING:
+            if not self._make_room(model):
+                raise NotReady(
+                    f"model {quoted(model)} is not loaded, and each of the {self._most} models "
+                    "that are (COHORT_MAX_LOADED_MODELS) was used just now",
+                )
+            super().reload_model(model)
+            self._waking.add(model)
+            self._proceed([model])
+        if model in self._waking:
+            raise NotLoaded(model)
+
+    async def load_over(self, model: str) -> None:
+        """Wait until a load of a model is over; not at all where none goes on."""
+        await self._loads.wait_for_one(model)
+
+    def reload_model(self, model: str) -> None:
+        """As `Registry.reload_model`; another model makes room, now or once it is idle."""
+        if self._unloaded.get(model) == RESTING:
+            self._make_room(model)
+        super().reload_model(model)
+        self._used[model] = monotonic()
+
+    def _on_load_over(self, load: Load, cancelled: bool) -> None:
+        self._used[load.model] = monotonic()  # who waited for it asks now
+        super()._on_load_over(load, cancelled)
+        if not self._loads.goes_on(load.model):
+            self._waking.discard(load.model)
+            self._trim()
+
+    # -- places
+
+    def _holding(self) -> list[str]:
+        """The models that hold a place: they are loaded, or load."""
+        return [
+            name
+            for name, model in self.catalog.items()
+            if name not in self._unloaded
+            and any(one.state is not State.UNAVAILABLE for one in model.versions.values())
+        ]
+
+    def _make_room(self, model: str) -> bool:
+        """Whether `model` may be loaded, if need be in place of one that rests from now."""
+        now = monotonic()
+        first, last = self._refused.get(model, (now, now))
+        first = now if now - last > REFUSED_SECONDS else first
+        urgent = now - first > REFUSED_SECONDS
+        if not self._leave(self._most - 1, urgent=urgent):
+            self._refused[model] = first, now
+            return False
+        self._refused.pop(model, None)
+        return True
+
+    def _trim(self) -> None:
+        """Put those aside that an operator's loads, or a retry, left over, as soon as possible."""
+        self._leave(self._most)
+
+    def _leave(self, most: int, *, urgent: bool = False) -> bool:
+        """Put models aside, the least recently used first; give whether at most `most` are left.
+
+        urgent: Whether those that run may be put aside where no other is left; default no.
+        """
+        while len(holding := self._holding()) > most:
+            candidates = [name for name in holding if self._is_idle(name)]
+            if not candidates and urgent:
+                candidates = [name for name in holding if not self._loads.goes_on(name)]
+            if not candidates:
+                return False
+            self._put_aside(min(candidates, key=self._last_used), RESTING)
+        return True
+
+    def _is_idle(self, model: str) -> bool:
+        held = any(
+            one.engine is not None and one.engine.leases.count
+            for one in self.catalog[model].versions.values()
+        )
+        recent = monotonic() - self._last_used(model) < STAY_SECONDS
+        return not (held or recent or self._loads.goes_on(model))
+
+    def _last_used(self, model: str) -> float:
+        return self._used.get(model, 0.0)
+
+    def _noting_runs(
+        self, count: Callable[[str, str], BatchObserver]
+    ) -> Callable[[str, str], BatchObserver]:
+        def counting(model: str, version: str) -> BatchObserver:
+            counted = count(model, version)
+
+            def observe(event: BatchEvent) -> None:
+                self._used[model] = monotonic()
+                counted(event)
+
+            return observe
+
+        return counting

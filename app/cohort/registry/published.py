@@ -1,0 +1,165 @@
+"""The catalog of a registry: how it is read, and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from time import monotonic
+
+from cohort.errors import NotReady, VersionNotFound, quoted
+from cohort.registry.actions import Load
+from cohort.registry.catalog import (
+    RESTING,
+    UNLOADED,
+    Catalog,
+    ModelEntry,
+    State,
+    VersionEntry,
+    find_model,
+    seconds_until_ready,
+    why_not_ready,
+)
+from cohort.repository import Signatures, Snapshot
+
+
+class PublishedCatalog:
+    """What is loaded, for all who read it. Each change makes a new catalog.
+
+    catalog: Every model and version; replaced as a whole by each change.
+    settled: Whether the first load pass is over.
+    """
+
+    def __init__(self) -> None:
+        self.catalog: Catalog = {}
+        self.settled = False
+        self._once_ready: frozenset[str] = frozenset()  # models that have had a READY version
+        self._looked_at: tuple[Catalog, frozenset[str]] | None = None
+        self._unavailable: list[str] = []  # of what was looked at
+        self._unloaded: dict[str, str] = {}  # models that are not to be loaded, and why
+        self._signatures: dict[str, Signatures] = {}  # on disk, by model
+
+    def find(self, model: str, version: str | None = None) -> VersionEntry:
+        """The entry of `version`, or of the highest READY version where it is None.
+
+        Raises ModelNotFound, VersionNotFound or NotReady, which it is where there are no models at
+        all: another replica may have them.
+        """
+        if not self.catalog and self.settled:
+            raise NotReady("the server has no models")
+        entry = self.model(model)
+        chosen = entry.default if version is None else self.version(model, version)
+        if chosen is None:
+            if model in self._unloaded:
+                raise NotReady(
+                    f"model {quoted(model)} is {self._unloaded[model]}", retry_after=None
+                )
+            raise NotReady(
+                f"model {quoted(model)} has no ready version: "
+                f"{why_not_ready(entry.versions.values())}",
+                retry_after=seconds_until_ready(entry.versions.values(), monotonic()),
+            )
+        if chosen.state is not State.READY:
+            raise NotReady(
+                f"model {quoted(model)}: {why_not_ready([chosen])}",
+                retry_after=seconds_until_ready([chosen], monotonic()),
+            )
+        return chosen
+
+    def version(self, model: str, version: str) -> VersionEntry:
+        """The entry of one version. Raises ModelNotFound or VersionNotFound."""
+        entry = self.model(model)
+        number = int(version) if version.isdecimal() and len(version) < 20 else -1
+        if number not in entry.versions or str(number) != version:
+            raise VersionNotFound(model, version, entry.versions)
+        return entry.versions[number]
+
+    def model(self, name: str) -> ModelEntry:
+        """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
+        return find_model(name, self.catalog, settled=self.settled)
+
+    def demand(self, model: str) -> None:
+        """Have a model loaded that is loaded on demand: none is, here."""
+
+    async def load_over(self, model: str) -> None:
+        """Wait until a load of a model is over that loads on demand: none does, here."""
+
+    @property
+    def unavailable(self) -> list[str]:
+        """Models that had a READY version and have none now, except those an operator unloaded."""
+        catalog, once_ready = self.catalog, self._once_ready
+        seen = self._looked_at
+        if seen is None or seen[0] is not catalog or seen[1] is not once_ready:
+            # Readiness is asked for four times a second and more, and both change rarely.
+            self._looked_at = catalog, once_ready
+            self._unavailable = sorted(
+                name for name in once_ready if name in catalog and catalog[name].default is None
+            )
+        return self._unavailable
+
+    @property
+    def serving(self) -> dict[str, bool]:
+        """Whether a model serves, or would if it were asked for, by its name.
+
+        Models that an operator unloaded are left out, and all of them while `settled` is False.
+        """
+        return dict(self._each_serving())
+
+    def _each_serving(self) -> Iterator[tuple[str, bool]]:
+        for name, model in self.catalog.items():
+            if self.settled and self._unloaded.get(name) != UNLOADED:
+                yield name, bool(model.ready) or self._unloaded.get(name) == RESTING
+
+    @property
+    def serves_nothing(self) -> bool:
+        """Whether no model serves, and that is not because an operator unloaded all there are."""
+        wanted = False
+        for _, serves in self._each_serving():  # probes ask, and the first that serves will do
+            if serves:
+                return False
+            wanted = True
+        return wanted or not self.catalog
+
+    # -- for the registry
+
+    def _remember_signatures(self, snapshot: Snapshot) -> None:
+        before = self._signatures
+        self._signatures = {name: one.signatures for name, one in snapshot.models.items()}
+        for name, model in list(self.catalog.items()):
+            if before.get(name) != self._signatures.get(name):
+                self._swap(name, model.versions)
+
+    def _entry(self, model: str, number: int) -> VersionEntry | None:
+        return self.catalog[model].versions.get(number) if model in self.catalog else None
+
+    def _put(self, model: str, entry: VersionEntry) -> None:
+        versions = dict(self.catalog[model].versions) if model in self.catalog else {}
+        versions[entry.number] = entry
+        self._swap(model, versions)
+
+    def _remove(self, model: str, number: int) -> None:
+        versions = dict(self.catalog[model].versions)
+        del versions[number]
+        self._swap(model, versions)
+
+    def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
+        catalog = dict(self.catalog)
+        if versions:
+            signatures = self._signatures.get(model, {})
+            catalog[model] = ModelEntry(model, dict(sorted(versions.items())), signatures)
+        else:
+            catalog.pop(model, None)
+        in_order = model in self.catalog or not versions
+        self.catalog = catalog if in_order else dict(sorted(catalog.items()))
+
+    def _versions_of(self, model: str) -> list[tuple[int, VersionEntry]]:
+        """The versions of a model; none of one that is not known."""
+        return list(self.catalog[model].versions.items()) if model in self.catalog else []
+
+    def _mark_unloaded(self, load: Load) -> None:
+        """Record a version that is not loaded because its model is not to be."""
+        model, number, source = load
+        entry = self._entry(model, number)
+        if entry is not None and entry.state is State.UNLOADING:
+            self._put(model, replace(entry, source=source))
+        else:
+            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, self._unloaded[model]))

@@ -1,0 +1,118 @@
+"""Which loads that failed are tried again, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from time import monotonic
+
+from cohort.errors import InferenceFailed, LoadFailed
+from cohort.registry.catalog import Source
+from cohort.registry.loading import LoadTimedOut
+from cohort.session import lacks_resources, sentence
+
+FIRST_WAIT_SECONDS = 1.0
+"""The longest wait for the second try; before each later one it is twice as long."""
+
+LONGEST_WAIT_SECONDS = 60.0
+
+TRANSIENT_ERRNOS = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.EINTR),
+        *(errno.ENOSPC, errno.EDQUOT, errno.ENXIO, errno.ENODEV, errno.ENOTCONN),
+        *(errno.ENOENT, errno.ENOTDIR),  # it was there when the folder was looked at
+    }
+)
+"""Of files and processes that another time may be had."""
+
+_random = Random()  # noqa: S311 - spreads the tries of many processes
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same files may load another time, going by an error and what caused it.
+
+    Memory, descriptors, threads, processes, a disk or a device were lacking. The content of a model
+    and its config are not transient: those wait for other files.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        match seen:
+            case LoadFailed(transient=True) | MemoryError():
+                return True
+            case InferenceFailed():
+                return not seen.blames_input
+            case OSError():
+                return seen.errno in TRANSIENT_ERRNOS
+        if not isinstance(seen, LoadFailed) and lacks_resources(seen):
+            return True
+        seen = seen.__cause__
+    return False
+
+
+def next_try(error: BaseException, failures: int, luck: float) -> float | None:
+    """Seconds until a load that has failed so many times is tried again; None: it is not.
+
+    error: What it failed with at last.
+    failures: How often it has failed, at least 1. One that timed out is tried twice in all, the
+        second time after the longest wait: the machine was too busy, or the model never ends.
+    luck: Between 0 and 1; spreads the tries of many processes over half of the wait.
+    """
+    if isinstance(error, LoadTimedOut):
+        again, longest = failures == 1, LONGEST_WAIT_SECONDS
+    else:
+        again = is_transient(error)
+        longest = min(FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_WAIT_SECONDS)
+    return longest * (1 + luck) / 2 if again else None
+
+
+@dataclass(slots=True)
+class Failures:
+    """How often a version has failed to load from one source, and what tries it again."""
+
+    source: Source
+    count: int
+    timer: asyncio.TimerHandle | None = None
+
+
+class Retries:
+    """Has versions loaded again whose failure is transient.
+
+    again: Called with the model and the number when it is time.
+    """
+
+    def __init__(self, again: Callable[[str, int], None]) -> None:
+        self._again = again
+        self._failures: dict[tuple[str, int], Failures] = {}
+
+    def plan(self, model: str, number: int, source: Source, error: BaseException) -> float | None:
+        """Plan the next try of a version that failed, if there is one.
+
+        Gives when it is, in seconds on the monotonic clock; None where it waits for other files.
+        """
+        before = self._failures.get((model, number))
+        count = before.count + 1 if before is not None and before.source == source else 1
+        self.forget(model, number)
+        failures = self._failures[model, number] = Failures(source, count)
+        seconds = next_try(error, count, _random.random())
+        if seconds is None:
+            return None
+        loop = asyncio.get_running_loop()
+        failures.timer = loop.call_later(seconds, self._again, model, number)
+        return monotonic() + seconds
+
+    def forget(self, model: str, number: int) -> None:
+        """Forget the failures of a version, and try it no more."""
+        failures = self._failures.pop((model, number), None)
+        if failures is not None and failures.timer is not None:
+            failures.timer.cancel()
+
+
+def why_failed(error: Exception) -> str:
+    """Why a load failed, without the paths of this machine that other errors' texts may hold."""
+    if isinstance(error, LoadFailed):
+        return str(error)
+    return f"{type(error).__name__}: {sentence(str(error))}"

@@ -1,0 +1,316 @@
+"""What is asked of a remote repository, and what its failures are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from os import environ
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from cohort.errors import RemoteFailed, quoted
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, HTTPStore, RetryConfig, S3Store
+
+MAX_FILES_LISTED = 200_000
+"""In a whole repository: a bucket of somebody else's must not fill the memory."""
+
+INDEX_FILE = "SHA256SUMS"
+"""What a repository on a web server has in place of a listing: the output of `sha256sum`."""
+
+MAX_INDEX_BYTES = 32 << 20
+
+CONNECTING_SECONDS = 5.0
+READ_SECONDS = 20.0
+"""Without a byte, after which an answer is given up."""
+LONGEST_REQUEST_SECONDS = 3600.0
+"""However slowly bytes come; what has come is kept, and the rest asked for later."""
+LISTING_PAGE_SECONDS = 30.0
+"""For one of a thousand files, which obstore reads whole whatever it is."""
+LISTING_SECONDS = 300.0
+"""For all pages."""
+RETRIES, RETRYING_SECONDS = 2, 10.0
+
+FETCH_BYTES = 1 << 20
+UPLOAD_PART_BYTES = 16 << 20
+"""S3 takes 10,000 parts: files of up to 160 GB."""
+UPLOADS_AT_ONCE = 4
+
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
+_KEY = re.compile(r'Path "(.*?)"(?: contained|: )', re.DOTALL)
+_ERROR = re.compile(r"<Code>([A-Za-z]{1,80})</Code>")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a remote repository.
+
+    path: Below the repository's address.
+    identity: What changes whenever its content does: the SHA-256, or the ETag and the size, or the
+        time of the last change and the size.
+    size: Bytes; None where the listing does not say.
+    etag: By which a part of it can be asked for, provided that it has not changed; may be empty.
+    modified: The time of the last change, in seconds since 1970; 0 where the listing does not say.
+    sha256: In hex; empty where the listing does not say.
+    """
+
+    path: str
+    identity: str
+    size: int | None = None
+    etag: str = ""
+    modified: float = 0.0
+    sha256: str = ""
+
+
+class RemoteStore:
+    """A repository at an address that was checked. Its methods block. Raises RemoteFailed.
+
+    address: Such as s3://bucket/models.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._is_indexed = address.startswith(("http://", "https://"))
+        self._store = _open(address, LONGEST_REQUEST_SECONDS)
+        self._lister = _open(address, LISTING_PAGE_SECONDS)
+
+    def files(self, folder: str = "", *, after: str = "") -> list[RemoteFile]:
+        """The files of a folder and those below, as they are listed now; default: all files.
+
+        after: Only those whose paths sort after it; default: all.
+
+        Raises KeyRefused where one of them has a key that no path can be.
+        """
+        return self._indexed() if self._is_indexed else self._listed(folder, after)
+
+    def children(self, folder: str = "") -> tuple[list[str], list[RemoteFile]]:
+        """The folders, and the files, that lie directly in a folder of a bucket, as `files` does.
+
+        Raises KeyRefused where the name of one is none that a path can have.
+        """
+        import obstore  # noqa: PLC0415
+
+        with self._explained(""):
+            found = obstore.list_with_delimiter(self._lister, folder or None)
+        return list(found["common_prefixes"]), [_remote_file(one) for one in found["objects"]]
+
+    def read(self, file: RemoteFile, most: int) -> bytes:
+        """The content of a file of up to `most` bytes."""
+        if file.size is not None and file.size > most:
+            raise RemoteFailed(f"{file.path} has more than {most} bytes")
+        content = bytearray()
+        for piece in self.stream(file, 0):
+            content += piece
+            if len(content) > most:
+                raise RemoteFailed(f"{file.path} has more than {most} bytes")
+        return bytes(content)
+
+    def stream(self, file: RemoteFile, offset: int) -> Iterator[bytes]:
+        """The content of a file from `offset` on, in pieces of about FETCH_BYTES.
+
+        Raises RangesRefused where the server has whole files only, and RemoteFailed where the file
+        is another one by now, or ends early.
+        """
+        import obstore  # noqa: PLC0415 - an extra, and 20 MB
+        from obstore.exceptions import NotSupportedError  # noqa: PLC0415
+
+        options: dict[str, Any] = {"range": {"offset": offset}} if offset else {}
+        if file.etag and not file.etag.startswith("W/"):
+            options["if_match"] = file.etag
+        with self._explained(file.path):
+            try:
+                answer = obstore.get(self._store, file.path, options=options)  # type: ignore[arg-type]
+            except NotSupportedError:
+                raise RangesRefused from None
+            size = answer.meta["size"]
+            if file.size is not None and size != file.size:
+                raise RemoteFailed(f"{file.path} has changed while it was fetched")
+            for piece in answer.stream(min_chunk_size=FETCH_BYTES):
+                offset += len(piece)
+                yield piece
+        if offset != size:
+            raise RemoteFailed(f"{file.path} ended after {offset} of {size} bytes")
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Make a file unless there is one; whether that was so."""
+        import obstore  # noqa: PLC0415
+        from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
+
+        with self._explained(path):
+            try:
+                obstore.put(self._store, path, content, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def put(self, path: str, file: Path) -> None:
+        """Upload a local file, in parts where it is large."""
+        import obstore  # noqa: PLC0415
+
+        with self._explained(path):
+            obstore.put(
+                self._store,
+                path,
+                file,
+                chunk_size=UPLOAD_PART_BYTES,
+                max_concurrency=UPLOADS_AT_ONCE,
+            )
+
+    def delete(self, path: str) -> None:
+        """Delete a file; that there is none is fine."""
+        import obstore  # noqa: PLC0415
+
+        with self._explained(path):
+            try:
+                obstore.delete(self._store, path)
+            except FileNotFoundError:
+                return
+
+    def _listed(self, folder: str, after: str) -> list[RemoteFile]:
+        import obstore  # noqa: PLC0415
+
+        found: list[RemoteFile] = []
+        ends = monotonic() + LISTING_SECONDS
+        with self._explained(""):
+            pages = obstore.list(
+                self._lister, folder or None, offset=after or None, chunk_size=1000
+            )
+            for page in pages:
+                found += map(_remote_file, page)
+                if monotonic() > ends:
+                    raise RemoteFailed(
+                        f"{self.address} was not listed within {LISTING_SECONDS:g} s"
+                    )
+                if len(found) > MAX_FILES_LISTED:
+                    raise RemoteFailed(
+                        f"{self.address} has more than {MAX_FILES_LISTED} files; name a folder in "
+                        "it that has only models"
+                    )
+        return found
+
+    def _indexed(self) -> list[RemoteFile]:
+        content = self.read(RemoteFile(INDEX_FILE, ""), MAX_INDEX_BYTES)
+        try:
+            return read_index(content.decode())
+        except ValueError as error:
+            raise RemoteFailed(f"{self.address}/{INDEX_FILE}: {error}") from None
+
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError, InvalidPathError  # noqa: PLC0415
+
+        where = f"{self.address}/{path}" if path else self.address
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise RemoteFailed(f"{where} is not there{_hint(path)}") from error
+        except InvalidPathError as error:
+            key = match[1] if (match := _KEY.search(str(error))) else ""
+            raise KeyRefused(
+                f"the bucket has the key {quoted(key, 200)}, which no file can have: delete it"
+            ) from error
+        except (BaseError, ValueError, OverflowError) as error:
+            raise RemoteFailed(f"{where} {explain_failure(error)}") from error
+
+
+class RangesRefused(RemoteFailed):
+    """The server gives whole files only."""
+
+    def __init__(self) -> None:
+        super().__init__("the server gives whole files only")
+
+
+class KeyRefused(RemoteFailed):
+    """The repository has a key that no path can be, so that nothing was listed."""
+
+
+def read_index(text: str) -> list[RemoteFile]:
+    """The files that an index names. Raises ValueError with the number of a line that is none."""
+    files = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        match = _LINE.fullmatch(line.rstrip())
+        if match is None:
+            raise ValueError(
+                f"line {number} is not a SHA-256 and a path, as sha256sum writes them: "
+                f"{quoted(line)}"
+            )
+        digest, path = match.groups()
+        files[path] = RemoteFile(path, digest, sha256=digest)
+        if len(files) > MAX_FILES_LISTED:
+            raise ValueError(f"it has more than {MAX_FILES_LISTED} files")
+    return list(files.values())
+
+
+def explain_failure(error: Exception) -> str:
+    """Say in a clause what obstore's error means, and what to do where that is known."""
+    text = str(error).partition("\n\nDebug source")[0]
+    code = match[1] if (match := _ERROR.search(text)) else ""
+    first = re.sub(r"<.*", "", text.partition("\n")[0]).strip(" :-")
+    name = type(error).__name__
+    if name == "PreconditionError":
+        return "has changed while it was fetched"
+    if name in {"PermissionDeniedError", "UnauthenticatedError"} or _is_refusal(text):
+        why = f" ({code})" if code else ""
+        return f"refuses access{why}: check the credentials in the environment"
+    if "error sending request" in first or "operation timed out" in first:
+        return "cannot be reached, or does not answer in time"
+    if code:
+        return f"answers {code}"
+    return f"failed: {first.rpartition(' - ')[2] or first}"
+
+
+def _remote_file(listed: Mapping[str, Any]) -> RemoteFile:
+    etag, size = listed["e_tag"] or "", listed["size"]
+    modified = listed["last_modified"].timestamp()
+    return RemoteFile(listed["path"], f"{etag or modified}:{size}", size, etag, modified)
+
+
+def _is_refusal(text: str) -> bool:
+    words = ("Missing AccessKeyId", "must be specified", "credential", " 401 ", " 403 ")
+    return any(word in text for word in words)
+
+
+def _hint(path: str) -> str:
+    if path != INDEX_FILE:
+        return ""
+    return (
+        f": a web server cannot list a folder, so {INDEX_FILE} has to name its files; in the "
+        f"folder: find . -type f ! -name {INDEX_FILE} -exec sha256sum {{}} + > {INDEX_FILE}"
+    )
+
+
+def _open(address: str, seconds: float) -> HTTPStore | S3Store:
+    try:
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+        from obstore.store import from_url  # noqa: PLC0415
+    except ImportError:
+        raise RemoteFailed(
+            f"{address} needs obstore: pip install 'cohort[remote]', or pip install obstore"
+        ) from None
+    client: ClientConfig = {
+        "connect_timeout": timedelta(seconds=CONNECTING_SECONDS),
+        "read_timeout": timedelta(seconds=READ_SECONDS),
+        "timeout": timedelta(seconds=seconds),
+        "allow_http": address.startswith("http://") or _endpoint().startswith("http://"),
+    }
+    retry: RetryConfig = {
+        "max_retries": RETRIES,
+        "retry_timeout": timedelta(seconds=RETRYING_SECONDS),
+    }
+    try:
+        return from_url(address, client_options=client, retry_config=retry)  # type: ignore[return-value]
+    except (BaseError, ValueError) as error:
+        raise RemoteFailed(f"{address} {explain_failure(error)}") from error
+
+
+def _endpoint() -> str:
+    """Where the operator has the service of S3 or Azure, if not at its usual place."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+    return next((environ[name] for name in names if environ.get(name)), "")

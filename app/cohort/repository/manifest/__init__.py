@@ -1,0 +1,65 @@
+"""`manifest.json`, what `cohort publish` recorded of a version, and `manifest.sig` beside it.
+
+`read_published` reads a version's manifest for whoever is about to open its model: the signature is
+checked where the operator trusts only some keys, and the digests of all files.
+"""
+
+from cohort.repository.manifest.content import (
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    MAX_MANIFEST_VALUES,
+    Change,
+    Example,
+    Manifest,
+    MeasuredOn,
+    PublishedAccuracy,
+    PublishedRows,
+    SourceDifference,
+    SourceFramework,
+    dump_manifest,
+    parse_manifest,
+    read_manifest,
+)
+from cohort.repository.manifest.features import Distribution, InputDistribution, describe_features
+from cohort.repository.manifest.signature import SIGNATURE_FILE, fingerprint_of, sign_manifest
+from cohort.repository.manifest.steps import StepDifference, StepRecord
+from cohort.repository.manifest.trust import Trust, TrustedKeys, Untrusted, load_trusted_keys
+from cohort.repository.manifest.verification import (
+    Published,
+    read_published,
+    verify_digests,
+    verify_opened,
+)
+
+__all__ = [
+    "MANIFEST_FILE",
+    "MAX_MANIFEST_BYTES",
+    "MAX_MANIFEST_VALUES",
+    "SIGNATURE_FILE",
+    "Change",
+    "Distribution",
+    "Example",
+    "InputDistribution",
+    "Manifest",
+    "MeasuredOn",
+    "Published",
+    "PublishedAccuracy",
+    "PublishedRows",
+    "SourceDifference",
+    "SourceFramework",
+    "StepDifference",
+    "StepRecord",
+    "Trust",
+    "TrustedKeys",
+    "Untrusted",
+    "describe_features",
+    "dump_manifest",
+    "fingerprint_of",
+    "load_trusted_keys",
+    "parse_manifest",
+    "read_manifest",
+    "read_published",
+    "sign_manifest",
+    "verify_digests",
+    "verify_opened",
+]

@@ -1,0 +1,102 @@
+"""Whether the files of a version are those that were published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cohort.errors import LoadFailed, quoted
+from cohort.repository.manifest.content import (
+    MANIFEST_FILE,
+    Manifest,
+    parse_manifest,
+    read_manifest_bytes,
+)
+from cohort.repository.manifest.trust import Trust, Untrusted
+from cohort.session import Digests, why_pointer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Published:
+    """What was published of a version.
+
+    manifest: Its manifest; default None: it has none.
+    signer: The fingerprint of the trusted key that signed it; default "": nobody was asked for.
+    """
+
+    manifest: Manifest | None = None
+    signer: str = ""
+
+
+def read_published(folder: Path, digests: Digests, *, trust: Trust | None = None) -> Published:
+    """Read the manifest of the version in `folder`, and verify all files that it names.
+
+    digests: Of files that are read on the way.
+    trust: The keys of which one must have signed it; default None: anybody may publish.
+
+    Raises LoadFailed where a file is not what was published, and Untrusted.
+    """
+    content = read_manifest_bytes(folder)
+    signer = "" if trust is None else trust.find_signer(folder, content)
+    if content is None:
+        return Published()
+    manifest = parse_manifest(content)
+    if trust is not None:
+        _check_signed(folder, manifest)
+    verify_digests(folder, manifest, digests)
+    return Published(manifest, signer)
+
+
+def _check_signed(folder: Path, manifest: Manifest) -> None:
+    """Raise Untrusted where what is signed does not say what may be served, and as what."""
+    model = folder.parent.name
+    if manifest.model != model:
+        raise Untrusted(
+            f"it was signed as a version of {quoted(manifest.model)}, not of {quoted(model)}; "
+            "publish it under this name"
+        )
+    if not manifest.files:
+        raise Untrusted(f"its signed {MANIFEST_FILE} has no digests of files")
+
+
+def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
+    """Raise LoadFailed, naming the file, unless all files are those that were published."""
+    for name, published in manifest.files.items():
+        path = PurePosixPath(name)
+        if not name or "\0" in name or "\\" in name or path.is_absolute() or ".." in path.parts:
+            raise LoadFailed(
+                f"{MANIFEST_FILE}: {quoted(name)} is not a file inside the version's folder"
+            )
+        try:
+            found = digests.of(folder / path)
+        except OSError as error:
+            reason = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
+            raise LoadFailed(
+                f"{quoted(name)} was published, but cannot be read: {reason}"
+            ) from None
+        if found != published and (pointer := why_pointer(folder / path)):
+            raise LoadFailed(f"{quoted(name)} is {pointer}")
+        if found != published:
+            raise LoadFailed(
+                f"{quoted(name)} is not the file that was published: its SHA-256 starts with "
+                f"{found[:12]}, {MANIFEST_FILE} says {published[:12]}"
+            )
+    if manifest.files and "model.onnx" not in manifest.files:
+        raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of model.onnx")
+
+
+def verify_opened(manifest: Manifest, opened: Mapping[str, str]) -> None:
+    """Raise LoadFailed, naming the file, unless what was opened is what was published.
+
+    opened: The SHA-256 of the model and its external data, in hex, by path in the version's folder.
+
+    A manifest without digests promises nothing of files.
+    """
+    published = {PurePosixPath(name): digest for name, digest in manifest.files.items()}
+    for name, digest in opened.items() if published else ():
+        expected = published.get(PurePosixPath(name))
+        if expected is None:
+            raise LoadFailed(f"the model opens {quoted(name)}, which {MANIFEST_FILE} does not name")
+        if digest != expected:
+            raise LoadFailed(f"{quoted(name)} is not the file that was published")

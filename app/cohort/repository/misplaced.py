@@ -1,0 +1,89 @@
+"""What newcomers put elsewhere than it is looked for, and where it belongs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from cohort.errors import MODEL_NAME
+from cohort.repository.model_config import CONFIG_FILE
+
+MOST_NAMED = 8
+"""Files of one folder that are named; more would say no more."""
+
+MOST_LOOKED_AT = 100
+"""Files and folders of a version without a model, at each scan."""
+
+_ELSEWHERE = re.compile(r"config\.ya?ml(?:\.txt)?", re.IGNORECASE)
+_OTHER_FORMATS = (
+    ".pt",
+    ".pth",
+    ".pkl",
+    ".joblib",
+    ".h5",
+    ".keras",
+    ".tflite",
+    ".pb",
+    ".safetensors",
+)
+
+
+def models_beside(files: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Files of the models folder itself that ought to be in a model's, and what to do with each."""
+    for file in islice(filter(_is_model, files), MOST_NAMED):
+        stem = file[: -len(".onnx")]
+        name = stem if MODEL_NAME.fullmatch(stem) and stem.lower() != "model" else "<name>"
+        yield file, f"is not looked for here; move it to {name}/1/model.onnx"
+
+
+def not_pulled(files: Sequence[str], folders: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What DVC has of files beside which it is not, and how to fetch it."""
+    there = {*files, *folders}
+    for file in files:
+        name = file.removesuffix(".dvc")
+        if name != file and name not in there:
+            yield file, f"{name} is not here: `dvc pull` fetches it"
+
+
+def config_elsewhere(files: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Files of a model's folder that are not its config, but look like it."""
+    if CONFIG_FILE not in files:
+        for file in filter(_ELSEWHERE.fullmatch, files):
+            yield file, f"is not read; rename it to {CONFIG_FILE}"
+
+
+def model_without_version(name: str, files: Sequence[str]) -> str:
+    """Where the model of a folder without versions belongs."""
+    loose = "model.onnx" if "model.onnx" in files else next(filter(_is_model, files), "")
+    if not loose:
+        return f", such as {name}/1/model.onnx"
+    if name.isdecimal():
+        return (
+            f"; move {loose} to {name}/1/model.onnx, or, if this is a version of a model, let "
+            "COHORT_MODELS name the folder above"
+        )
+    renamed = "" if loose == "model.onnx" else "model.onnx"
+    return f"; move {loose} to {name}/1/{renamed}"
+
+
+def model_in_version(folder: str) -> str:
+    """What in a version's folder without a model.onnx may be the model. Raises OSError."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in islice(entries, MOST_LOOKED_AT))
+    if "model.onnx.dvc" in names:
+        return ": `dvc pull` fetches it"
+    if found := [name for name in names if _is_model(name)]:
+        which = found[0] if len(found) == 1 else f"one of {', '.join(found[:MOST_NAMED])}"
+        return f"; rename {which} to model.onnx"
+    for name in names:
+        if os.path.isfile(f"{folder}/{name}/model.onnx"):  # noqa: PTH113 - as in version_files
+            return f"; move what is in {name}/ one folder up"
+        if name.endswith(_OTHER_FORMATS):
+            return f"; export {name} to ONNX"
+    return ""
+
+
+def _is_model(file: str) -> bool:
+    return file.lower().endswith(".onnx") and not file.startswith(".")

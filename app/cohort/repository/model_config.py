@@ -1,0 +1,261 @@
+"""What an operator may say about one model: `models/<name>/config.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema, with_config
+
+from cohort.batching import BatchPolicy
+from cohort.errors import CohortError
+from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
+from cohort.repository.yaml_files import parse_yaml, read_text
+from cohort.session import SPELLINGS, Provider, ProviderPolicy, SessionOptions, parse_provider
+
+CONFIG_FILE = "config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """`versions:` in a model's config: exactly those in `only`, or else the `latest` highest.
+
+    `latest` 0 stands for all of them.
+    """
+
+    latest: int = 1
+    only: tuple[int, ...] = ()
+
+    def wanted(self, on_disk: Collection[int]) -> frozenset[int]:
+        """Say which of the versions on disk should be loaded."""
+        chosen = self.available(on_disk)
+        return chosen if self.only else frozenset(sorted(chosen)[-self.latest :])
+
+    def available(self, on_disk: Collection[int]) -> frozenset[int]:
+        """Say which of the versions on disk it may choose from."""
+        return frozenset(on_disk).intersection(self.only or on_disk)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """`warm_up:` in a model's config: runs before a version takes traffic.
+
+    rows: Rows of these runs, one run for each number; default [1, 8].
+    """
+
+    rows: tuple[int, ...] = (1, 8)
+
+
+def _parse_versions(value: object) -> VersionPolicy:
+    if value == "all":
+        return VersionPolicy(latest=0)
+    if isinstance(value, dict) and list(value) == ["latest"]:
+        if _is_version(value["latest"]):
+            return VersionPolicy(latest=value["latest"])
+        raise invalid(f"latest must be a whole number >= 1, got {show(value['latest'])}")
+    if isinstance(value, dict) and (unknown := [key for key in value if key != "latest"]):
+        raise invalid(unknown_key(unknown[0], ["latest"]))
+    if isinstance(value, list) and value:
+        for one in value:
+            if not _is_version(one):
+                raise invalid(f"a version must be a whole number >= 1, got {show(one)}")
+        return VersionPolicy(only=tuple(sorted(set(value))))
+    raise invalid(
+        f"must be {{latest: 2}}, all, or a list of versions such as [1, 3], got {show(value)}"
+    )
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**18
+
+
+_NUMBER = {"type": "integer", "minimum": 1, "maximum": 10**18 - 1}
+_VERSIONS_SCHEMA = {
+    "anyOf": [
+        {"const": "all"},
+        {
+            "type": "object",
+            "properties": {"latest": _NUMBER},
+            "required": ["latest"],
+            "additionalProperties": False,
+        },
+        {"type": "array", "items": _NUMBER, "minItems": 1},
+    ]
+}
+
+
+def _parse_link(value: object) -> Provider:
+    try:
+        return parse_provider(value)
+    except CohortError as error:
+        raise invalid(getattr(error, "problem", "") or str(error)) from None
+
+
+def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
+    if not chain:
+        raise invalid("must name at least one, such as [cpu]")
+    return chain
+
+
+MAX_EXAMPLES_GIVEN = 16
+"""Each is run at a load."""
+
+
+def _parse_examples(value: object) -> tuple[Mapping[str, Any], ...]:
+    if value == {}:
+        return ()
+    given = value if isinstance(value, list) else [value]
+    wrong = next((one for one in given if not isinstance(one, dict) or not one), None)
+    if wrong is not None:
+        got = "none" if wrong == {} else show(wrong)
+        raise invalid(
+            "must be the inputs of a request, such as {input_ids: [[101, 102]]}, or a list of such "
+            f"requests, got {got}"
+        )
+    if len(given) > MAX_EXAMPLES_GIVEN:
+        raise invalid(f"must be {MAX_EXAMPLES_GIVEN} requests at most, got {len(given)}")
+    return tuple(given)
+
+
+_EXAMPLE_SCHEMA = {"type": "object", "minProperties": 1}
+_EXAMPLES_SCHEMA = {
+    "anyOf": [
+        {"type": "object"},
+        {"type": "array", "items": _EXAMPLE_SCHEMA, "maxItems": MAX_EXAMPLES_GIVEN},
+    ]
+}
+
+_PROVIDER_SCHEMA = {"enum": list(SPELLINGS)}
+_CHAIN_SCHEMA = {
+    "type": ["array", "null"],
+    "items": {
+        "anyOf": [
+            _PROVIDER_SCHEMA,
+            {
+                "type": "object",
+                "propertyNames": _PROVIDER_SCHEMA,
+                "additionalProperties": {
+                    "type": ["object", "null"],
+                    "additionalProperties": {"not": {"type": "null"}},
+                },
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+        ]
+    },
+    "minItems": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PagePolicy:
+    """What the page /playground may do with a model.
+
+    download: Whether visitors are given its files, to run it in their browsers; default False.
+    """
+
+    download: bool = False
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """`models/<name>/config.yaml`. Every key is optional.
+
+    providers: The provider chain, in order of preference: names, or names with ONNX Runtime's
+        options for them, {cuda: {device_id: 0}}; default None: that of the process
+        (COHORT_PROVIDERS), or what the installed runtime can do on this machine.
+    provider_policy: Whether another provider than the first may serve: prefer (yes, and it says
+        so), require (no, the first takes at least one node) or require_all (no, it takes every
+        node); default "prefer".
+    versions: The versions to load: {latest: N} for the N highest, all, or a list of numbers;
+        default {latest: 1}. Those that a rollout names are loaded, too.
+    session: Options of ONNX Runtime's session.
+    batching: Which requests share a run.
+    timeout_ms: Milliseconds that a request may take, or less where its caller gives less; default
+        30000.
+    objective_ms: Milliseconds within which requests should be answered, for alerts on latency;
+        default None: any time will do. It ends no request.
+    memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
+        CPU and on CUDA; default None: no limit.
+    max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
+    warm_up: Runs before a version takes traffic.
+    allow_signature_change: Whether a version takes over that callers of the one before it cannot
+        use, because its inputs or outputs are others; default False: only requests that name it,
+        and rollouts, reach it.
+    example: The inputs of a typical request by name, as in /predict, or a list of such requests;
+        default none. {shape: [1, 512]} in place of values stands for made-up ones. Each is run when
+        a version loads, which fails where the model refuses it. The first stands on the page and in
+        the API's document. Requests like them are tried together. Where the graph proves rows
+        independent for some sizes only, requests of the sizes of an example share runs. Larger
+        examples: `cohort publish --examples`.
+    load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
+        before the first request; default 120.
+    playground: What the page may do with it.
+    """
+
+    providers: Annotated[
+        Annotated[
+            tuple[Annotated[Provider, PlainValidator(_parse_link)], ...],
+            AfterValidator(_check_chain),
+        ]
+        | None,
+        WithJsonSchema(_CHAIN_SCHEMA),
+    ] = None
+    provider_policy: ProviderPolicy = "prefer"
+    versions: Annotated[
+        VersionPolicy, PlainValidator(_parse_versions), WithJsonSchema(_VERSIONS_SCHEMA)
+    ] = VersionPolicy()
+    session: SessionOptions = field(default_factory=SessionOptions)
+    batching: BatchPolicy = field(default_factory=BatchPolicy)
+    timeout_ms: float = 30_000.0
+    objective_ms: float | None = None
+    memory_limit_mb: int | None = None
+    max_output_mb: int = 1024
+    warm_up: WarmUp = WarmUp()
+    allow_signature_change: bool = False
+    example: Annotated[
+        tuple[Mapping[str, Any], ...],
+        PlainValidator(_parse_examples),
+        WithJsonSchema(_EXAMPLES_SCHEMA),
+    ] = ()
+    load_timeout_s: float = 120.0
+    playground: PagePolicy = PagePolicy()
+
+
+A_DAY_MS = 86_400_000
+
+RANGES: Mapping[str, Range] = {
+    "session.intra_op_threads": Range(0, 1024, "0 lets ONNX Runtime choose"),
+    "batching.max_batch_size": Range(1, 2**20, "1 turns batching off"),
+    "batching.max_queue_delay_ms": Range(0, A_DAY_MS, "0 never waits on purpose"),
+    "batching.max_queue_size": Range(1, 2**20),
+    "batching.max_queue_seconds": Range(0.001, 86_400),
+    "batching.latency_budget_ms": Range(0.001, A_DAY_MS),
+    "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
+    "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),
+    "timeout_ms": Range(1, A_DAY_MS),
+    "objective_ms": Range(0.001, A_DAY_MS, "without it no alert looks at latency"),
+    "memory_limit_mb": Range(1, 2**20, "without it there is no limit"),
+    "max_output_mb": Range(1, 2**20),
+    "warm_up.rows.*": Range(1, 2**20),
+    "load_timeout_s": Range(0.001, 86_400),
+}
+
+
+def load_model_config(folder: Path) -> ModelConfig:
+    """Read the config of the model in `folder`; without a file, or with an empty one, the defaults.
+
+    Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
+    """
+    file = f"{folder.name}/{CONFIG_FILE}"
+    text = read_text(folder / CONFIG_FILE, file)
+    return ModelConfig() if text is None else parse_model_config(text, file)
+
+
+def parse_model_config(text: str, file: str) -> ModelConfig:
+    """Read the text of a config; `file` is what messages call it. Raises ConfigProblems."""
+    tree = parse_yaml(text, file)
+    return ModelConfig() if tree is None else validate_tree(tree, ModelConfig, file, RANGES)

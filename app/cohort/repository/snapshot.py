@@ -1,0 +1,374 @@
+"""What is on disk: `models/<name>/<version>/model.onnx`, as plain data.
+
+A version counts once it is complete. Nobody tells the server when a copy is over, so files count
+once they have not changed for `QUIET_SECONDS`: by their own times, or because they are what they
+were that long ago (a file server's clock may be ahead of ours). Until then the version is left for
+the next scan, or stays as it was found before. The first scan waits out that time itself if it
+must, so that a server started right after a copy has its models; where nothing is fresh, it does
+not wait. A copy that stalls for longer fails to open, and is tried again when its stamp changes.
+
+What cannot be looked at is not gone: a version stays as it was found before while a folder cannot
+be read, or its files cannot serve. What is no longer there counts as gone once that has held for
+as long; where no model is left, once it has held for `EMPTY_SECONDS`, and never where the folder is
+on another file system than the models were: something was unmounted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from cohort.errors import MODEL_NAME, available, quoted
+from cohort.repository.misplaced import (
+    config_elsewhere,
+    model_in_version,
+    model_without_version,
+    models_beside,
+    not_pulled,
+)
+from cohort.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
+from cohort.repository.version_files import NO_MODEL, stamp_files, why_no_model
+from cohort.repository.yaml_files import ConfigProblems, Problem
+from cohort.session import Signature, read_signature
+
+QUIET_SECONDS = 1.0
+"""How long nothing may have changed, in seconds, for a version to be complete."""
+
+EMPTY_SECONDS = 10.0
+"""How long a readable folder must have shown no model, in seconds, for all of them to be gone."""
+
+EMPTY_FOLDER = "has no model; put one at <name>/1/model.onnx in it"
+"""What is to be said of a models folder that can be read and holds none."""
+
+VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A complete version: its `model.onnx`, its folder, and what its files are.
+
+    `stamp` changes whenever a file of the version is replaced, added or removed.
+    """
+
+    path: Path
+    folder: Path
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model with at least one version that is complete, or that had one, and its folder.
+
+    `config` is the last that could be read: None where it never could. `problem` says what is wrong
+    with the file as it is now. `signatures` are those of the versions that may not take
+    over from one another whatever they are; none where they may.
+    """
+
+    name: str
+    folder: Path
+    versions: Mapping[int, Found]
+    config: ModelConfig | None
+    problem: str = ""
+    signatures: Signatures = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A version's files as they were first seen, at `since` on the monotonic clock.
+
+    `stamp` is GONE where they were first missed.
+    """
+
+    stamp: str
+    since: float
+
+
+Signatures = Mapping[int, Signature | None]
+"""By version number; None where a signature cannot be told."""
+
+FileTimes = tuple[int, ...]
+
+GONE = ""
+"""The stamp of no files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """A config as it was read, so that it is read again only when its file changes."""
+
+    stamp: FileTimes | None
+    config: ModelConfig | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one scan saw. `settling` holds the versions left for the next scan.
+
+    `configs` and `signatures`, by the version's stamp, are kept so that each file is read once.
+    `device` is the file system that had the models; None where there were none.
+    """
+
+    models: Mapping[str, FoundModel] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    settling: Mapping[tuple[str, int], Fresh] = field(default_factory=dict, compare=False)
+    configs: Mapping[str, _Config] = field(default_factory=dict, compare=False, repr=False)
+    signatures: Mapping[str, Signature | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    device: int | None = field(default=None, compare=False)
+
+
+def scan(
+    models: Path, previous: Snapshot | None = None, *, quiet: float = QUIET_SECONDS
+) -> Snapshot:
+    """Look at the models folder. Never raises: what is wrong is among the snapshot's problems.
+
+    models: the folder, holding `<name>/<version>/model.onnx`.
+    previous: the last snapshot; None (default) at the first look.
+    quiet: seconds for which nothing may have changed in a version; 0 takes everything as it stands.
+    """
+    if previous is not None:
+        return _Scan(models, previous, quiet).snapshot()
+    first = _Scan(models, Snapshot(), quiet).snapshot()
+    if not first.settling:
+        return first
+    time.sleep(quiet)
+    return _Scan(models, first, quiet).snapshot()
+
+
+class _Scan:
+    """One look, collecting what it sees."""
+
+    def __init__(self, models: Path, previous: Snapshot, quiet: float) -> None:
+        self._folder = models
+        self._previous = previous
+        self._quiet = quiet
+        self._now = time.monotonic()
+        self._wall = time.time()
+        self._problems: list[Problem] = []
+        self._settling: dict[tuple[str, int], Fresh] = {}
+        self._configs: dict[str, _Config] = {}
+        self._signatures: dict[str, Signature | None] = {}
+
+    def snapshot(self) -> Snapshot:
+        before = self._previous
+        try:
+            device = self._folder.stat().st_dev
+            folders, files = _look_into(self._folder)
+        except (OSError, ValueError) as error:
+            return self._all_stay(_reason(error, self._folder))
+        models: dict[str, FoundModel] = {}
+        for name in folders:
+            if not MODEL_NAME.fullmatch(name):
+                self._say(
+                    ascii(name)[1:-1],
+                    "is not a model name: use at most 128 letters, digits, '.', '_' and '-', "
+                    "beginning with a letter or digit",
+                )
+            elif (model := self._model(name, self._folder / name)) is not None:
+                models[name] = model
+        for file, sentence in (*models_beside(files), *not_pulled(files, folders)):
+            self._say(file, sentence)
+        if any(model.versions for model in models.values()):
+            self._keep_for(self._quiet, models)
+        elif before.models and before.device not in {None, device}:
+            return self._all_stay("has no model, and is on another file system than it was")
+        else:
+            self._keep_for(max(self._quiet, EMPTY_SECONDS) if self._quiet else 0, models)
+            if any(model.versions for model in models.values()):
+                reason = f"has no model, and had {len(before.models)}"
+                self._say(str(self._folder), f"{reason}; they stay for {EMPTY_SECONDS:g} s")
+        return Snapshot(
+            {name: self._with_signatures(model) for name, model in sorted(models.items())},
+            tuple(self._problems),
+            self._settling,
+            self._configs,
+            self._signatures,
+            device,
+        )
+
+    def _all_stay(self, reason: str) -> Snapshot:
+        """What the last scan saw, because this one cannot tell, for a `reason`."""
+        some = ", ".join(islice(self._previous.models, 5))
+        stays = f"what was found before stays ({some})"
+        advice = stays if some else "make it, with <name>/1/model.onnx in it, or name another one"
+        self._say(str(self._folder), f"{reason}; {advice}")
+        return replace(self._previous, problems=tuple(self._problems))
+
+    def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
+        """Add what was found before to `models`, as long as it has not been gone for `seconds`."""
+        for name, before in self._previous.models.items():
+            model = models.get(name)
+            present = {} if model is None else model.versions
+            missing = before.versions.keys() - present.keys()
+            kept = {n: before.versions[n] for n in missing if not self._is_gone((name, n), seconds)}
+            if kept:
+                versions = dict(sorted({**present, **kept}.items()))
+                models[name] = replace(model or before, versions=versions)
+
+    def _with_signatures(self, model: FoundModel) -> FoundModel:
+        config = model.config or ModelConfig()
+        numbers = sorted(config.versions.available(model.versions))
+        if len(numbers) < 2 or config.allow_signature_change:
+            return replace(model, signatures={}) if model.signatures else model
+        try:
+            signatures = {number: self._signature(model.versions[number]) for number in numbers}
+        except OSError as error:
+            self._say(model.name, _reason(error, model.folder))
+            before = self._previous.models.get(model.name, model)
+            signatures = dict(before.signatures)
+        return replace(model, signatures=signatures)
+
+    def _signature(self, found: Found) -> Signature | None:
+        known = self._previous.signatures
+        signature = known[found.stamp] if found.stamp in known else read_signature(found.path)
+        self._signatures[found.stamp] = signature
+        return signature
+
+    def _is_gone(self, version: tuple[str, int], seconds: float) -> bool:
+        fresh = self._previous.settling.get(version)
+        if fresh is None or fresh.stamp != GONE:
+            fresh = Fresh(GONE, self._now)
+        if self._now - fresh.since >= seconds:
+            return True
+        self._settling[version] = fresh
+        return False
+
+    def _model(self, name: str, folder: Path) -> FoundModel | None:
+        try:
+            inside, files = _look_into(folder)
+        except OSError as error:
+            self._say(name, _reason(error, folder))
+            if (config := self._previous.configs.get(name)) is not None:
+                self._configs[name] = config
+            return self._previous.models.get(name)
+        config = self._config(folder)
+        self._problems += config.problems
+        for file, sentence in config_elsewhere(files):
+            self._say(f"{name}/{file}", sentence)
+        versions: dict[int, Found] = {}
+        for version in inside:
+            if not VERSION_NUMBER.fullmatch(version):
+                self._say(f"{name}/{ascii(version)[1:-1]}", _bad_number(version))
+            elif (found := self._version(name, version, f"{folder}/{version}")) is not None:
+                versions[int(version)] = found
+        versions = dict(sorted(versions.items()))
+        unpulled = list(not_pulled(files, inside))
+        for file, sentence in unpulled:
+            self._say(f"{name}/{file}", sentence)
+        if not inside and not unpulled:
+            self._say(name, f"has no version{model_without_version(name, files)}")
+        self._compare_wanted(name, config.config, versions)
+        if not versions and name not in self._previous.models:
+            return None
+        problem = "; ".join(str(problem) for problem in config.problems)
+        return FoundModel(name, folder, versions, config.config, problem)
+
+    def _compare_wanted(
+        self, name: str, config: ModelConfig | None, versions: Mapping[int, Found]
+    ) -> None:
+        for number in config.versions.only if config else ():
+            if number not in versions and (name, number) not in self._settling:
+                sentence = f"version {number} not found{available(versions)}"
+                self._problems.append(Problem(f"{name}/{CONFIG_FILE}", "versions", sentence))
+
+    def _config(self, folder: Path) -> _Config:
+        before = self._previous.configs.get(folder.name)
+        stamp = _file_times(f"{folder}/{CONFIG_FILE}")
+        if before is None or stamp is None or before.stamp != stamp or self._is_fresh(stamp):
+            try:
+                before = _Config(stamp, load_model_config(folder), ())
+            except ConfigProblems as error:
+                last = before.config if before else None
+                before = _Config(stamp, last, error.problems)
+        self._configs[folder.name] = before
+        return before
+
+    def _is_fresh(self, stamp: FileTimes) -> bool:
+        """A file that changed just now may change again within the clock's resolution."""
+        return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET_SECONDS
+
+    def _version(self, name: str, version: str, path: str) -> Found | None:
+        number = int(version)
+        model = self._previous.models.get(name)
+        before = model.versions.get(number) if model else None
+        try:
+            stamp, changed = stamp_files(path)
+            if before is not None and before.stamp == stamp:
+                return before
+            folder = Path(path)
+            problem = why_no_model(folder / "model.onnx")
+            hint = model_in_version(path) if problem == NO_MODEL else ""
+        except OSError as error:
+            self._say(f"{name}/{version}", _reason(error, Path(path)))
+            return before
+        fresh = self._previous.settling.get((name, number))
+        if fresh is None or fresh.stamp != stamp:
+            fresh = Fresh(stamp, self._now)
+        if self._wall - changed < self._quiet and self._now - fresh.since < self._quiet:
+            self._settling[name, number] = fresh
+            return before
+        if problem:
+            stays = before is not None and problem != NO_MODEL
+            sentence = f"{problem}; what was loaded before stays" if stays else problem + hint
+            self._say(f"{name}/{version}", sentence)
+            return before if stays else None
+        return Found(folder / "model.onnx", folder, stamp)
+
+    def _say(self, file: str, sentence: str) -> None:
+        self._problems.append(Problem(file, "", sentence))
+
+
+def _bad_number(name: str) -> str:
+    if named := re.fullmatch(r"[vV]\.?([1-9][0-9]{0,17})", name):
+        return f"a version's folder must be named by its number alone; rename it to {named[1]}"
+    if re.fullmatch("0+[1-9][0-9]*", name):
+        return f"a version must not have leading zeros; rename it to {name.lstrip('0')}"
+    if name == "0":
+        return "a version must be >= 1"
+    return "a version's folder must be named by its number, such as 1"
+
+
+def _look_into(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of all in `folder` that may be a model or version, links followed, and of files.
+
+    Each in order. A link to nothing or in a circle is kept: looking into it fails with the reason.
+    """
+    found: list[str] = []
+    files: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
+                continue
+            try:
+                is_ours = entry.is_dir() or not Path(entry.path).exists()
+            except OSError:
+                is_ours = True
+            (found if is_ours else files).append(entry.name)
+    return sorted(found), sorted(files)
+
+
+def _file_times(path: str) -> FileTimes | None:
+    """What the file at `path` is; empty where there is none, None where that cannot be told."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a thousand models are looked at again and again
+    except FileNotFoundError:
+        return None if os.path.islink(path) else ()  # noqa: PTH114
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _reason(error: OSError | ValueError, folder: Path) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is a broken link" if folder.is_symlink() else "folder not found"
+    if isinstance(error, NotADirectoryError):
+        return "is a file, not a folder"
+    return f"cannot be read: {getattr(error, 'strerror', None) or quoted(str(error))}"

@@ -1,0 +1,60 @@
+"""Which version answers a caller, what is learned from its responses, and what is decided.
+
+`rollout`, `choosing`, `sequential_test`, `units`, `latency` and `evidence` are pure. `config` reads
+what the operator wants, `decisions` keeps what the server decided. `live` is one model's rollout at
+work: `observed` requests tell it what their callers got, `checks` runs failed ones on the other
+side, and `shadow` has copies run and compared, both through `side_queue`. `rollouts` holds those of
+a process. `watcher` follows the file and the state folder, and has the guard judge about once a
+second.
+"""
+
+from cohort.rollouts.config import RolloutConfig, find_misnamed, load_rollouts, parse_rollouts
+from cohort.rollouts.decisions import Decision, Decisions, DecisionStore, Recorded
+from cohort.rollouts.events import (
+    Compared,
+    Dropped,
+    RampMoved,
+    Restored,
+    RolledBack,
+    RolloutEvent,
+    RolloutObserver,
+)
+from cohort.rollouts.live import LiveRollout
+from cohort.rollouts.observed import CallerOutcome, ObservedRequest
+from cohort.rollouts.rollout import Rollout, Shadow, Sticky, Variant
+from cohort.rollouts.rollouts import OPERATOR, LimitEvidence, Rollouts
+from cohort.rollouts.sequential_test import Guard
+from cohort.rollouts.side_queue import CatalogSource
+from cohort.rollouts.watcher import RolloutWatcher, log_event
+
+__all__ = [
+    "OPERATOR",
+    "CallerOutcome",
+    "CatalogSource",
+    "Compared",
+    "Decision",
+    "DecisionStore",
+    "Decisions",
+    "Dropped",
+    "Guard",
+    "LimitEvidence",
+    "LiveRollout",
+    "ObservedRequest",
+    "RampMoved",
+    "Recorded",
+    "Restored",
+    "RolledBack",
+    "Rollout",
+    "RolloutConfig",
+    "RolloutEvent",
+    "RolloutObserver",
+    "RolloutWatcher",
+    "Rollouts",
+    "Shadow",
+    "Sticky",
+    "Variant",
+    "find_misnamed",
+    "load_rollouts",
+    "log_event",
+    "parse_rollouts",
+]

@@ -1,0 +1,117 @@
+"""One request that a rollout chose the version for, from its submission to its outcome."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from cohort.batching import Outputs, Reply
+from cohort.errors import Cancelled, CohortError
+from cohort.tensors import Arrays, TensorSpec
+
+CALLER_GONE = (Cancelled, CancelledError)
+"""How a request ends whose caller left."""
+
+
+class CallerOutcome(NamedTuple):
+    """What came of a request that was run, or that waited for its run longer than its caller did.
+
+    variant, version: What answered it.
+    caller: What tells its caller from others; None: not known.
+    arrays: Its inputs by name.
+    specs: The specs of the outputs, in the model's order.
+    outputs: What the run gave; None where it failed.
+    error: What the caller got in place of an answer; None: the answer.
+    tight_deadline: Whether the caller gave less time than the model's own timeout.
+    now: When it was answered, in seconds on the monotonic clock.
+    seconds: How long that took, from its arrival.
+    """
+
+    variant: str
+    version: int
+    caller: object
+    arrays: Arrays
+    specs: Sequence[TensorSpec]
+    outputs: Outputs | None
+    error: BaseException | None
+    tight_deadline: bool
+    now: float
+    seconds: float
+
+
+class ObservedRequest:
+    """Tells what a caller got: the outcome of a lease, not the one of its run.
+
+    An answer that cannot be written fails after its run has succeeded, and a caller may leave a run
+    that does not end. Requests rejected before they are queued are told of nowhere.
+
+    variant, version, caller: As a CallerOutcome has them.
+    report: Called once with the outcome, after the caller was answered where that is possible.
+    """
+
+    __slots__ = (
+        "_arrays", "_caller", "_closed", "_outputs", "_ran", "_replying", "_report", "_specs",
+        "_submitted", "_tight_deadline", "_variant", "_version",
+    )  # fmt: skip
+
+    def __init__(
+        self, variant: str, version: int, caller: object, report: Callable[[CallerOutcome], None]
+    ) -> None:
+        self._variant, self._version, self._caller = variant, version, caller
+        self._report = report
+        self._arrays: Arrays = {}
+        self._specs: Sequence[TensorSpec] = ()
+        self._outputs: Outputs | None = None
+        self._submitted = self._ran = self._replying = self._tight_deadline = False
+        self._closed: tuple[BaseException | None, float, float] | None = None
+
+    def submitted(
+        self, arrays: Arrays, specs: Sequence[TensorSpec], reply: Reply, *, tight_deadline: bool
+    ) -> Reply:
+        """Wrap the reply to the request's run.
+
+        arrays: The inputs by name.
+        specs: The specs of the outputs, in the model's order.
+        reply: Called first, with the outputs or the error; it may close the lease.
+        tight_deadline: Whether the caller gave less time than the model's own timeout.
+        """
+        self._arrays, self._specs, self._tight_deadline = arrays, specs, tight_deadline
+        self._submitted = True
+
+        def replied(outputs: Outputs | None, error: CohortError | None) -> None:
+            self._ran, self._outputs = True, outputs
+            self._replying = True
+            try:
+                reply(outputs, error)
+            finally:
+                self._replying = False
+                if self._closed is not None:
+                    self._tell(*self._closed)
+
+        return replied
+
+    def close(self, error: BaseException | None, *, now: float, seconds: float) -> None:
+        """Tell the outcome: the `error` that the caller got, or the answer where it is None."""
+        if not self._ran and not (self._submitted and isinstance(error, CALLER_GONE)):
+            return
+        if self._replying:
+            self._closed = (error, now, seconds)
+        else:
+            self._tell(error, now, seconds)
+
+    def _tell(self, error: BaseException | None, now: float, seconds: float) -> None:
+        self._report(
+            CallerOutcome(
+                self._variant,
+                self._version,
+                self._caller,
+                self._arrays,
+                self._specs,
+                self._outputs,
+                error,
+                self._tight_deadline,
+                now,
+                seconds,
+            )
+        )

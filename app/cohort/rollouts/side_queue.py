@@ -1,0 +1,95 @@
+"""Side queues: runs of a version for copies of requests, which answer no caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from cohort.batching import Outputs
+from cohort.errors import CohortError, NotReady, Overloaded
+from cohort.registry import Catalog, Engine, RequestQueue, State
+from cohort.tensors import Arrays, by_name, check_inputs, sent_specs
+
+COPY_TIMEOUT_SECONDS = 10.0
+"""How long a copy may wait for an idle slot: unloading a version waits for its copies."""
+
+MAX_WAITING_BYTES = 64 * 2**20
+"""The size of all inputs in one side queue at most, unless there is only one request."""
+
+CatalogSource = Callable[[], Catalog]
+"""Returns the catalog as it is now."""
+
+CopyReply = Callable[[Arrays | None, CohortError | None], None]
+"""Called once, with the outputs by name or the error."""
+
+
+class SideQueue:
+    """A second queue for a version, for copies of requests. Each copy holds it, as a lease does.
+
+    catalog: Returns the catalog of loaded versions.
+    model: The model's name.
+    version: The version that runs the copies; it may be not ready yet.
+    max_requests: Copies in the queue at most; further ones are rejected.
+    shadow: Whether copies run in batches and only while no other request waits for the device.
+    """
+
+    def __init__(
+        self, catalog: CatalogSource, model: str, version: int, *, max_requests: int, shadow: bool
+    ) -> None:
+        self.model, self.version = model, version
+        self._catalog = catalog
+        self._max_requests = max_requests
+        self._shadow = shadow
+        self._engine: Engine | None = None
+        self._queue: RequestQueue | None = None
+        self._bytes = self._copies = 0
+
+    @property
+    def room(self) -> int:
+        """How many more copies there may be, those that run included."""
+        return max(self._max_requests - self._copies, 0)
+
+    def submit(self, arrays: Arrays, reply: CopyReply, *, copies: int = 1) -> None:
+        """Queue a copy, or several in one; `reply` is called once, on the event loop.
+
+        Raises NotReady, Overloaded or InvalidInput.
+        """
+        engine = self._find()
+        specs = engine.outputs
+        check_inputs(sent_specs(engine.inputs, engine.optional_inputs, arrays), arrays)
+        size = sum([array.nbytes for array in arrays.values()])
+        if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
+            raise Overloaded("the copies that wait take too much memory")
+        queue = self._open(engine)
+
+        def answered(outputs: Outputs | None, error: CohortError | None) -> None:
+            self._bytes -= size
+            self._copies -= copies
+            engine.leases.release()
+            reply(None if outputs is None else by_name(specs, outputs), error)
+
+        deadline = monotonic() + COPY_TIMEOUT_SECONDS
+        queue.submit(arrays, answered, deadline=deadline, requests=copies)
+        self._bytes += size
+        self._copies += copies
+        engine.leases.count += 1
+
+    def close(self) -> None:
+        """Cancel the copies that wait."""
+        if self._queue is not None:
+            self._queue.close()
+        self._queue = self._engine = None
+
+    def _find(self) -> Engine:
+        model = self._catalog().get(self.model)
+        entry = model.versions.get(self.version) if model is not None else None
+        if entry is None or entry.state is not State.READY or entry.engine is None:
+            raise NotReady(f"version {self.version} is not ready")
+        return entry.engine
+
+    def _open(self, engine: Engine) -> RequestQueue:
+        if self._queue is None or self._engine is not engine:
+            self.close()
+            self._engine = engine
+            self._queue = engine.side_queue(max_requests=self._max_requests, shadow=self._shadow)
+        return self._queue

@@ -1,0 +1,324 @@
+"""The rollout watcher: reads the rollouts file and the state folder, and has the guard judge."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import structlog
+
+from cohort.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
+from cohort.rollouts.config import RolloutConfig, find_misnamed, load_rollouts
+from cohort.rollouts.decisions import (
+    NO_RAMPS,
+    Decision,
+    DecisionKey,
+    Decisions,
+    DecisionStore,
+    Recorded,
+)
+from cohort.rollouts.events import RampMoved, Restored, RolledBack, RolloutEvent
+from cohort.rollouts.ramp import RampProgress
+from cohort.rollouts.ramps import RampId
+from cohort.rollouts.rollouts import OPERATOR, Rollouts
+from cohort.rollouts.sequential_test import Reason
+from cohort.rollouts.state_folder import REPLACED, StateFolder
+
+log = structlog.get_logger("cohort")
+
+
+SYNC_SECONDS = 2.0
+"""How long the state folder may take to answer before that is a problem."""
+
+FOLDER_GONE = (
+    "the state folder is gone: what was decided holds in this process alone until it is put back"
+)
+FOLDER_LATE = f"the state folder has not answered for {SYNC_SECONDS:g} seconds"
+
+
+class _SyncResult(NamedTuple):
+    """The outcome of one pass over the state folder; `recorded` is None if it is unreadable."""
+
+    saved: Mapping[DecisionKey, Decision]
+    ended: Mapping[DecisionKey, Decision]
+    moved: Mapping[RampId, bool]  # whether this process moved it
+    recorded: Recorded | None
+    problems: tuple[str, ...]
+
+
+class RolloutWatcher:
+    """Applies the rollouts file and the state folder to the rollouts of this process.
+
+    An invalid file changes nothing.
+
+    initialized: Whether a valid file was ever read, or found missing. Until then no model is
+        loaded, because it is not known which versions may receive traffic.
+
+    path: The rollouts file; it may be missing.
+    state: The state folder that processes share; it may be missing.
+    rollouts: The rollouts of this process.
+    """
+
+    def __init__(self, path: Path, state: Path, rollouts: Rollouts) -> None:
+        self.initialized = False
+        self._path = path
+        self._store = DecisionStore(state, by=f"replica {socket.gethostname()}")
+        self._folder = StateFolder(state)
+        self._rollouts = rollouts
+        self._stamp_seen = NEVER_SEEN
+        self._file_problems: tuple[Problem, ...] = ()
+        self._state_problems: tuple[str, ...] = ()
+        self._followed = False
+        self._read = False  # whether it was ever known what was decided
+        self._syncing: asyncio.Task[None] | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether the rollouts file could be read; a missing file is valid."""
+        return not self._file_problems
+
+    @property
+    def state_problems(self) -> tuple[str, ...]:
+        """What is wrong with the state folder, in sentences."""
+        return self._state_problems
+
+    def problems(self, *, settled: bool) -> list[str]:
+        """What is wrong, in sentences; until models are `settled`, no version counts as missing."""
+        missing = self._rollouts.problems() if settled else []
+        return [*map(str, self._file_problems), *self._state_problems, *missing]
+
+    def loading_reason(self) -> str:
+        """Why the first models are not loaded yet."""
+        if self.initialized or not self._file_problems:
+            return "loading models"
+        return f"the rollouts file is invalid: {self._file_problems[0]}"
+
+    # -- the operator's file
+
+    async def check_file(self) -> None:
+        """Follow the file, if it has changed and is no longer being written."""
+        stamp = await settled_stamp(self._path, self._stamp_seen)
+        if stamp == self._stamp_seen:
+            if stamp is None and self._file_problems:
+                self._file_problems = await asyncio.to_thread(find_misnamed, self._path)
+            return
+        try:
+            configs = await asyncio.to_thread(load_rollouts, self._path)
+        except ConfigProblems as error:
+            self._stamp_seen = stamp
+            self._refuse(error.problems)
+            return
+        await self.sync()  # a version that enters may be rolled back already
+        self._stamp_seen = stamp
+        self._follow(configs)
+        if stamp is None and (misnamed := await asyncio.to_thread(find_misnamed, self._path)):
+            self._refuse(misnamed)
+
+    def _refuse(self, problems: tuple[Problem, ...]) -> None:
+        self._file_problems = problems
+        log_problems(log, "rollouts file invalid", problems, keeps_previous=self.initialized)
+
+    def _follow(self, configs: Mapping[str, RolloutConfig]) -> None:
+        before = {model: live.config for model, live in self._rollouts.live.items()}
+        self._file_problems = ()
+        self.initialized = True
+        self._rollouts.apply(configs, missing=self._stamp_seen is None)
+        for model, config in configs.items():
+            if model in self._rollouts.waiting:
+                baseline = config.rollout.baseline_version
+                log.warning("rollout waits for its baseline", model=model, version=baseline)
+            elif before.get(model) != config:
+                variants = config.rollout.variants.values()
+                weights = {one.name: f"{one.version}: {one.weight:g}" for one in variants}
+                log.info("rollout changed", model=model, variants=weights)
+        for model in before.keys() - configs.keys():
+            log.info("rollout ended", model=model)
+
+    # -- the guard and the state folder
+
+    async def step(self, *, decide: bool = True) -> None:
+        """Judge what came in, if this process judges, and exchange decisions with others."""
+        self._rollouts.judge(decide=decide)
+        await self.sync()
+
+    async def sync(self) -> None:
+        """Write what was decided and cleared here, and follow what other processes decided.
+
+        A folder that takes longer than SYNC_SECONDS is waited for in the background.
+        """
+        while self._syncing is not None and not self._syncing.done():
+            before, _ = await asyncio.wait({self._syncing}, timeout=SYNC_SECONDS)
+            if not before:
+                self._lose([FOLDER_LATE])
+                return
+        self._syncing = asyncio.create_task(self._exchange())
+        done, _ = await asyncio.wait({self._syncing}, timeout=SYNC_SECONDS)
+        for task in done:
+            task.result()
+        if not done:
+            self._lose([FOLDER_LATE])
+
+    async def _exchange(self) -> None:
+        rollouts = self._rollouts
+        ramps = dict(rollouts.ramps.pending)
+        lives = rollouts.live.values()
+        known = {decision.digest for live in lives for decision in live.decisions.values()}
+        done = await asyncio.to_thread(
+            self._sync,
+            dict(rollouts.pending_records),
+            dict(rollouts.pending_clears),
+            ramps,
+            known,
+            needed=bool(rollouts.pinned),
+        )
+        for key, decision in done.saved.items():
+            if rollouts.pending_records.get(key) == decision:
+                del rollouts.pending_records[key]
+        for ramp in done.moved:
+            if rollouts.ramps.pending.get(ramp) == ramps[ramp]:
+                del rollouts.ramps.pending[ramp]
+        if done.recorded is None:
+            self._lose(done.problems)
+            return
+        self._read = True
+        self._end_outdated(done.recorded.decisions)
+        rollouts.follow(done.recorded, [ramp for ramp, moved in done.moved.items() if moved])
+        for key, decision in done.ended.items():
+            if rollouts.pending_clears.get(key) == decision:
+                del rollouts.pending_clears[key]
+        self._tell(done.problems)
+
+    def _lose(self, problems: Sequence[str]) -> None:
+        """Go on by what is known; where that is nothing, no candidate gets any traffic."""
+        self._tell(problems)
+        if not self._read:
+            self._rollouts.hold(f"what was decided is not known: {problems[-1]}")
+
+    def _tell(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            if problem not in self._state_problems:
+                log.error("state folder problem", problem=problem)
+        if self._state_problems and not problems:
+            log.info("state folder well again")
+        self._state_problems = tuple(problems)
+
+    def _sync(
+        self,
+        records: Mapping[DecisionKey, Decision],
+        clears: Mapping[DecisionKey, Decision],
+        ramps: Mapping[RampId, RampProgress],
+        known: Collection[str],
+        *,
+        needed: bool,
+    ) -> _SyncResult:
+        saved, ended, moved = {}, {}, {}
+        problems = []
+        unusable = ""
+        try:
+            if needed and (problem := self._folder.look()):
+                problems.append(problem)
+        except FileNotFoundError:
+            problems.append(FOLDER_GONE)
+            return _SyncResult({}, {}, {}, None, tuple(problems))
+        except OSError as error:
+            unusable = f"the state folder cannot be written: {error.strerror}"
+        for (model, version), decision in clears.items():
+            try:
+                self._store.clear(model, version, decision)
+                ended[model, version] = decision
+            except OSError as error:
+                problems.append(
+                    f"a decision cannot be removed from the state folder: {error.strerror}"
+                )
+        for (model, version), decision in records.items():
+            try:
+                self._store.record(model, decision)
+                saved[model, version] = decision
+            except OSError as error:
+                problems.append(
+                    f"a decision cannot be written to the state folder: {error.strerror}"
+                )
+        for (model, key), progress in ramps.items():
+            try:
+                moved[model, key] = self._store.move_ramp(model, key, progress)
+            except OSError as error:
+                problems.append(
+                    f"the step of a ramp cannot be written to the state folder: {error.strerror}"
+                )
+        try:
+            recorded = self._store.read(known)
+        except OSError as error:
+            problems.append(f"the state folder cannot be read: {error.strerror}")
+            return _SyncResult(saved, ended, moved, None, tuple(problems))
+        if unusable:
+            problems.insert(0, unusable)
+        if REPLACED in problems:  # its ramps may be another fleet's: they move nothing up
+            recorded = recorded._replace(ramps=NO_RAMPS)
+        return _SyncResult(saved, ended, moved, recorded, (*problems, *recorded.problems))
+
+    def _end_outdated(self, decisions: Decisions) -> None:
+        """At the first sync, end decisions about versions that left their rollout meanwhile.
+
+        Later on only an edit ends one: another replica may have read a newer file than this one
+        did, and decided about a version that this one does not know.
+        """
+        if self._followed or not self._rollouts.live:
+            return
+        self._followed = True
+        if self._stamp_seen is None:
+            return
+        for model, versions in self._rollouts.pinned.items():
+            for version, decision in decisions.get(model, {}).items():
+                if version not in versions and _decided_at(decision) < self._stamp_seen[0] / 1e9:
+                    self._rollouts.pending_clears[model, version] = decision
+
+
+def _decided_at(decision: Decision) -> float:
+    try:
+        return datetime.fromisoformat(decision.at).timestamp()
+    except ValueError:
+        return float("inf")
+
+
+def log_event(event: RolloutEvent) -> None:
+    """Log what happened to a variant: a warning where nobody asked for it, with what to do."""
+    match event:
+        case RolledBack(model, version, variants, shadow, reason, detail, decided_here):
+            tell = log.info if reason == OPERATOR else log.warning
+            tell(
+                "rolled back",
+                model=model,
+                version=version,
+                variants=list(variants),
+                shadow_stopped=shadow,
+                reason=reason,
+                detail=detail,
+                decided_here=decided_here,
+                **({"to_do": _to_do(model, variants)} if reason in get_args(Reason) else {}),
+            )
+        case Restored(model, version, variants, by):
+            who = {"cleared_by": by} if by else {}
+            log.info("rollback ended", model=model, version=version, variants=list(variants), **who)
+        case RampMoved(model, version, variant, step, steps, percent, _, decided_here):
+            log.info(
+                "ramp finished" if step == steps else "ramp took a step",
+                model=model,
+                version=version,
+                variant=variant,
+                percent=percent,
+                step=min(step + 1, steps),
+                steps=steps,
+                decided_here=decided_here,
+            )
+
+
+def _to_do(model: str, variants: Sequence[str]) -> str:
+    clear = " ".join(["cohort rollout clear", model, *variants[:1]])
+    return (
+        "nothing is urgent, the baseline serves: publish a corrected version under a new number; "
+        f"or, if this one was not the cause: {clear}"
+    )

@@ -1,0 +1,48 @@
+"""What computes a node, as far as the rounding of its results may depend on the other rows."""
+
+from __future__ import annotations
+
+from cohort.row_independence.operation import Operation, OperatorName
+from cohort.row_independence.sizes import Poly, Size
+from cohort.row_independence.tensors import RowAxis, Tensor
+
+ALIGNMENT = 64
+"""Bytes of the longest vectors, and what the buffers of ONNX Runtime begin at multiples of."""
+
+ROUNDED = {1: ("FP32", 4), 10: ("FP16", 2), 11: ("FP64", 8), 16: ("BF16", 2)}
+"""The datatypes of numbers that are rounded, by ONNX's codes, with their bytes."""
+
+
+def kernel_of(key: OperatorName, operation: Operation) -> str:
+    """The operator that computes with rows, and in parentheses what else its rounding depends on.
+
+    As in "ReduceSum (inner axes, unaligned)". "" where none of its inputs has rows.
+    """
+    given = [one for one in operation.inputs if one is not None and one.rows]
+    if not given:
+        return ""
+    traits = []
+    if key[1].startswith("Reduce"):
+        rank = operation.first().rank
+        axes = sorted(operation.axes(1, rank) or ())
+        if axes != list(range(rank - len(axes), rank)):
+            traits.append("inner axes")
+    if (datatype := ROUNDED.get(given[0].dtype, ("FP32", 4))[0]) != "FP32":
+        traits.append(datatype)
+    if any(one.rows and one.rows.axis for one in given):
+        traits.append("rows along another axis")
+    if not all(_is_aligned(one) for one in given):
+        traits.append("unaligned")
+    name = ".".join(filter(None, key))
+    return f"{name} ({', '.join(traits)})" if traits else name
+
+
+def _is_aligned(one: Tensor) -> bool:
+    """Whether each row begins where a vector does, if the first one does."""
+    rows = one.rows or RowAxis(0)
+    size: Size = rows.inner
+    for other in one.shape[rows.axis + 1 :]:
+        size = size * other
+    unit = ALIGNMENT // ROUNDED.get(one.dtype, ("", 1))[1]
+    factors = size.terms.values() if isinstance(size, Poly) else [size]
+    return all(factor % unit == 0 for factor in factors)

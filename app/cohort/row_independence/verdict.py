@@ -1,0 +1,370 @@
+"""The verdict on a model: whether rows of its outputs depend on the same rows of inputs only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from cohort.errors import quoted
+from cohort.model_file.graphs import GraphInput, ModelGraphs
+from cohort.model_file.protobuf import TENSOR
+from cohort.row_independence.order import run_order
+from cohort.row_independence.sizes import Size
+from cohort.row_independence.tensors import (
+    NO_NODE,
+    Followed,
+    Loss,
+    Lost,
+    NodePlace,
+    RowAxis,
+    Tensor,
+    TensorSequence,
+)
+from cohort.row_independence.walk import GraphTooLarge, Limit, Walk
+
+MAX_FOLLOWED_NODES, MAX_CPU_SECONDS = 200_000, 5.0
+"""What all guesses for one model may take together."""
+
+MAX_GUESSES = 10
+TIMED_RANK = 3
+"""The dimensions of a sequence in time, of which rows may be the second."""
+
+TOO_LARGE = "the graph is too large to follow"
+
+
+class RowKind(StrEnum):
+    """What is known of a model's rows.
+
+    PROVEN: Each row of each output is a function of the same row of all inputs.
+    SHARED: The same, where all requests of a run have equal values in some inputs.
+    REFUTED: A node combines rows, as far as can be shown.
+    UNKNOWN: A node is not understood.
+    RANDOM: A node gives another result each time.
+    FIXED: No input has an axis for any number of rows.
+    """
+
+    PROVEN = "proven"
+    SHARED = "shared"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+    RANDOM = "not deterministic"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Where the rows of an output are: `each` entries along `axis` for each row.
+
+    None for `each`: as many as follow from the sizes of the request.
+    """
+
+    axis: int
+    each: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKind:
+    """Requests of the same sizes, and of the same values in the inputs that a run takes once.
+
+    shapes: The shape of each input, of a request of one row where the input has rows.
+    values: The elements of the inputs without rows, in row-major order.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, tuple[int | float | bool, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The sizes and values, as in `"x" [1, 512], "rate" 16000`."""
+        return ", ".join(
+            f"{quoted(name)} {', '.join(map(str, self.values[name]))}"
+            if len(self.values.get(name, ())) == 1
+            else f"{quoted(name)} {list(shape)}"
+            for name, shape in self.shapes.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowVerdict:
+    """The verdict on a model.
+
+    kind: What is known.
+    node, reason: Where rows are combined or lost, and how; "" where they are not.
+    inputs: The axis of each input along which rows are; None where its values must be equal in a
+        run.
+    outputs: Where the rows of each output are; None where it is the same for all.
+    equal_sizes: Whether it holds only for requests in which sizes of one name are equal.
+    dependence: Why the cost of a run depends on what is in the inputs; "" where it does not.
+    place: Which node `node` is, to be found in the graph.
+    kernels: Where rows are proven to be independent, what computes with them, as `kernel_of` says,
+        each with its first node, in words.
+    requests: Of which requests it holds, and of no others; empty: of all.
+    other_requests: Why it is not shown for requests like other examples, a sentence for each.
+    by_request: Whether more may be known of requests of given sizes: a node is not understood, or
+        is in a branch that these may not take.
+    """
+
+    kind: RowKind
+    node: str = ""
+    reason: str = ""
+    inputs: Mapping[str, int | None] = field(default_factory=dict)
+    outputs: Mapping[str, OutputRows | None] = field(default_factory=dict)
+    equal_sizes: bool = False
+    dependence: str = ""
+    place: NodePlace = NO_NODE
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    requests: tuple[RequestKind, ...] = ()
+    other_requests: tuple[str, ...] = ()
+    by_request: bool = False
+
+    @property
+    def independent(self) -> bool:
+        """Whether rows are proven not to influence each other."""
+        return self.kind in (RowKind.PROVEN, RowKind.SHARED)
+
+    @property
+    def axes(self) -> Mapping[str, int | None] | None:
+        """`inputs`, where rows are proven not to influence each other; else None."""
+        return self.inputs if self.independent else None
+
+    def __str__(self) -> str:
+        """What is known of the rows, as a sentence without its end."""
+        where = f"{self.node}: {self.reason}" if self.node else self.reason
+        if self.requests:
+            kinds = " or ".join(map(str, self.requests))
+            return f"rows do not influence each other in requests of these sizes only: {kinds}"
+        match self.kind:
+            case RowKind.PROVEN:
+                return "rows do not influence each other"
+            case RowKind.SHARED:
+                equal = [quoted(name) for name, axis in self.inputs.items() if axis is None]
+                return (
+                    f"rows do not influence each other in requests of equal {' and '.join(equal)}"
+                )
+            case RowKind.REFUTED:
+                return f"rows may influence each other; {where}"
+            case RowKind.RANDOM:
+                return f"it gives another result each time; {where}"
+            case RowKind.UNKNOWN:
+                return f"rows are not shown to be independent; {where}"
+        return where
+
+
+NOT_READ = RowVerdict(RowKind.UNKNOWN, reason="the model was not read yet")
+
+Assignment = Mapping[str, int | None]
+
+
+def prove_rows(
+    model: ModelGraphs,
+    *,
+    guesses: Sequence[Assignment] | None = None,
+    max_nodes: int = MAX_FOLLOWED_NODES,
+    max_seconds: float = MAX_CPU_SECONDS,
+) -> RowVerdict:
+    """Follow the rows of all inputs through a model, as axis 0 first, then as other axes.
+
+    guesses: Where rows may be, in place of what the shapes of inputs suggest.
+    max_nodes, max_seconds: What all guesses may take together.
+
+    Inputs with defaults among the initializers are taken as these. Raises nothing.
+    """
+    inputs = [one for one in model.main.inputs if one.name not in model.main.constants]
+    limit = Limit(max_nodes, max_seconds)
+    tried: list[tuple[int, RowVerdict]] = []
+    try:
+        order = run_order(model.main.nodes)
+        nodes = [model.main.nodes[at] for at in order]
+        model = model._replace(main=model.main._replace(nodes=nodes))
+        for assignment in guess_rows(inputs) if guesses is None else guesses:
+            for equal_sizes in (False, True)[: 1 + _has_twins(inputs)]:
+                if count_with_rows(assignment) <= max(
+                    (count_with_rows(one.inputs) for _, one in tried if one.kind is RowKind.SHARED),
+                    default=0,
+                ):
+                    continue
+                walk = Walk(model, limit, order)
+                tried.append(_try(walk, model, inputs, assignment, equal_sizes=equal_sizes))
+                if tried[-1][1].kind in (RowKind.PROVEN, RowKind.RANDOM):
+                    return tried[-1][1]
+        if not tried:
+            walk = Walk(model, limit, order)
+            _, verdict = _try(walk, model, inputs, dict.fromkeys(_names(inputs)))
+            kind = RowKind.RANDOM if verdict.kind is RowKind.RANDOM else RowKind.FIXED
+            return replace(verdict, kind=kind, reason=verdict.reason or _why_fixed(inputs))
+    except (GraphTooLarge, RecursionError):
+        dependence = next((one.dependence for _, one in tried), "") or TOO_LARGE
+        tried.append((0, RowVerdict(RowKind.UNKNOWN, reason=TOO_LARGE, dependence=dependence)))
+    shared = [one for _, one in tried if one.kind is RowKind.SHARED]
+    if shared:
+        return max(shared, key=lambda one: count_with_rows(one.inputs))
+    _, verdict = max(tried, key=lambda one: (count_with_rows(one[1].inputs), one[0]))
+    likely = guesses is not None or any(_may_have_rows(one.shape or ()) for one in inputs)
+    if verdict.node and not likely:
+        reason = _why_fixed(inputs)
+        return replace(verdict, kind=RowKind.FIXED, node="", reason=reason, place=NO_NODE)
+    return replace(verdict, by_request=any(_may_be_by_request(one) for _, one in tried))
+
+
+def _may_be_by_request(one: RowVerdict) -> bool:
+    if one.kind is RowKind.REFUTED:
+        return len(one.place.path) > 1
+    return one.kind is RowKind.UNKNOWN and bool(one.node)
+
+
+def count_with_rows(assignment: Assignment) -> int:
+    """How many inputs have rows."""
+    return sum(axis is not None for axis in assignment.values())
+
+
+def _try(
+    walk: Walk,
+    model: ModelGraphs,
+    inputs: Sequence[GraphInput],
+    assignment: Assignment,
+    *,
+    equal_sizes: bool = False,
+) -> tuple[int, RowVerdict]:
+    """How far rows come with this assignment, as the number of a node, and the verdict."""
+    given = [_input(walk, one, assignment.get(one.name), equal_sizes) for one in inputs]
+    main = model.main._replace(inputs=list(inputs))
+    outputs = dict(zip(main.outputs, walk.graph(main, given), strict=True))
+    lost = [one for one in map(_problem, outputs, outputs.values()) if one is not None]
+    if lost:
+        first = min(lost, key=lambda one: (one.level, one.number))
+        verdict = RowVerdict(
+            _KINDS[first.level],
+            first.node,
+            first.reason,
+            assignment,
+            dependence=walk.dependence,
+            place=first.place,
+        )
+        return min(one.number for one in lost), verdict
+    kind = RowKind.SHARED if None in assignment.values() else RowKind.PROVEN
+    places = {name: _place(one) for name, one in outputs.items()}
+    return _ALL, RowVerdict(
+        kind,
+        "",
+        "",
+        assignment,
+        places,
+        equal_sizes=equal_sizes,
+        dependence=walk.dependence,
+        kernels=walk.kernels,
+    )
+
+
+_KINDS = {Loss.RANDOM: RowKind.RANDOM, Loss.MIXES: RowKind.REFUTED, Loss.UNKNOWN: RowKind.UNKNOWN}
+_ALL = 1 << 40  # behind every node
+
+
+def _problem(name: str, output: Followed) -> Lost | None:
+    """Why an output cannot be cut by rows; None where it can."""
+    said = f"output {quoted(name)}"
+    match output:
+        case Lost():
+            return output
+        case TensorSequence():
+            return Lost(_ALL, Loss.UNKNOWN, said, "it is a sequence")
+        case Tensor(padding=str()):
+            return Lost(_ALL, Loss.MIXES, said, "it is as wide as the longest row of the run")
+        case Tensor(counts=True):
+            return Lost(_ALL, Loss.MIXES, said, "it depends on the number of rows")
+        case Tensor(rows=RowAxis(outer=outer)) if outer != 1:
+            return Lost(_ALL, Loss.MIXES, said, "it has all rows several times behind each other")
+    return None
+
+
+def _place(output: Followed) -> OutputRows | None:
+    if not isinstance(output, Tensor) or output.rows is None:
+        return None
+    inner = output.rows.inner
+    return OutputRows(output.rows.axis, inner if isinstance(inner, int) else None)
+
+
+def _input(walk: Walk, one: GraphInput, axis: int | None, equal_sizes: bool) -> Followed:
+    if one.kind != TENSOR:
+        return Lost(0, Loss.UNKNOWN, f"input {quoted(one.name)}", "it is not a tensor", True)
+    if one.shape is None:
+        reason = "the file does not say how many dimensions it has"
+        return Lost(0, Loss.UNKNOWN, f"input {quoted(one.name)}", reason, True)
+    shape: list[Size] = []
+    for at, size in enumerate(one.shape):
+        if at == axis:
+            shape.append(walk.symbols.rows)
+        elif isinstance(size, int):
+            shape.append(size)
+        else:
+            key = size if equal_sizes and size else (one.name, at)
+            shape.append(walk.symbols.named(key))
+    rows = None if axis is None else RowAxis(axis)
+    return Tensor(tuple(shape), one.dtype, rows, by_values=True)
+
+
+# --- Where rows may be.
+
+
+def guess_rows(inputs: Sequence[GraphInput]) -> Iterator[Assignment]:
+    """Which axis of each input may be that of rows, the likeliest guess first."""
+    found: list[Assignment] = []
+    for guess in _all_guesses({one.name: one.shape or () for one in inputs}):
+        if guess not in found and any(axis is not None for axis in guess.values()):
+            found.append(guess)
+    yield from found[:MAX_GUESSES]
+
+
+def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[Assignment]:
+    def axis_of(shape: Sequence[int | str | None], names: Set[str]) -> int | None:
+        return next((at for at, size in enumerate(shape) if size in names), None)
+
+    def is_open(shape: Sequence[int | str | None], axis: int) -> bool:
+        return len(shape) > axis and not isinstance(shape[axis], int)
+
+    first = {name for name, shape in shapes.items() if is_open(shape, 0)}
+    batches = {size for name in first if isinstance(size := shapes[name][0], str)}
+    yield {n: 0 if n in first else axis_of(shape, batches) for n, shape in shapes.items()}
+    named = [size for shape in shapes.values() for size in shape if isinstance(size, str)]
+    for symbol in sorted(
+        set(named), key=lambda one: (not _like_batch(one), -named.count(one), one)
+    ):
+        yield {n: axis_of(shape, {symbol}) for n, shape in shapes.items()}
+    for axis in (1, 2):  # of states, [2, ?, 128]
+        yield {
+            n: 0 if n in first else axis if is_open(shape, axis) else None
+            for n, shape in shapes.items()
+        }
+    yield {
+        n: 1 if is_open(shape, 1) else 0 if n in first and len(shape) == 1 else None
+        for n, shape in shapes.items()
+    }
+    for skipped in first:  # one input is the same for all
+        yield {n: 0 if n in first and n != skipped else None for n in shapes}
+
+
+def _may_have_rows(shape: Sequence[int | str | None]) -> bool:
+    """Whether an open axis is likely to be that of rows, not of time or of an image."""
+    first = shape[: 2 if len(shape) == TIMED_RANK else 1]
+    return any(not isinstance(size, int) for size in first) or any(
+        isinstance(size, str) and _like_batch(size) for size in shape
+    )
+
+
+def _like_batch(name: str) -> bool:
+    return "batch" in name.lower() or name.lower() in ("n", "b", "bs")
+
+
+def _names(inputs: Sequence[GraphInput]) -> list[str]:
+    return [one.name for one in inputs]
+
+
+def _has_twins(inputs: Sequence[GraphInput]) -> bool:
+    """Whether sizes of inputs have the same name."""
+    names = [size for one in inputs for size in set(one.shape or ()) if isinstance(size, str)]
+    return len(names) > len(set(names))
+
+
+def _why_fixed(inputs: Sequence[GraphInput]) -> str:
+    if not inputs:
+        return "it has no inputs"
+    return "no input takes any number of rows"

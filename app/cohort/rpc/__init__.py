@@ -1,0 +1,5 @@
+"""Open Inference over gRPC."""
+
+from cohort.rpc.server import RpcServer
+
+__all__ = ["RpcServer"]

@@ -1,0 +1,241 @@
+"""Calls as gRPC sees them: bytes in, bytes out, and every error with its status.
+
+Messages are parsed here and not by gRPC, which gives INTERNAL for one that it cannot parse.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from traceback import clear_frames
+from typing import NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from cohort.auth.authority import Authority, Caller, Credentials, sent_keys
+from cohort.connections.memory import MemoryHold
+from cohort.errors import InvalidInput
+from cohort.http2.send_queue import Part
+from cohort.observability.refusals import known_error
+from cohort.observability.request_ids import REQUEST_ID, new_request_id
+from cohort.rpc.certificates import names_in_pem
+from cohort.rpc.errors import details_of, grpc_status, metadata_of
+from cohort.rpc.status import StatusCode
+from cohort.rpc.tracing import ADMIN_METHODS, Trace
+from cohort.rpc.transfers import Aborted, CallFacts, Context, Transfers
+from cohort.serving import RequestContext
+
+Handler = Callable[[Context], Awaitable[Sequence[Part] | None]]
+"""Serves a call, and gives its only response; None where it has written all of them."""
+
+Request = TypeVar("Request", bound=Message)
+
+
+def parse_message(kind: type[Request], data: bytes | bytearray) -> Request:
+    """Read a message. Raises InvalidInput."""
+    try:
+        return kind.FromString(data)  # type: ignore[arg-type]  # which takes both
+    except (DecodeError, UnicodeDecodeError):  # the latter by protobuf in pure Python
+        raise InvalidInput(f"the message is not a valid {kind.DESCRIPTOR.full_name}") from None
+
+
+class RpcCall(NamedTuple):
+    """A call that was let in.
+
+    context: The call itself.
+    trace: What the logs say of it.
+    hold: What it holds of the process's memory.
+    caller: Whose it is; default None: callers need no key.
+    """
+
+    context: CallFacts
+    trace: Trace
+    hold: MemoryHold
+    caller: Caller | None = None
+
+    @property
+    def models(self) -> frozenset[str] | None:
+        """The models that its caller may see; None: all of them."""
+        return None if self.caller is None else self.caller.models
+
+
+class CallerGate:
+    """Lets calls in by their callers' keys or certificates, where callers need one."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+
+    @property
+    def asks_callers(self) -> bool:
+        """Whether callers need a key or a certificate."""
+        return self._authority.asks_callers
+
+    def check(self, context: CallFacts) -> None:
+        """Return if a call's caller is known. Raises Unauthorized or NotReady."""
+        if self._authority.asks_callers:
+            self._authority.caller(credentials_of(context))
+
+    def admit(self, context: CallFacts) -> tuple[Caller, bool]:
+        """A request's caller, and whether the request is counted until `Caller.leave`.
+
+        Raises Unauthorized, NotReady, or Overloaded where the caller's quota is used up.
+        """
+        caller = self._authority.caller(credentials_of(context))
+        return caller, caller.enter()
+
+    @contextmanager
+    def enter(
+        self, context: CallFacts, trace: Trace, hold: MemoryHold, admitted: Caller | None = None
+    ) -> Iterator[RpcCall]:
+        """Hold a request's place in its caller's quota, beside its memory.
+
+        admitted: The caller for whom `admit` has counted the request, and somebody else ends that;
+            default None: it has not.
+
+        Raises Unauthorized, NotReady, or Overloaded where the quota is used up.
+        """
+        if not self._authority.asks_callers:
+            yield RpcCall(context, trace, hold)
+            return
+        caller, counted = admitted, False
+        if caller is None:
+            caller = self._authority.caller(credentials_of(context))
+        trace.caller = caller.name
+        if admitted is None:
+            counted = caller.enter()
+        try:
+            yield RpcCall(context, trace, hold, caller)
+        finally:
+            if counted:
+                caller.leave()
+
+
+def credentials_of(context: CallFacts) -> Credentials:
+    """What a call carries to say whose it is."""
+    pairs = context.invocation_metadata()
+    keys = sent_keys((name, value) for name, value in pairs if isinstance(value, str))
+    pem = context.client_certificate()
+    return Credentials(keys, None if pem is None else names_in_pem(pem))
+
+
+def unary(
+    method: str,
+    kind: type[Request],
+    respond: Callable[[Request, RpcCall], Awaitable[Message]],
+    *,
+    transfers: Transfers,
+    gate: CallerGate | None,
+) -> tuple[str, Handler]:
+    """A call of one request and one response, under its name. `gate` None: open to all."""
+
+    async def respond_in_bytes(data: bytes | bytearray, entered: RpcCall) -> Sequence[Part]:
+        response = await respond(parse_message(kind, data), entered)
+        return (response.SerializeToString(),)
+
+    return unary_bytes(method, respond_in_bytes, transfers=transfers, gate=gate)
+
+
+def unary_bytes(
+    method: str,
+    respond: Callable[[bytes | bytearray, RpcCall], Awaitable[Sequence[Part]]],
+    *,
+    transfers: Transfers,
+    gate: CallerGate | None,
+) -> tuple[str, Handler]:
+    """As `unary`, where `respond` reads the request and writes the response itself."""
+
+    async def call(context: Context) -> Sequence[Part]:
+        trace = begin_call(context, transfers, method)
+        try:
+            with transfers.memory.hold() as hold:
+                if gate is None:
+                    with transfers.enter_open():
+                        response = await serve(context, RpcCall(context, trace, hold))
+                else:
+                    with gate.enter(context, trace, hold, context.admitted) as entered:
+                        response = await serve(context, entered)
+        except CancelledError as error:
+            trace.end(left(context))
+            forget_locals(error)
+            raise
+        except Exception as error:
+            await refuse(context, error, trace)
+            raise  # never reached
+        trace.end(StatusCode.OK, sum(map(len, response)))
+        return response
+
+    async def serve(context: Context, entered: RpcCall) -> Sequence[Part]:
+        anyone = gate is None
+        message = await transfers.receive(context, due=True, anyone=anyone)
+        if message is None:
+            raise InvalidInput("the call ended without a message")
+        data = await transfers.unpack(context, message, entered.hold, anyone=anyone)
+        return await respond(data, entered)
+
+    return method, call
+
+
+def begin_call(context: CallFacts, transfers: Transfers, method: str) -> Trace:
+    """Note what a call came with, and give its `x-request-id` back."""
+    request_id = context.request_id
+    if not request_id and method in ADMIN_METHODS:
+        request_id = new_request_id().decode()  # whoever reads its line can find the call
+    if request_id:
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+    return Trace(method, context, request_id, transfers.access_log)
+
+
+def left(context: CallFacts) -> StatusCode:
+    """What becomes of a call that was cancelled: its time is over, or its caller has left."""
+    seconds = context.time_remaining()
+    late = seconds is not None and seconds <= 0
+    return StatusCode.DEADLINE_EXCEEDED if late else StatusCode.CANCELLED
+
+
+async def refuse(context: Context, error: Exception, trace: Trace) -> None:
+    """End the call with what `error` is in gRPC. Always raises.
+
+    The frames of `error` forget what they hold: messages that no budget counts any more.
+    """
+    if isinstance(error, Aborted):
+        raise error
+    ours = known_error(error)
+    trace.refuse(ours)
+    forget_locals(error)
+    about = metadata_of(ours, trace.request_id)
+    await context.abort(grpc_status(ours), details_of(ours), about)
+
+
+def forget_locals(error: BaseException | None) -> None:
+    """Let go of what the frames of an error hold: messages that no budget counts any more."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
+
+
+class MetadataHeaders:
+    """A call's metadata, as headers.
+
+    context: The call.
+    """
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: CallFacts) -> None:
+        self._context = context
+
+    def get(self, key: str, /) -> str | None:
+        """What it carries first under a name, as text; None where it does not."""
+        for name, value in self._context.invocation_metadata():
+            if name == key:
+                return value if isinstance(value, str) else value.decode("latin-1")
+        return None
+
+
+def request_context(context: CallFacts, caller: Caller | None) -> RequestContext:
+    """Who sends a request on a call."""
+    deadline, request_id = context.deadline, context.request_id
+    return RequestContext(
+        context.peer(), MetadataHeaders(context), request_id, caller, deadline=deadline
+    )

@@ -1,0 +1,93 @@
+"""The status and the details of each error, in one table, for every call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import structlog
+
+from cohort.errors import (
+    Cancelled,
+    CohortError,
+    DeadlineExceeded,
+    Forbidden,
+    InferenceFailed,
+    InvalidInput,
+    MethodNotAllowed,
+    NotFound,
+    NotReady,
+    Overloaded,
+    TooLarge,
+    Unauthorized,
+    UnsupportedMedia,
+)
+from cohort.observability.refusals import log_refusal
+from cohort.observability.request_ids import REQUEST_ID
+from cohort.rpc.status import StatusCode
+
+log = structlog.get_logger("cohort.rpc")
+
+
+class MessageTooLarge(TooLarge):
+    """A message that is too large, which gRPC itself does not call an invalid argument."""
+
+    @property
+    def code(self) -> str:
+        """As any other that is too large."""
+        return TooLarge.__name__
+
+
+GRPC_STATUS: Mapping[type[CohortError], StatusCode] = {
+    InvalidInput: StatusCode.INVALID_ARGUMENT,
+    MessageTooLarge: StatusCode.RESOURCE_EXHAUSTED,
+    Unauthorized: StatusCode.UNAUTHENTICATED,
+    Forbidden: StatusCode.PERMISSION_DENIED,
+    NotFound: StatusCode.NOT_FOUND,
+    MethodNotAllowed: StatusCode.UNIMPLEMENTED,
+    UnsupportedMedia: StatusCode.UNIMPLEMENTED,
+    Overloaded: StatusCode.RESOURCE_EXHAUSTED,
+    NotReady: StatusCode.UNAVAILABLE,
+    Cancelled: StatusCode.CANCELLED,
+    DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
+    InferenceFailed: StatusCode.INTERNAL,
+}
+
+LONGEST_DETAILS = 2000
+"""Bytes; clients refuse metadata past 8 KB, and gRPC writes some bytes as three."""
+
+TrailingMetadata = tuple[tuple[str, str], ...]
+
+
+def grpc_status(error: CohortError) -> StatusCode:
+    """The status of the nearest class of the error in the table; INTERNAL if there is none."""
+    for kind in type(error).__mro__:
+        if kind in GRPC_STATUS:
+            return GRPC_STATUS[kind]
+    return StatusCode.INTERNAL
+
+
+def details_of(error: CohortError) -> str:
+    """The sentence, bounded."""
+    text = str(error).encode(errors="replace")
+    if len(text) <= LONGEST_DETAILS:
+        return text.decode()
+    return text[:LONGEST_DETAILS].decode(errors="ignore") + "…"
+
+
+def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
+    """Trailing metadata: the error's name, the request's id and when to retry.
+
+    A client with a retry policy waits as long as `grpc-retry-pushback-ms` says
+    (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
+    """
+    about = (("error-code", error.code), (REQUEST_ID, request_id))
+    if isinstance(error, Overloaded | NotReady) and error.retry_after is not None:
+        wait = str(max(1, math.ceil(error.retry_after * 1000)))
+        return (*about, ("grpc-retry-pushback-ms", wait))
+    return about
+
+
+def log_grpc_refusal(error: CohortError, method: str, request_id: str) -> None:
+    """One line for a call of `method` that was refused or failed."""
+    log_refusal(log, error, request_id, method=method)

@@ -1,0 +1,83 @@
+"""gRPC's own health checking: whether the process, and the inference service, are ready.
+
+grpcio-health-checking has a servicer, too; it keeps a state that has to be set, and drops every
+watcher when one of them leaves. This one looks at the state when a request comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
+
+from cohort.errors import CohortError, InvalidInput, NotFound, quoted
+from cohort.rpc.calls import Handler, RpcCall, begin_call, parse_message, refuse, unary
+from cohort.rpc.transfers import Context, Transfers
+
+HEALTH: str = DESCRIPTOR.services_by_name["Health"].full_name
+
+POLL_SECONDS = 0.25
+"""How often the state is looked at for watchers."""
+
+
+class Health:
+    """Serves health checks of `services`; the empty name stands for the process."""
+
+    def __init__(self, ready: Callable[[], bool], services: set[str], transfers: Transfers) -> None:
+        self._ready = ready
+        self._transfers = transfers
+        self._services = {"", *services}
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """End every watch."""
+        self._closed.set()
+
+    def handlers(self) -> dict[str, Handler]:
+        """By their paths."""
+        name, check = unary(
+            "Check", HealthCheckRequest, self._check, transfers=self._transfers, gate=None
+        )
+        return {
+            f"/{HEALTH}/{name}": check,
+            f"/{HEALTH}/Watch": self._watch,
+        }
+
+    async def _check(self, request: HealthCheckRequest, call: RpcCall) -> HealthCheckResponse:
+        if request.service not in self._services:
+            raise NotFound(f"service {quoted(request.service)} not found")
+        return self._now(request)
+
+    async def _watch(self, context: Context) -> None:
+        trace = begin_call(context, self._transfers, "Watch")
+        try:
+            with self._transfers.enter_open():
+                await self._tell(context)
+        except CohortError as error:
+            await refuse(context, error, trace)
+
+    async def _tell(self, context: Context) -> None:
+        with self._transfers.memory.hold() as hold:
+            message = await self._transfers.receive(context, due=True, anyone=True)
+            if message is None:
+                raise InvalidInput("the call ended without a message")
+            data = await self._transfers.unpack(context, message, hold, anyone=True)
+        request = parse_message(HealthCheckRequest, data)
+        last = None
+        while not self._closed.is_set():
+            now = self._now(request)
+            if now != last:
+                await context.write(now.SerializeToString())
+                last = now
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), POLL_SECONDS)
+
+    def _now(self, request: HealthCheckRequest) -> HealthCheckResponse:
+        if request.service not in self._services:
+            return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+        ready = self._ready()
+        return HealthCheckResponse(
+            status=HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING
+        )

@@ -1,0 +1,131 @@
+"""Inference calls, from request message to response message."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Sequence
+from functools import partial
+
+from cohort.codec import is_own_view
+from cohort.codec.codec_thread import codec_thread
+from cohort.errors import DeadlineExceeded, TooLarge
+from cohort.http2.send_queue import Part
+from cohort.open_inference import Inference
+from cohort.rpc.calls import RpcCall, request_context
+from cohort.rpc.contents import read_request, write_response
+from cohort.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
+from cohort.rpc.wire import InferMessage, delimited, read_at_once, read_whole
+from cohort.serving import AwaitedReply, DataPlane, Exchange, Lease, Outputs
+from cohort.tensors import Arrays
+
+_INFER_RESPONSE = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
+
+
+class InferCalls:
+    """Serves inference calls.
+
+    plane: Picks the version that answers, and runs it.
+    max_message_bytes: The size of a response at most.
+    """
+
+    def __init__(self, plane: DataPlane, max_message_bytes: int) -> None:
+        self._plane = plane
+        self._limit = max_message_bytes
+
+    async def read(self, data: bytes | bytearray, parsed: object = None) -> InferMessage:
+        """Read a message, on the codec thread where that may take long.
+
+        parsed: What it was parsed to on its way, which is not done again; default: it was not.
+
+        Raises InvalidInput, NotReady or Overloaded.
+        """
+        if isinstance(parsed, ModelInferRequest):
+            return InferMessage.of(parsed)
+        read = read_at_once(data)
+        if read is not None:
+            return read
+        self._plane.begin_reading()
+        try:
+            loop = get_running_loop()
+            return await loop.run_in_executor(codec_thread.first_stage, read_whole, data)
+        finally:
+            self._plane.end_reading()
+
+    async def infer(
+        self, read: InferMessage, call: RpcCall, *, streamed: bool = True
+    ) -> Sequence[Part]:
+        """Serve one request. Where the task is cancelled, the request leaves its batch.
+
+        read: The request.
+        call: What it came on; its trace is told of the lease.
+        streamed: Whether the response is one of a stream's.
+
+        Raises any CohortError.
+        """
+        context, reply = call.context, AwaitedReply[Sequence[Part]]()
+        plane = self._plane.seen_by(call.models)
+        exchange = Exchange(plane, request_context(context, call.caller), reply, call.hold)
+        make = partial(MessageCall, limit=self._limit, streamed=streamed)
+        late = False
+        try:
+            exchange.read(make, read, model=read.message.model_name or None)
+            return await reply.answer
+        except CancelledError:
+            left = context.time_remaining()
+            late = left is not None and left <= 0
+            raise
+        finally:
+            lease = call.trace.lease = exchange.lease
+            exchange.leave(DeadlineExceeded(lease.seconds) if late and lease else None)
+            reply.forget()
+
+
+class MessageCall:
+    """A request message, as the data plane's `Call`.
+
+    read: The message. Raises InvalidInput.
+    limit: The size of a response at most, in bytes.
+    streamed: Whether the response is one of a stream's.
+    """
+
+    def __init__(self, read: InferMessage, *, limit: int, streamed: bool) -> None:
+        request = read_request(read)
+        self.model: str | None = read.message.model_name or None
+        self.version: str | None = read.message.model_version or None
+        self.label: str | None = None
+        self.timeout = request.timeout
+        self.parameters = request.parameters
+        self._inference = Inference(request)
+        self._limit = limit
+        self._streamed = streamed
+        self._typed = request.parameters.get("binary_data_output") is False
+
+    def decode_work(self, lease: Lease) -> int:
+        """How long `decode` takes, as bytes of JSON do."""
+        return self._inference.decode_work(lease)
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays of the message's tensors. Raises InvalidInput."""
+        return self._inference.decode(lease)
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether `encode` takes long: tensors whose bytes are sent as they are do not."""
+        typed = self._typed
+        return self._inference.is_large(outputs, lambda one: typed or not is_own_view(one))
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Sequence[Part]:
+        """Write the response, in parts. Raises TooLarge."""
+        response = self._inference.respond(lease, outputs)
+        message, tail = write_response(response, typed=self._typed)
+        if self._streamed:  # Triton's mark of a request's last response; here each has one.
+            message.parameters["triton_final_response"].bool_param = True
+        head = message.SerializeToString()
+        size = len(head) + sum(map(len, tail))
+        if size > self._limit:
+            raise TooLarge(
+                f"the response has {size} bytes, and this server sends {self._limit} at most: "
+                "request fewer rows or outputs"
+            )
+        if self._streamed:
+            return delimited(_INFER_RESPONSE, head, *tail)
+        return [head, *tail]

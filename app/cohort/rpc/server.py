@@ -1,0 +1,306 @@
+"""The gRPC server: its calls, limits, start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from time import monotonic
+
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from cohort.auth.authority import Authority
+from cohort.connections.listeners import handles_of
+from cohort.errors import Overloaded, quoted
+from cohort.http2 import (
+    CallHeads,
+    ConnectionLimits,
+    ErrorCode,
+    Http2Connection,
+    ServedStream,
+    Stream,
+)
+from cohort.http2.send_queue import Part
+from cohort.observability.access_log import AccessLog
+from cohort.observability.request_ids import new_request_id
+from cohort.operating import ControlPlane
+from cohort.rpc import inference_pb2 as messages
+from cohort.rpc.admin import AdminCalls
+from cohort.rpc.calls import CallerGate, Handler, RpcCall, unary, unary_bytes
+from cohort.rpc.context import TaskCall
+from cohort.rpc.descriptor_pool import add
+from cohort.rpc.errors import details_of, grpc_status, metadata_of
+from cohort.rpc.health import HEALTH, Health
+from cohort.rpc.infer import InferCalls
+from cohort.rpc.metadata import MetadataCalls
+from cohort.rpc.reflecting import REFLECTION, reflection_handlers
+from cohort.rpc.small_messages import SmallCall, SmallMessages
+from cohort.rpc.status import StatusCode
+from cohort.rpc.streams import InferStream, StreamService
+from cohort.rpc.transfers import Transfers
+from cohort.serving import DataPlane
+
+SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+_INFER_PATH, _STREAM_PATH = f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer"
+
+add(
+    health_pb2.DESCRIPTOR.serialized_pb, reflection_pb2.DESCRIPTOR.serialized_pb
+)  # where reflection looks
+
+OPEN_CALLS_SHARE = 16
+"""Of so many calls, one may need no key: the others are for callers who have one."""
+
+LOOK_SECONDS = 1.0
+"""How often connections and calls are looked at: whether they are idle, slow or late."""
+
+END_SECONDS = 0.2
+"""How long connections may send what ended their calls."""
+
+MOST_UNACCEPTED = 1024
+"""The number of connections that may wait to be accepted."""
+
+FULLEST_SECONDS, FIRST_CALLS = 0.1, 8
+"""How long the connection with most calls counts as that, and how many of its oldest are looked at
+for one that can make room."""
+
+Secure = Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol]
+"""Puts TLS below the protocol that a function makes."""
+
+
+class RpcServer:
+    """Open Inference on one port, with health checking and reflection, on the running loop.
+
+    data: Serves inference calls.
+    control: Serves all other calls.
+    max_message_bytes: The size of a message at most, in both directions.
+    max_connections: How many connections there may be; further ones are closed at once.
+    max_calls: How many calls may be in progress; further ones get RESOURCE_EXHAUSTED.
+    idle_seconds: How long a connection may have no call.
+    authority: Decides who may call, and who may load and unload models.
+    access_log: Takes a line for each call; default None: there is none.
+    several: Whether other workers listen on the port, too; default: no.
+    """
+
+    def __init__(
+        self,
+        data: DataPlane,
+        control: ControlPlane,
+        *,
+        max_message_bytes: int,
+        max_connections: int,
+        max_calls: int,
+        idle_seconds: float,
+        authority: Authority,
+        access_log: AccessLog | None = None,
+        several: bool = False,
+    ) -> None:
+        self._infer_calls = InferCalls(data, max_message_bytes)
+        self._transfers = Transfers(
+            data.memory,
+            max_message_bytes,
+            max(1, max_calls // OPEN_CALLS_SHARE),
+            access_log,
+        )
+        self._gate = CallerGate(authority)
+        self._small = SmallMessages(data, self._gate, self._transfers)
+        self._streams = StreamService(
+            self._infer_calls.read,
+            self._infer_calls.infer,
+            self._gate,
+            self._transfers,
+            self._small,
+        )
+        self._health = Health(lambda: control.readiness().ready, {SERVICE}, self._transfers)
+        names = (SERVICE, HEALTH, REFLECTION)
+        self._handlers: dict[str, Handler] = {
+            **self._calls(MetadataCalls(control), AdminCalls(control, authority)),
+            **self._health.handlers(),
+            **reflection_handlers(names, self._transfers),
+        }
+        open_calls = ("ServerLive", "ServerReady")
+        self._open = frozenset(
+            path
+            for path in self._handlers
+            if not path.startswith(f"/{SERVICE}/") or path.rpartition("/")[2] in open_calls
+        )
+        self._limits = ConnectionLimits(
+            memory=data.memory,
+            heads=CallHeads(),
+            begin=self._begin,
+            ended=self._ended,
+            opened=self._opened,
+            closed=self._closed,
+            idle_seconds=idle_seconds,
+        )
+        self._calls_open = 0
+        self._max_connections, self._max_calls = max_connections, max_calls
+        self._connections: set[Http2Connection] = set()
+        self._fullest: Http2Connection
+        self._fullest_until = 0.0
+        self._over = asyncio.Event()  # the last connection has gone
+        self._several = several
+        self._stopping = False
+        self._servers: list[asyncio.Server] = []
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int, secure: Secure | None = None) -> int:
+        """Listen, with TLS where `secure` puts it below, and return the port.
+
+        Raises OSError where the address is not available.
+        """
+        loop = asyncio.get_running_loop()
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server(
+            (host, port), family=family, backlog=MOST_UNACCEPTED, reuse_port=self._several
+        )
+
+        def connection() -> asyncio.Protocol:
+            return Http2Connection(self._limits)
+
+        make = connection if secure is None else partial(secure, connection)
+        for handle in handles_of(listener):
+            self._servers.append(
+                await loop.create_server(make, sock=handle, backlog=MOST_UNACCEPTED)
+            )
+        self._looking = loop.call_later(LOOK_SECONDS, self._look)
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    def end_reading(self) -> None:
+        """Refuse calls whose message is not whole: the server stops, and waits for no more."""
+        for call in self._open_calls():
+            call.end_reading()
+
+    async def stop(self, grace: float) -> None:
+        """Accept no more calls, and cancel those that do not finish within `grace` seconds."""
+        self._stopping = True
+        for call in self._open_calls():
+            call.close()
+        self._health.close()
+        if not self._servers:
+            return
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.drain()
+        await self._wait_until_over(grace)
+        for connection in list(self._connections):
+            connection.fail(ErrorCode.NO_ERROR, "shutting down")
+        await self._wait_until_over(END_SECONDS)
+        for connection in list(self._connections):
+            connection.transport.abort()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def _wait_until_over(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._connections:
+                    self._over.clear()
+                    await self._over.wait()
+
+    # -- connections
+
+    def _opened(self, connection: Http2Connection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= self._max_connections and not self._stopping
+
+    def _closed(self, connection: Http2Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._over.set()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(LOOK_SECONDS, self._look)
+        for connection in list(self._connections):
+            connection.look(loop.time())
+        now = monotonic()
+        for call in self._open_calls():
+            call.look(now)
+
+    def _open_calls(self) -> list[ServedStream]:
+        return [
+            stream.call
+            for connection in self._connections
+            for stream in connection.streams.values()
+            if stream.call is not None
+        ]
+
+    # -- calls
+
+    def _begin(self, stream: Stream) -> None:
+        path = stream.head.call.path
+        self._calls_open += 1
+        if stream.head.bad_timeout:
+            stream.finish(StatusCode.INVALID_ARGUMENT, "grpc-timeout cannot be read")
+        elif self._calls_open > self._max_calls and not self._make_room():
+            self._refuse(stream)
+        elif path == _INFER_PATH:
+            stream.call = SmallCall(stream, self._small, self._serve)
+        elif path == _STREAM_PATH:
+            call = InferStream(stream, self._streams)
+            stream.call = call
+            call.start()
+            if self._stopping:
+                call.close()
+        elif path in self._handlers:
+            self._serve(stream)
+        else:
+            stream.finish(StatusCode.UNIMPLEMENTED, f"method {quoted(path)} not found")
+
+    def _make_room(self) -> bool:
+        """End a call that waits for its caller, of the connection that has most; whether one did.
+
+        Calls that are opened and left so would keep all other callers out.
+        """
+        now = monotonic()
+        if now >= self._fullest_until or not self._fullest.streams:
+            self._fullest = max(self._connections, key=lambda one: len(one.streams))
+            self._fullest_until = now + FULLEST_SECONDS
+        for stream in islice(self._fullest.streams.values(), FIRST_CALLS):
+            if stream.call is not None and stream.call.waits_for_caller:
+                stream.call.refuse(Overloaded("the server has too many calls to wait for this one"))
+                return True
+        return False
+
+    def _serve(self, stream: Stream) -> TaskCall:
+        """Have a stream served by a task."""
+        path = stream.head.call.path
+        call = TaskCall(stream, self._handlers[path], self._transfers.most(path in self._open))
+        stream.call = call
+        return call
+
+    def _ended(self) -> None:
+        self._calls_open -= 1
+
+    def _refuse(self, stream: Stream) -> None:
+        error = Overloaded(f"the server already has {self._max_calls} calls in progress")
+        about = metadata_of(error, new_request_id().decode())
+        stream.finish(grpc_status(error), details_of(error), about)
+
+    async def _infer(self, data: bytes | bytearray, call: RpcCall) -> Sequence[Part]:
+        read = await self._infer_calls.read(data, call.context.parsed)
+        return await self._infer_calls.infer(read, call, streamed=False)
+
+    def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> dict[str, Handler]:
+        known = partial(unary, transfers=self._transfers, gate=self._gate)
+        anyone = partial(unary, transfers=self._transfers, gate=None)
+        handlers = [
+            anyone("ServerLive", messages.ServerLiveRequest, metadata.live),
+            anyone("ServerReady", messages.ServerReadyRequest, metadata.ready),
+            known("ServerMetadata", messages.ServerMetadataRequest, metadata.server),
+            known("ModelReady", messages.ModelReadyRequest, metadata.model_ready),
+            known("ModelMetadata", messages.ModelMetadataRequest, metadata.model),
+            known("ModelConfig", messages.ModelConfigRequest, metadata.config),
+            known("ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics),
+            unary_bytes("ModelInfer", self._infer, transfers=self._transfers, gate=self._gate),
+            known("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index),
+            known("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
+            known("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
+        ]
+        return {f"/{SERVICE}/{name}": handler for name, handler in handlers}

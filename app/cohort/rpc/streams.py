@@ -1,0 +1,299 @@
+"""ModelStreamInfer: many requests on one call, with their responses in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from cohort.codec import LONGEST_BODY
+from cohort.connections.memory import SMALL_BYTES, MemoryHold
+from cohort.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
+from cohort.http2 import SentMessage, Stream
+from cohort.http2.send_queue import Part
+from cohort.observability.refusals import known_error
+from cohort.rpc.calls import CallerGate, RpcCall, begin_call, forget_locals, left, parse_message
+from cohort.rpc.context import Arrival, StreamContext
+from cohort.rpc.errors import details_of, grpc_status, metadata_of
+from cohort.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
+from cohort.rpc.small_messages import SmallMessage, SmallMessages
+from cohort.rpc.status import StatusCode
+from cohort.rpc.tracing import Trace
+from cohort.rpc.transfers import Transfers, message_too_large
+from cohort.rpc.wire import InferMessage
+from cohort.serving import Group
+
+IN_FLIGHT = 64
+"""Requests of one stream that may be in flight; the next is read when the oldest is answered."""
+
+_METHOD = "ModelStreamInfer"
+
+ReadMessage = Callable[[bytes | bytearray, object], Awaitable[InferMessage]]
+Infer = Callable[[InferMessage, RpcCall], Awaitable[Sequence[Part]]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamService:
+    """What streams are served by.
+
+    read: Reads a request.
+    infer: Gives the bytes of the ModelStreamInferResponse to a request.
+    gate: Lets requests in.
+    transfers: Bounds what they hold.
+    small: Has small requests answered with others.
+    """
+
+    read: ReadMessage
+    infer: Infer
+    gate: CallerGate
+    transfers: Transfers
+    small: SmallMessages
+
+
+class InferStream(StreamContext):
+    """A stream of requests, until its caller ends it or `close`: then it finishes what it has read.
+
+    stream: Its stream of HTTP/2.
+    service: What serves it.
+    """
+
+    def __init__(self, stream: Stream, service: StreamService) -> None:
+        super().__init__(stream, service.transfers.most(anyone=False))
+        self.service = service
+        self._pending: deque[StreamRequest] = deque()
+        self._arrival: Arrival | None = None
+        self._closed = self._flush_soon = False
+        self._loop = asyncio.get_running_loop()
+        self.trace = begin_call(self, service.transfers, _METHOD)
+        self._timer = None
+        if self.deadline is not None:
+            seconds = max(0.0, self.deadline - monotonic())
+            self._timer = self._loop.call_later(seconds, self._time_over, seconds)
+
+    def start(self) -> None:
+        """Begin, or refuse the call where its caller is not known."""
+        try:
+            self.service.gate.check(self)
+        except CohortError as error:
+            self.refuse(error)
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._closed = True
+        self._end_if_over()
+
+    # -- for its stream
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether no request of it is being answered."""
+        return not (self._pending or self.stream.waits)
+
+    def arrived(self) -> None:
+        """A message is whole, or the caller sends no more."""
+        stream = self.stream
+        while len(self._pending) < IN_FLIGHT and not (stream.waits or self._closed):
+            message = stream.take()
+            if message is None:
+                break
+            self._arrival = None
+            request = StreamRequest(self)
+            self._pending.append(request)
+            request.begin(message)
+        self._end_if_over()
+
+    def refuse(self, error: CohortError) -> None:
+        """End the call by this error, with all requests that are in flight."""
+        if self.stream.closed:
+            return
+        ours = known_error(error)
+        self.trace.refuse(ours)
+        self.end(grpc_status(ours), details_of(ours), metadata_of(ours, self.trace.request_id))
+        self._leave_all()
+
+    def too_large(self, size: int) -> None:
+        """The message that begins is too large."""
+        self.refuse(message_too_large(size, self.most_bytes))
+
+    def drained(self) -> None:
+        """All that was sent is on its way."""
+        self.flush_soon()
+
+    def gone(self) -> None:
+        """The caller has left."""
+        self._leave_all()
+
+    # -- for the server
+
+    def look(self, now: float) -> None:
+        """See whether the message that has begun comes in time."""
+        if len(self._pending) >= IN_FLIGHT or not self.stream.partial:
+            self._arrival = None
+            return
+        if self._arrival is None:
+            self._arrival = Arrival(self.stream.received, anyone=False)
+        late = self._arrival.late(now, self.stream.received)
+        if late is not None:
+            self.refuse(late)
+
+    def end_reading(self) -> None:
+        """Refuse the call where its message is not whole: the server stops."""
+        if self.stream.partial:
+            self.refuse(NotReady("the server is stopping, and the message was not whole in time"))
+
+    # -- for its requests
+
+    def flush_soon(self) -> None:
+        """Send what is answered, once all that is answered in this iteration is."""
+        if not self._flush_soon:
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        pending, stream = self._pending, self.stream
+        if len(pending) > 1:
+            stream.connection.out.gather()
+        while pending and (answer := pending[0].answer) is not None and not stream.closed:
+            stream.send(answer)
+            pending.popleft().release()
+        if not stream.closed:
+            self.arrived()
+
+    def _end_if_over(self) -> None:
+        if self._pending or self.stream.closed:
+            return
+        if self._closed:
+            self.refuse(NotReady("the server is shutting down"))
+        elif self.stream.partial and self.stream.ended:
+            self.refuse(InvalidInput("the call ends within a message"))
+        elif self.stream.ended:
+            self.end(StatusCode.OK)
+            self._leave_all()
+
+    def _time_over(self, seconds: float) -> None:
+        self.refuse(DeadlineExceeded(seconds))
+
+    def _leave_all(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, deque()
+        for request in pending:
+            request.leave_unanswered()
+
+
+class StreamRequest(SmallMessage):
+    """One request of a stream.
+
+    answer: Its response, in parts; None until there is one.
+    """
+
+    def __init__(self, call: InferStream) -> None:
+        self._stream = call
+        self.answer: Sequence[Part] | None = None
+        self._data = b""
+        self._hold: MemoryHold | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._alone = False
+        if call.service.transfers.access_log is not None:
+            self.trace = call.trace.of_message()
+
+    @property
+    def call(self) -> InferStream:
+        """Its stream."""
+        return self._stream
+
+    def begin(self, message: SentMessage) -> None:
+        """Have it answered."""
+        data, compressed = message
+        if compressed or len(data) > LONGEST_BODY:
+            self._serve(message)
+        else:
+            self._data = bytes(data)
+            self.call.service.small.add(self, self._data, streamed=True)
+
+    def release(self) -> None:
+        """Its answer was sent."""
+        if self._hold is not None:
+            self._hold.set(0)
+
+    def leave_unanswered(self) -> None:
+        """Its caller has left, or the call has ended."""
+        self.leave()
+        if self._task is not None:
+            self._task.cancel()
+        elif self.answer is None and self.trace is not None and not self._alone:
+            self.trace.end(StatusCode.CANCELLED)
+        self.release()
+
+    # -- with others
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        """The same, with the message that the body was parsed to."""
+        self._serve(SentMessage(body, compressed=False), document)
+
+    def succeed(self, body: bytes, headers: object, group: Group) -> None:
+        """Answer with the message of a successful response."""
+        del headers
+        self.leave()
+        if self.trace is not None:
+            self.trace.end_shared(group, len(body))
+        self._answer((body,))
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error; a request that fails ends no stream."""
+        self.leave()
+        trace = self.trace or self.call.trace.of_message()
+        self._answer((_failure(error, trace, parse_message(ModelInferRequest, self._data).id),))
+
+    def _answer(self, parts: Sequence[Part]) -> None:
+        self.answer = parts
+        self.call.flush_soon()
+
+    # -- alone
+
+    def _serve(self, message: SentMessage, parsed: object = None) -> None:
+        self.response_complete = self._alone = True
+        self._hold = self.call.service.transfers.memory.hold()
+        trace = self.trace or self.call.trace.of_message()
+        work = self._serve_alone(message, parsed, trace, self._hold)
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._over)
+
+    def _over(self, _: object) -> None:
+        self._task = None  # whose error knows this request, and its message
+        self.end_count()
+
+    async def _serve_alone(
+        self, message: SentMessage, parsed: object, trace: Trace, hold: MemoryHold
+    ) -> None:
+        call, service, id_ = self.call, self.call.service, ""
+        try:
+            data = await service.transfers.unpack(call, message, hold)
+            request = await service.read(data, parsed)
+            id_ = request.message.id
+            with service.gate.enter(call, trace, hold, self.caller) as entered:
+                answer = await service.infer(request, entered)
+            trace.end(StatusCode.OK, sum(map(len, answer)))
+        except CancelledError:
+            trace.end(left(call))
+            raise
+        except Exception as error:  # noqa: BLE001 - told and logged
+            answer = (_failure(error, trace, id_),)
+            forget_locals(error)
+        if call.stream.closed:
+            return
+        size = sum(map(len, answer))
+        hold.set(size if size > SMALL_BYTES else 0)
+        self._answer(answer)
+
+
+def _failure(error: Exception, trace: Trace, id_: str) -> bytes:
+    ours = known_error(error)
+    trace.refuse(ours)
+    response = ModelStreamInferResponse(error_message=f"{ours.code}: {details_of(ours)}")
+    response.infer_response.id = id_
+    return response.SerializeToString()

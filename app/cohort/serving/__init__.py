@@ -1,0 +1,41 @@
+"""The interface for inference: a lease on a version, and a response from it.
+
+Every API gives an `Exchange` what was sent, who sent it, and where the answer goes; the exchange
+takes the same steps for all. A lease tells of its request exactly once, when it is closed, with the
+error that the caller got. Small requests read in one event-loop iteration go through the
+`coalescer` instead. Adapters see plain specs and arrays; the engine is hidden.
+"""
+
+from cohort.batching import Outputs, Reply
+from cohort.connections.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
+from cohort.rollouts import Sticky
+from cohort.serving.context import Headers, RequestContext
+from cohort.serving.groups import Group, SmallRequest
+from cohort.serving.lease import Lease
+from cohort.serving.limit import ConcurrencyLimit
+from cohort.serving.plane import DataPlane
+from cohort.serving.request import AwaitedReply, Call, Exchange
+from cohort.serving.served import ServedVersion
+from cohort.serving.work import WorkElsewhere
+
+__all__ = [
+    "SMALL_BYTES",
+    "AwaitedReply",
+    "Call",
+    "ConcurrencyLimit",
+    "DataPlane",
+    "Exchange",
+    "Group",
+    "Headers",
+    "Lease",
+    "MemoryBudget",
+    "MemoryHold",
+    "Outputs",
+    "Reply",
+    "RequestContext",
+    "ServedVersion",
+    "SmallRequest",
+    "Sticky",
+    "WorkElsewhere",
+    "count_bytes",
+]

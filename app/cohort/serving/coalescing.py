@@ -1,0 +1,324 @@
+"""Small requests read in one event-loop iteration, run and answered as one.
+
+Most of the cost of a small request is not its model but the objects and calls made for each
+request. Where a model runs a row in less time than that, this cost limits requests per second. So
+requests of a few rows for the same version, read in one iteration and answered in the same form,
+share one array, one lease, one run and one text that their responses are cut from
+(docs/decisions/0008, 0043).
+
+Requests that cannot be coalesced are answered one by one, as all other requests, with the same
+response. What is known before a body is parsed decides first: a model whose runs are too long
+coalesces nothing. No body is parsed twice: a single request continues with the document that was
+parsed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import Any
+
+from cohort.batching import Outputs, RunResult
+from cohort.codec import Asked, RowAnswer, RunOutputs, are_large, pack_rows
+from cohort.errors import (
+    Cancelled,
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    Overloaded,
+)
+from cohort.serving.groups import Group, Member, RowReader, SmallRequest, Waiting
+from cohort.serving.lease import GroupLease, say_whose
+from cohort.serving.observing import Observer
+from cohort.serving.served import ServedVersion
+from cohort.serving.targets import Target
+from cohort.tensors import Array
+
+COALESCED_RUN_SECONDS = 0.01
+"""How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile.
+
+Groups that are left over are queued, and run on the loop all the same, at more than twice the cost
+of each: a hundred models have a group each.
+"""
+
+
+class Coalescer:
+    """Gathers the requests of an event-loop iteration and runs those that fit as groups.
+
+    target: Returns what answers the coalesced requests that ask for a model, or for a version of
+        it; None where they are not coalesced.
+    admit: Raises NotReady or Overloaded where so many requests of a priority may not be answered.
+    lease: Takes a GroupLease, from the version, the variant, the arrival of the first request in
+        seconds on the monotonic clock, the number of requests, and their priority. Raises as
+        `admit`.
+    room: Gives how many more requests of a priority a version may take.
+    refused: Counts refused requests, from the model, the error, and the number of requests.
+    observer: Is told how requests end.
+    gather: Calls a function once all sockets of this event-loop iteration have been read, before
+        the scheduler looks for the next batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: Callable[[Asked], Target | None],
+        admit: Callable[[int, int], None],
+        lease: Callable[[ServedVersion, str, float, int, int], GroupLease],
+        room: Callable[[ServedVersion, int], int],
+        refused: Callable[[str, CohortError, int], None],
+        observer: Observer,
+        gather: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._target = target
+        self._admit = admit
+        self._lease = lease
+        self._room = room
+        self._refused = refused
+        self._observer = observer
+        self._gather = gather
+        self._waiting: list[Waiting] = []
+        self._since = 0.0  # when the first of them was read
+        self._until = 0.0  # until when groups may run in this iteration
+
+    def add(
+        self, request: SmallRequest, form: RowReader, asked: Asked, body: bytes, priority: int = 0
+    ) -> None:
+        """Keep a request until the end of the iteration. Its headers have been checked.
+
+        request: The request.
+        form: How its body is read.
+        asked: What its path says is to answer; None where the body may.
+        body: The whole body, not parsed yet.
+        priority: The request's; default 0.
+        """
+        if not self._waiting:
+            self._since = monotonic()
+            self._gather(self._answer_all)
+        self._waiting.append((request, form, asked, body, priority))
+
+    def _answer_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._until = monotonic() + COALESCED_RUN_SECONDS
+        try:
+            for group in self._group(waiting):
+                if group.selection is None:
+                    _proceed(group.members)
+                elif group.rows <= group.limit:
+                    self._run(group, group.members)
+                else:
+                    for members in group.runs():
+                        self._run(group, members)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
+            _fail([request for request, *_ in waiting], bug)
+
+    def _group(self, waiting: Sequence[Waiting]) -> list[Group]:
+        """Parse each body once; requests that cannot be coalesced continue as single ones."""
+        groups: dict[tuple[ServedVersion, str, RowAnswer, int], Group] = {}
+        targets: dict[Asked, Target | None] = {}
+        last: Group | None = None
+        target: Target | None = None
+        asked_for: Asked = ""  # whose target it is; no model has this name
+        for request, form, by_path, body, priority in waiting:
+            if by_path is not None:
+                if by_path != asked_for:
+                    asked_for = by_path
+                    if asked_for not in targets:
+                        targets[asked_for] = self._target(asked_for)
+                    target = targets[asked_for]
+                if target is None:
+                    request.proceed(body)
+                    continue
+            try:
+                document, asked = form.read(body)
+            except InvalidInput as error:
+                request.refuse(error)
+                continue
+            if asked is None:
+                _continue(request, document, body)
+                continue
+            by_body, name, datatype, values, rows, answer, id_ = asked
+            if by_body != asked_for and (by_body is not None or by_path is None):
+                if by_path is not None:
+                    _continue(request, document, body)  # which sees whether the two agree
+                    continue
+                asked_for = by_body
+                if asked_for not in targets:
+                    targets[asked_for] = self._target(asked_for)
+                target = targets[asked_for]
+            chosen = None if target is None else target.fixed or target.choose(request)
+            if target is None or chosen is None:
+                _continue(request, document, body)
+                continue
+            served, variant, limit, caller = chosen
+            spec = served.inputs[0]
+            size = served.width if values.__class__ is list else served.row_bytes
+            if (
+                rows > limit
+                or len(values) != rows * size
+                or (name is not None and name != spec.name)
+                or (datatype is not None and datatype != spec.datatype)
+            ):
+                _continue(request, document, body)
+                continue
+            if (
+                last is None
+                or answer is not last.answer
+                or served is not last.served
+                or variant != last.variant
+                or priority != last.priority
+            ):
+                key = (served, variant, answer, priority)
+                last = groups.get(key)
+                if last is None:
+                    last = groups[key] = Group(target, served, variant, priority, answer, limit)
+            last.members.append((request, body, document, values, rows, id_, caller))
+            last.rows += rows
+        return list(groups.values())
+
+    def _run(self, group: Group, members: Sequence[Member]) -> None:
+        """Run members of a group, at once where that is possible; else their run is queued."""
+        spec = group.served.inputs[0]
+        if len(members) == 1:
+            _, body, _, values, rows, _, _ = members[0]
+            array = pack_rows((body,), (values,), spec, rows)
+        else:
+            rows = sum([one[4] for one in members])
+            bodies, values_of = [one[1] for one in members], [one[3] for one in members]
+            array = pack_rows(bodies, values_of, spec, rows)
+        if array is None:
+            _proceed(members)
+            return
+        try:
+            if monotonic() < self._until:
+                self._admit(len(members), group.priority)
+                result = group.served.engine.run_now(
+                    {spec.name: array}, self._since, rows, len(members)
+                )
+                if result is not None:
+                    self._reply(group, members, array, result, self._since, None)
+                    return
+            self._submit(group, members, array)
+        except Overloaded as error:
+            self._run_some(group, members, error)
+        except CohortError:
+            _proceed(members)
+
+    def _submit(self, group: Group, members: Sequence[Member], array: Array) -> None:
+        """Queue a run. Raises as the lease and the engine do."""
+        since = self._since
+        lease = self._lease(group.served, group.variant, since, len(members), group.priority)
+
+        def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+            self._reply(group, members, array, (outputs, error), since, lease)
+
+        try:
+            lease.submit(array, reply)
+        except Exception:
+            lease.release()
+            raise
+
+    def _run_some(self, group: Group, members: Sequence[Member], error: Overloaded) -> None:
+        """Run as many as there is room for, and refuse the others together, which is cheap."""
+        room = self._room(group.served, group.priority)
+        room = max(min(room, len(members) - 1), 0)
+        if room:
+            self._run(group, members[:room])
+        refused = [one[0] for one in members[room:] if not one[0].response_complete]
+        self._refused(group.served.model, error, len(refused))
+        _fail(refused, error)
+
+    def _reply(
+        self,
+        group: Group,
+        members: Sequence[Member],
+        array: Array,
+        result: RunResult,
+        since: float,
+        lease: GroupLease | None,
+    ) -> None:
+        """Answer members after their run; where one row may have failed it, retry them one by one.
+
+        since: When the first of them was read, in seconds on the monotonic clock.
+        lease: What held the version meanwhile; None where the run was made at once.
+        """
+        outputs, error = result
+        now = monotonic()
+        seconds = now - since
+        if lease is not None:
+            lease.release()
+        counted = False
+        try:
+            if outputs is None:
+                if error is None or _may_be_one_rows_fault(error):
+                    _proceed(members)
+                    return
+                self._count(group, len(members), seconds, error)
+                counted = True
+                _fail([one[0] for one in members], error)
+                group.target.failed(group, members, array, error, seconds, now)
+                return
+            written = _write(group, members, outputs, seconds)
+            if written is None:
+                _proceed(members)
+                return
+            gone = [place for place, one in enumerate(members) if one[0].response_complete]
+            if gone:
+                cancelled = Cancelled("the caller left")
+                self._count(group, len(gone), seconds, cancelled)
+            if answered := len(members) - len(gone):
+                self._observer.ended(group.served, group.variant, None, seconds, answered)
+            counted = True
+            for one, (body, headers) in zip(members, written, strict=False):
+                request = one[0]
+                if not request.response_complete:
+                    request.succeed(body, headers, group)
+            group.target.answered(group, members, gone, array, outputs, seconds, now)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
+            if not counted:
+                self._count(group, len(members), seconds, InferenceFailed(str(bug)))
+            _fail([one[0] for one in members], bug)
+
+    def _count(self, group: Group, times: int, seconds: float, error: CohortError) -> None:
+        """Tell that requests of a group ended with the same error, which says whose it is."""
+        say_whose(error, group.served, group.variant)
+        self._observer.ended(group.served, group.variant, error, seconds, times)
+
+
+def _write(
+    group: Group, members: Sequence[Member], outputs: Outputs, seconds: float
+) -> Iterable[tuple[bytes, Any]] | None:
+    served, selection = group.served, group.selection
+    if selection is None or are_large(outputs):
+        served.coalescible = False  # such responses are written on the codec thread, one by one
+        return None
+    positions, names, datatypes = selection
+    arrays = [outputs[position] for position in positions]
+    run = RunOutputs(served.model, served.version, group.variant, names, datatypes, arrays, seconds)
+    return group.answer.write(run, [one[4] for one in members], [one[5] for one in members])
+
+
+def _may_be_one_rows_fault(error: CohortError) -> bool:
+    """Whether the other rows may still succeed: not after a timeout or a failure of the device."""
+    if isinstance(error, InferenceFailed):
+        return error.blames_input
+    return not isinstance(error, DeadlineExceeded)
+
+
+def _fail(requests: Sequence[SmallRequest], error: Exception) -> None:
+    for request in requests:
+        if not request.response_complete:
+            request.fail(error)
+
+
+def _continue(request: SmallRequest, document: object, body: bytes) -> None:
+    if document is None:
+        request.proceed(body)
+    else:
+        request.proceed_parsed(document, body)
+
+
+def _proceed(members: Sequence[Member]) -> None:
+    for request, body, document, *_ in members:
+        if not request.response_complete:
+            _continue(request, document, body)

@@ -1,0 +1,279 @@
+"""Leases: requests hold the version that answers them until they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from cohort.batching import Reply
+from cohort.errors import (
+    Cancelled,
+    CohortError,
+    DeadlineExceeded,
+    InvalidInput,
+    NotReady,
+    did_you_mean,
+    quoted,
+)
+from cohort.registry import Cancellable, Engine
+from cohort.rollouts import ObservedRequest
+from cohort.serving.context import NOBODY, RequestContext
+from cohort.serving.limit import ConcurrencyLimit
+from cohort.serving.observing import Observer
+from cohort.serving.served import ServedVersion
+from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
+
+
+class Lease:
+    """One request's hold on one version, from the choice to the reply.
+
+    served: The version.
+    limit: Counts the lease while it is open.
+    observer: Is told how the request ends.
+    context: The request's; default: nothing is known of it.
+    variant: The rollout's variant that was chosen or pinned; default "": none.
+    observed: Where the outcome is told to the rollout that chose the version; default None: none
+        did.
+    """
+
+    __slots__ = (
+        "_engine", "_limit", "_observed", "_observer", "_started", "_ticket", "context", "served",
+        "variant",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        served: ServedVersion,
+        limit: ConcurrencyLimit,
+        observer: Observer,
+        context: RequestContext = NOBODY,
+        variant: str = "",
+        observed: ObservedRequest | None = None,
+    ) -> None:
+        self._started = monotonic()
+        self._observer = observer
+        self.context = context
+        self._limit = limit
+        self._engine: Engine | None = served.engine
+        self._ticket: Cancellable | None = None
+        self._observed = observed
+        self.served = served
+        self.variant = variant
+        served.engine.leases.count += 1
+        limit.leases += 1
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.served.model
+
+    @property
+    def version(self) -> str:
+        """The version's number."""
+        return self.served.version
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """The inputs' specs, in the model's order."""
+        return self.served.inputs
+
+    def inputs_for(self, names: Container[str]) -> Sequence[TensorSpec]:
+        """The inputs' specs, with the optional ones among `names`."""
+        served = self.served
+        if not served.optional_inputs:
+            return served.inputs
+        return sent_specs(served.inputs, served.optional_inputs, names)
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """The outputs' specs, in the model's order."""
+        return self.served.outputs
+
+    def submit(self, arrays: Arrays, reply: Reply, *, timeout: float | None = None) -> None:
+        """Queue the request.
+
+        arrays: The inputs by name.
+        reply: Called once on the event loop, with the outputs in the model's order or the error;
+            never after `leave`.
+        timeout: The caller's limit in seconds; the smaller of it and the model's own applies.
+            Default None: the model's own.
+
+        Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
+        """
+        engine = self._engine
+        if engine is None:
+            raise NotReady("this lease is closed")
+        check_inputs(self.inputs_for(arrays), arrays)
+        limit = _smaller(timeout, engine.timeout)
+        if self._observed is not None:
+            reply = self._observed.submitted(
+                arrays, self.outputs, reply, tight_deadline=limit < engine.timeout
+            )
+        deadline = self._started + limit
+        self._ticket = engine.submit(
+            arrays, reply, deadline=deadline, timeout=limit, priority=self.context.priority
+        )
+
+    def check_time(self, timeout: float | None = None) -> None:
+        """Raise DeadlineExceeded where the time is over that `submit` would give the request.
+
+        Raises Cancelled where its caller left. May be called on any thread.
+        """
+        engine = self._engine
+        if engine is None:
+            raise Cancelled("the caller left")
+        limit = _smaller(timeout, engine.timeout)
+        if monotonic() >= self._started + limit:
+            raise DeadlineExceeded(limit)
+
+    def check_room(self) -> None:
+        """Raise Overloaded where the queue is full, before work is put into the request."""
+        if self._engine is not None:
+            self._engine.check_room(self.context.priority)
+
+    def select(self, names: Sequence[str] | None) -> Sequence[int]:
+        """The positions of the requested outputs; where `names` is None, of all transportable ones.
+
+        Raises InvalidInput for a name that is not an output, for more names than there are outputs,
+        for an output that is not transportable, and for a model without a transportable output.
+        """
+        specs = self.served.outputs
+        if names is None:
+            if not self.served.sent and specs:
+                specs[0].dtype  # noqa: B018 - raises
+            return self.served.sent
+        positions = {spec.name: position for position, spec in enumerate(specs)}
+        for name in names[: len(specs) + 1]:  # more have one twice, or one that is not there
+            if name not in positions:
+                raise InvalidInput(
+                    f"output {quoted(name)} not found{did_you_mean(name, positions)}"
+                )
+            specs[positions[name]].dtype  # noqa: B018
+        if len(names) > len(specs):
+            raise InvalidInput(
+                f"the request names {len(names)} outputs, and the model has {len(specs)}"
+            )
+        return [positions[name] for name in names]
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the model's classes by index; empty where it has none."""
+        return self.served.engine.labels
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the request arrived."""
+        return monotonic() - self._started
+
+    @property
+    def times(self) -> tuple[float, float] | None:
+        """The seconds that the request waited for its run, and those of the run; None before."""
+        return None if self._ticket is None else self._ticket.times
+
+    def leave(self) -> None:
+        """Cancel the request: its caller left. The run stops if no other request waits for it."""
+        if self._ticket is not None:
+            self._ticket.cancel()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Tell how the request ended, and release the version. Further calls do nothing.
+
+        error: The error that the caller received; default None: the request succeeded.
+        """
+        engine = self._engine
+        if engine is None:
+            return
+        self._engine = None
+        self._limit.leases -= 1
+        now = monotonic()
+        seconds = now - self._started
+        if isinstance(error, CohortError):
+            say_whose(error, self.served, self.variant)
+        self._observer.ended(self.served, self.variant, error, seconds, context=self.context)
+        engine.leases.release()
+        if self._observed is not None:
+            self._observed.close(error, now=now, seconds=seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+
+class GroupLease:
+    """The hold of a group of coalesced requests on one version.
+
+    served: The version.
+    limit: Counts the requests while the lease is open.
+    started: When the first of them was read, in seconds on the monotonic clock.
+    count: The number of requests.
+    priority: That of each of them; default 0.
+    variant: The rollout's variant that was chosen for all of them; default "": none.
+    """
+
+    __slots__ = ("_limit", "_open", "_priority", "count", "served", "started", "variant")
+
+    def __init__(
+        self,
+        served: ServedVersion,
+        limit: ConcurrencyLimit,
+        started: float,
+        count: int,
+        priority: int = 0,
+        variant: str = "",
+    ) -> None:
+        self._limit = limit
+        self._priority = priority
+        self._open = True
+        self.served = served
+        self.started = started
+        self.count = count
+        self.variant = variant
+        limit.leases += count
+        served.engine.leases.count += count
+
+    def submit(self, array: Array, reply: Reply) -> None:
+        """Queue the group as one request.
+
+        array: The input, [rows, width] in its datatype.
+        reply: Called once on the event loop, with the outputs in the model's order or the error.
+
+        Raises as `Lease.submit`.
+        """
+        engine = self.served.engine
+        timeout = engine.timeout
+        engine.submit(
+            {self.served.inputs[0].name: array},
+            reply,
+            deadline=self.started + timeout,
+            timeout=timeout,
+            requests=self.count,
+            priority=self._priority,
+        )
+
+    def release(self) -> None:
+        """Release the version. Further calls do nothing."""
+        if self._open:
+            self._open = False
+            self._limit.leases -= self.count
+            self.served.engine.leases.release(self.count)
+
+
+def say_whose(error: CohortError, served: ServedVersion, variant: str) -> None:
+    """Have an error say in the logs which version its request had."""
+    error.log_context = {"model": served.model, "version": served.version}
+    if variant:
+        error.log_context = {**error.log_context, "variant": variant}
+
+
+def _smaller(timeout: float | None, limit: float) -> float:
+    """The caller's limit or the model's own, in seconds."""
+    return limit if timeout is None else min(timeout, limit)

@@ -1,0 +1,74 @@
+"""Versions as requests see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cohort.codec import is_coalescible
+from cohort.metrics import VersionMetrics
+from cohort.registry import Engine
+from cohort.tensors import TensorSpec
+
+MAX_SELECTIONS = 64
+"""Selections of outputs that a version remembers; callers choose them."""
+
+
+class Selection(NamedTuple):
+    """Some outputs of a version: their positions, names and datatypes."""
+
+    positions: tuple[int, ...]
+    names: tuple[str, ...]
+    datatypes: tuple[str, ...]
+
+
+class ServedVersion:
+    """One version as requests see it, built once per catalog.
+
+    model, version: Its names.
+    engine: Runs its requests.
+    counts: Where its requests are counted.
+    inputs, outputs: The specs, in the model's order.
+    optional_inputs: The specs of inputs that a request may leave out.
+    sent: The positions of the outputs that are sent where a request names none.
+    coalescible: Whether the specs allow small requests to be coalesced.
+    target: Keeps what the data plane answers its coalesced requests by; None: nothing yet.
+    width, row_bytes: The numbers of a row, and their bytes, where it is coalescible; else 0.
+    """
+
+    __slots__ = (
+        "_selections", "coalescible", "counts", "engine", "inputs", "model", "optional_inputs",
+        "outputs", "row_bytes", "sent", "target", "version", "width",
+    )  # fmt: skip
+
+    def __init__(self, model: str, version: str, engine: Engine, counts: VersionMetrics) -> None:
+        self.model = model
+        self.version = version
+        self.engine = engine
+        self.counts = counts
+        self.inputs: Sequence[TensorSpec] = engine.inputs
+        self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
+        self.outputs: Sequence[TensorSpec] = engine.outputs
+        self.sent = [place for place, spec in enumerate(self.outputs) if spec.transportable]
+        self.coalescible = is_coalescible(self.inputs, self.outputs)
+        self.width = int(self.inputs[0].shape[1]) if self.coalescible else 0  # type: ignore[index,arg-type]
+        self.row_bytes = self.width * self.inputs[0].dtype.itemsize if self.coalescible else 0
+        self.target: Any = None
+        self._selections: dict[tuple[str, ...] | None, Selection] = {}
+
+    def selection(self, names: tuple[str, ...] | None) -> Selection | None:
+        """The outputs of different names; None: all of them. None where one is not an output."""
+        found = self._selections.get(names)
+        if found is not None:
+            return found
+        by_name = {spec.name: place for place, spec in enumerate(self.outputs)}
+        if names is not None and not by_name.keys() >= set(names):
+            return None
+        positions = self.sent if names is None else [by_name[name] for name in names]
+        specs = [self.outputs[position] for position in positions]
+        if len(self._selections) >= MAX_SELECTIONS:
+            self._selections.clear()
+        found = self._selections[names] = Selection(
+            tuple(positions), tuple(one.name for one in specs), tuple(one.datatype for one in specs)
+        )
+        return found

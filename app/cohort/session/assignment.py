@@ -1,0 +1,51 @@
+"""Which execution provider takes which nodes of an open model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cohort.session.providers import ORT_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedNode:
+    """A node of the main graph, as the runtime prepared it, and who runs it.
+
+    provider: The provider's short name.
+    operator: With its domain, unless that is ONNX's own: `com.microsoft.FusedMatMul`.
+    name: As the file has it; "" for one without.
+    """
+
+    provider: str
+    operator: str
+    name: str = ""
+
+
+def count_nodes(raw: Any) -> dict[str, int]:
+    """The number of nodes by provider, of ONNX Runtime's session `raw`; empty where not known."""
+    counts: Counter[str] = Counter()
+    for part in _parts(raw):
+        counts[_SHORT.get(part.ep_name, part.ep_name)] += len(part.get_nodes())
+    return dict(counts)
+
+
+def list_nodes(raw: Any) -> Iterator[AssignedNode]:
+    """The same nodes, one by one."""
+    for part in _parts(raw):
+        provider = _SHORT.get(part.ep_name, part.ep_name)
+        for node in part.get_nodes():
+            domain = "" if node.domain in {"", "ai.onnx"} else f"{node.domain}."
+            yield AssignedNode(provider, domain + node.op_type, node.name)
+
+
+def _parts(raw: Any) -> Any:
+    try:
+        return raw.get_provider_graph_assignment_info()
+    except Exception:  # noqa: BLE001  older runtimes lack it; it is optional
+        return []
+
+
+_SHORT = {ort_name: short for short, ort_name in ORT_NAMES.items()}

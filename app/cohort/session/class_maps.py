@@ -1,0 +1,196 @@
+"""A classifier's scores by class, which scikit-learn's exporters write as dictionaries.
+
+They end in the operator ZipMap, which makes `{"setosa": 0.9, …}` of each row: a type that no
+protocol of requests carries. The tensor that goes into it has the same scores in columns, and
+ZipMap's attributes the class of each. So the model is opened with an Identity in its place.
+
+https://onnx.ai/onnx/operators/onnx_aionnxml_ZipMap.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from cohort.model_file.protobuf import (
+    FileSlice,
+    MessageBytes,
+    decode_text,
+    fields,
+    read_opset,
+    read_value_info,
+    signed,
+    varints,
+)
+from cohort.tensors import TensorSpec
+
+Classes: TypeAlias = tuple[int, ...] | tuple[str, ...]
+"""The classes of a classifier, in the order of its columns."""
+
+MAX_CLASSES = 100_000
+"""More than any classifier has that writes a dictionary for each row."""
+
+ONE_LABEL = (1,)
+"""The shape that onnxmltools declares for the labels of any number of rows."""
+
+ONNX_DOMAINS = ("", "ai.onnx")
+"""How ONNX's own operators are called; the second is an alias of ONNX Runtime's."""
+
+_FLOAT = 1  # of TensorProto.DataType
+_OPSET = 13  # of Identity, where a model has operators of other domains alone
+
+
+class _ZipMap(NamedTuple):
+    scores: str
+    output: str
+    classes: Classes
+
+
+def read_class_maps(path: Path, outputs: Collection[str]) -> dict[str, Classes]:
+    """The classes of each of `outputs` that a ZipMap makes, by the output's name.
+
+    Raises OSError, and ValueError where the file is not the protobuf of a model.
+    """
+    if not outputs:  # then nobody needs to look at all nodes
+        return {}
+    with path.open("rb") as file:
+        return find_class_maps(FileSlice(file, 0, path.stat().st_size), outputs)
+
+
+def find_class_maps(model: MessageBytes, outputs: Collection[str]) -> dict[str, Classes]:
+    """The same from bytes."""
+    found: dict[str, Classes] = {}
+    for part, graph in fields(model):
+        if part != 7 or isinstance(graph, int):
+            continue
+        for number, node in fields(graph):
+            if number != 1 or isinstance(node, int):
+                continue
+            made = _zip_map(node)
+            if made is not None and made.output in outputs:
+                found[made.output] = made.classes
+    return found
+
+
+def spec_as_opened(spec: TensorSpec, class_maps: Mapping[str, Classes]) -> TensorSpec:
+    """What `with_columns` makes of an output that a file describes as `spec`."""
+    if classes := class_maps.get(spec.name):
+        return TensorSpec(spec.name, "FP32", (None, len(classes)), classes)
+    return replace(spec, shape=(None,)) if class_maps and spec.shape == ONE_LABEL else spec
+
+
+def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
+    """The model at `path` with tensors in place of `class_maps`: FP32 [rows, classes].
+
+    Raises OSError, and ValueError where the file is not the protobuf of a model.
+    """
+    with path.open("rb") as file:
+        model = FileSlice(file, 0, path.stat().st_size)
+        parts: list[bytes] = []  # joined once: weights are in memory twice, and not more often
+        has_opset = False
+        for number, value in fields(model):
+            if number == 7 and not isinstance(value, int):
+                graph = [part for field in _graph(value, class_maps) for part in field]
+                parts += [_key(7), _varint(sum(map(len, graph))), *graph]
+                continue
+            if number == 8 and not isinstance(value, int):
+                has_opset |= read_opset(value)[0] in ONNX_DOMAINS
+            parts += _parts(number, value)
+    if not has_opset:
+        parts += _parts(8, _field(2, _OPSET))
+    return b"".join(parts)
+
+
+def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[Sequence[bytes]]:
+    for number, value in fields(graph):
+        if number == 1 and not isinstance(value, int):
+            made = _zip_map(value)
+            if made is not None and made.output in class_maps:
+                yield _parts(1, _identity(made))
+                continue
+        elif number == 12 and not isinstance(value, int):
+            name, _, element, shape = read_value_info(value)
+            if name in class_maps:
+                yield _parts(12, _tensor(name, _FLOAT, b"", _field(1, len(class_maps[name]))))
+                continue
+            if shape == ONE_LABEL:
+                yield _parts(12, _tensor(name, element, b""))
+                continue
+        yield _parts(number, value)
+
+
+def _zip_map(node: MessageBytes) -> _ZipMap | None:
+    """What a node zips; None where it is another operator, or its classes cannot be told."""
+    texts = {1: "", 2: "", 4: "", 7: ""}
+    attributes = []
+    for number, value in fields(node):
+        if isinstance(value, int):
+            continue
+        if number in texts:
+            texts[number] = decode_text(value)
+        elif number == 5:
+            attributes.append(value)
+    if (texts[7], texts[4]) != ("ai.onnx.ml", "ZipMap"):
+        return None
+    classes = next((found for one in attributes if (found := _classes(one))), ())
+    return _ZipMap(texts[1], texts[2], classes) if classes else None
+
+
+def _classes(attribute: MessageBytes) -> Classes:
+    name = ""
+    numbers: list[int] = []
+    texts: list[str] = []
+    for number, value in fields(attribute):
+        if number == 1 and not isinstance(value, int):
+            name = decode_text(value)
+        elif number == 8:
+            numbers += [value] if isinstance(value, int) else varints(value)
+        elif number == 9 and not isinstance(value, int):
+            texts.append(decode_text(value))
+        if len(numbers) + len(texts) > MAX_CLASSES:
+            return ()
+    if name == "classlabels_int64s":
+        return tuple(map(signed, numbers))
+    return tuple(texts) if name == "classlabels_strings" else ()
+
+
+# -- writing protobuf: https://protobuf.dev/programming-guides/encoding/
+
+
+def _identity(made: _ZipMap) -> bytes:
+    texts = {1: made.scores, 2: made.output, 4: "Identity"}
+    return b"".join(_field(number, text.encode()) for number, text in texts.items())
+
+
+def _tensor(name: str, element: int, *dimensions: bytes) -> bytes:
+    """A description of an output; a dimension without bytes has any length."""
+    shape = b"".join(_field(1, one) for one in dimensions)
+    tensor = _field(1, element) + _field(2, shape)
+    return _field(1, name.encode()) + _field(2, _field(1, tensor))
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    return b"".join(_parts(number, value))
+
+
+def _parts(number: int, value: int | MessageBytes | bytes) -> Sequence[bytes]:
+    """A field as its key, its length and its content, which may be long."""
+    if isinstance(value, int):
+        return _varint(number << 3), _varint(value)
+    content = bytes(value)
+    return _key(number), _varint(len(content)), content
+
+
+def _key(number: int) -> bytes:
+    return _varint(number << 3 | 2)
+
+
+def _varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)

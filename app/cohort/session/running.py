@@ -1,0 +1,327 @@
+"""An open model and its runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from cohort.errors import InferenceFailed, InvalidInput, quoted
+from cohort.model_file.protobuf import Metadata
+from cohort.row_independence import RowVerdict
+from cohort.session.assignment import AssignedNode, list_nodes
+from cohort.session.failures import run_failure
+from cohort.session.runtime import ort
+from cohort.tensors import (
+    BY_NAME,
+    Array,
+    Datatype,
+    TensorSpec,
+    check_names,
+    pack,
+    sent_specs,
+    unpack,
+)
+
+_OrtValue: Any = ort.capi.onnxruntime_pybind11_state.OrtValue
+_Run = Callable[[Sequence[str], Mapping[str, Array], Any], list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A provider that was wanted and is not the active one, and why.
+
+    missed: Whether it should have been: it cannot be had at all, or the model's config names it.
+        False where it does not suit a model that takes what the process has.
+    """
+
+    provider: str
+    reason: str
+    missed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The execution providers of a session, by their short names.
+
+    wanted: The provider chain of the config, in order of preference.
+    active: The provider in use.
+    fallbacks: The providers before it that could not be used, each with the reason; default none.
+    nodes: The number of the model's nodes by provider, before fusion; empty where the runtime does
+        not report it or every node was computed at load.
+    """
+
+    wanted: tuple[str, ...]
+    active: str
+    fallbacks: tuple[Fallback, ...] = ()
+    nodes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether a provider is missed: another link serves, be it the same provider elsewhere."""
+        return any(fallback.missed for fallback in self.fallbacks)
+
+    @property
+    def reason(self) -> str:
+        """Why the active provider is not the first wanted, or ""."""
+        return "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in self.fallbacks)
+
+    @property
+    def footnote(self) -> str:
+        """The same for people, to stand beside the active provider."""
+        return f"instead of {self.reason}" if self.fell_back else self.reason
+
+
+# Shared by runs that cannot be stopped: with None, ONNX Runtime makes one for each (0.4 µs).
+_PLAIN: Any = ort.RunOptions()
+
+
+CPU_DEVICE = "cpu"
+
+SHRINK = ("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+
+class OrtRunControl:
+    """Stops one run, or several at once."""
+
+    __slots__ = ("options",)
+
+    def __init__(self) -> None:
+        self.options: Any = ort.RunOptions()
+
+    def stop(self) -> None:
+        """End the run before its next node, or before it starts; from any thread."""
+        self.options.terminate = True
+
+
+class Session:
+    """An open ONNX model. Any number of threads may `run` it at once.
+
+    raw: The InferenceSession of ONNX Runtime.
+    inputs, outputs: The specs, in the model's order.
+    optional_inputs: The specs of inputs that have a default in the model.
+    metadata: The metadata in the model's file.
+    placement: The execution providers wanted and active.
+    device: The device that runs use, such as "cpu" or "cuda:0".
+    rows: Whether rows of a run influence each other, and whether its cost depends on the inputs'
+        values. What a run of such a cost took of memory is given back after it.
+    tables: The entries of the tables that inputs are places in, by the input's name.
+    needs_entries: Whether a run of an empty input would end the process; such a run is refused.
+    memory_limit_mb: The limit that it was opened with, for errors; default None: none.
+    """
+
+    __slots__ = (
+        "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata",
+        "optional_inputs", "outputs", "placement", "rows", "tables",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        raw: Any,
+        *,
+        inputs: tuple[TensorSpec, ...],
+        outputs: tuple[TensorSpec, ...],
+        optional_inputs: tuple[TensorSpec, ...] = (),
+        metadata: Metadata,
+        placement: Placement,
+        device: str,
+        rows: RowVerdict,
+        tables: Mapping[str, int],
+        needs_entries: bool,
+        memory_limit_mb: int | None = None,
+    ) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.optional_inputs = optional_inputs
+        self.metadata, self.placement, self.device = metadata, placement, device
+        self.rows, self.tables = rows, tables
+        self._memory_limit_mb = memory_limit_mb
+        self._names = [spec.name for spec in outputs if spec.transportable]
+        self._raw = raw
+        # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
+        self._run: _Run = raw._sess.run
+        if any(map(_needs_ortvalue, outputs)):
+            self._run = self._run_with_ortvalues
+        elif any(map(_needs_ortvalue, (*inputs, *optional_inputs))):
+            self._run = self._run_fed_ortvalues
+        if len(self._names) < len(outputs):
+            self._run = _leave_out(self._run, outputs)
+        if any(spec.classes for spec in outputs):
+            self._run = _check_columns(self._run, outputs)
+        if needs_entries:
+            self._run = _refuse_empty(self._run)
+
+    @property
+    def unpredictable(self) -> str:
+        """Why the cost of a run depends on the inputs' values; "" where it does not."""
+        return self.rows.dependence
+
+    def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
+        """Every output, in the order of `outputs`; `LEFT_OUT` for one that is not a tensor.
+
+        `feeds` are all of `inputs`, and any of `optional_inputs`.
+
+        Raises InvalidInput or InferenceFailed, the latter also when `control` stopped the run. The
+        arrays may be non-contiguous; their datatypes must be the inputs' in native byte order.
+        """
+        if len(feeds) != len(self.inputs):
+            check_names(self._specs_of(feeds), feeds)
+        try:
+            for array in feeds.values():
+                if not array.dtype.isnative:  # would be read as other numbers
+                    raise InvalidInput("an input is not in this machine's byte order")
+            return self._run(self._names, feeds, _PLAIN if control is None else control.options)
+        except Exception as error:
+            raise run_failure(error, self._memory_limit_mb) from error
+
+    def control(self, *, shrink: bool = False) -> OrtRunControl:
+        """A new OrtRunControl for a run; `shrink`: what it took of memory is given back after."""
+        control = OrtRunControl()
+        if (shrink or self.unpredictable) and self.device == CPU_DEVICE:
+            control.options.add_run_config_entry(*SHRINK)
+        return control
+
+    def assigned_nodes(self) -> Iterator[AssignedNode]:
+        """The nodes that `placement` counts, one by one."""
+        return list_nodes(self._raw)
+
+    def close(self) -> None:
+        """Free the model. Runs in flight finish; later ones raise InferenceFailed."""
+        self._run = _closed
+        self._raw = None
+
+    def _run_fed_ortvalues(
+        self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
+    ) -> list[Array]:
+        """Run with inputs of datatypes that numpy lacks in OrtValues."""
+        arrays = self._contiguous(feeds)
+        values = {
+            spec.name: ort.OrtValue(_to_ortvalue(array, spec)) if _needs_ortvalue(spec) else array
+            for spec, array in arrays
+        }
+        outputs: list[Array] = self._raw._sess.run(names, values, options)
+        return outputs
+
+    def _run_with_ortvalues(
+        self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
+    ) -> list[Array]:
+        """Run with everything in OrtValues, as outputs of such datatypes need; without text."""
+        arrays = self._contiguous(feeds)
+        values = {spec.name: _to_ortvalue(array, spec) for spec, array in arrays}
+        values_out = self._raw._sess.run_with_ort_values(values, names, options)
+        fed = {value.data_ptr() for value in values.values()}
+        transportable = [spec for spec in self.outputs if spec.transportable]
+        # By number: iterating over the runtime's vector takes 30 µs.
+        return [
+            _from_ortvalue(values_out[number], spec, fed)
+            for number, spec in enumerate(transportable)
+        ]
+
+    def _contiguous(self, feeds: Mapping[str, Array]) -> list[tuple[TensorSpec, Array]]:
+        """Give contiguous arrays, to be held during the run: an OrtValue only points into them."""
+        specs = self._specs_of(feeds)
+        return [(spec, np.asarray(feeds[spec.name], order="C")) for spec in specs]
+
+    def _specs_of(self, feeds: Mapping[str, Array]) -> Sequence[TensorSpec]:
+        return sent_specs(self.inputs, self.optional_inputs, feeds)
+
+
+LEFT_OUT: Array = np.empty((), np.object_)
+"""In place of a sequence, a map or an optional, which is not fetched."""
+
+
+def _refuse_empty(run: _Run) -> _Run:
+    """Raise InvalidInput for inputs without elements."""
+
+    def checked(names: Sequence[str], feeds: Mapping[str, Any], options: Any) -> list[Array]:
+        for name, array in feeds.items():
+            if not array.size:
+                raise InvalidInput(
+                    f"input {quoted(name)} is empty: ONNX Runtime would end the server, as the "
+                    "model has an LSTM or a GRU; send at least one row"
+                )
+        return run(names, feeds, options)
+
+    return checked
+
+
+def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
+    """Give `run` without the outputs that are not tensors.
+
+    A classifier's ZipMap would make a dict for each row, which no request can have.
+    """
+    transportable = [spec.transportable for spec in outputs]
+    if not any(transportable):
+        return lambda names, feeds, options: [LEFT_OUT] * len(transportable)
+
+    def run_some(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
+        found = iter(run(names, feeds, options))
+        return [next(found) if one else LEFT_OUT for one in transportable]
+
+    return run_some
+
+
+def _check_columns(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
+    """Give `run` with a column for each class, or InferenceFailed, as the model's ZipMap would."""
+    wanted = [(place, spec) for place, spec in enumerate(outputs) if spec.classes]
+
+    def run_checked(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
+        found = run(names, feeds, options)
+        for place, spec in wanted:
+            shape = found[place].shape
+            if len(shape) != 2 or shape[1] != len(spec.classes):
+                raise InferenceFailed(
+                    f"output {quoted(spec.name)} has shape {list(shape)}, where the model names "
+                    f"{len(spec.classes)} classes of its columns",
+                    blames_input=False,
+                )
+        return found
+
+    return run_checked
+
+
+def _closed(*_: object) -> list[Array]:
+    raise InferenceFailed("the model is closed", blames_input=False)
+
+
+def _needs_ortvalue(spec: TensorSpec) -> bool:
+    return spec.transportable and not BY_NAME[spec.datatype].numpy_native
+
+
+def _to_ortvalue(array: Array, spec: TensorSpec) -> Any:
+    """Give an OrtValue over `array`, which must outlive it, or over a packed copy of its own."""
+    if not _needs_ortvalue(spec):
+        return _OrtValue.ortvalue_from_numpy(array, _cpu())
+    datatype = BY_NAME[spec.datatype]
+    if array.dtype != datatype.dtype:
+        raise InvalidInput(f"input {spec.name!r} is {spec.datatype}, got {array.dtype}")
+    if not datatype.packed:
+        raw = array.view(np.uint16 if datatype.bits == 16 else np.uint8)
+        return _OrtValue.ortvalue_from_numpy_with_onnx_type(raw, datatype.onnx)
+    value = _OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, datatype.onnx, _cpu())
+    if array.size:
+        packed = pack(array, datatype.bits)
+        ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
+    return value
+
+
+def _from_ortvalue(value: Any, spec: TensorSpec, fed: Container[int]) -> Array:
+    if not _needs_ortvalue(spec):
+        plain: Array = value.numpy()
+        # It keeps the value alive, but not the memory of an input that is an output as well.
+        return plain.copy() if plain.dtype.kind != "O" and value.data_ptr() in fed else plain
+    datatype: Datatype = BY_NAME[spec.datatype]
+    shape = tuple(value.shape())
+    size = datatype.size(prod(shape))
+    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), size) if size else b"", np.uint8)
+    if datatype.packed:
+        return unpack(raw, datatype, shape)
+    return raw.view(datatype.dtype).reshape(shape)
+
+
+def _cpu() -> Any:
+    state = ort.capi.onnxruntime_pybind11_state
+    return state.OrtDevice(state.OrtDevice.cpu(), state.OrtDevice.default_memory(), 0)

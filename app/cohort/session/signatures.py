@@ -1,0 +1,166 @@
+"""What callers must know of a model: the names, datatypes and shapes of its inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from cohort.errors import quoted
+from cohort.model_file.protobuf import (
+    TENSOR,
+    FileSlice,
+    MessageBytes,
+    decode_text,
+    fields,
+    read_pair,
+    read_value_info,
+)
+from cohort.session.class_maps import find_class_maps, spec_as_opened
+from cohort.session.declared_classes import declared_classes, with_classes
+from cohort.tensors import DATATYPES, TensorSpec
+
+MAX_FIELDS = 200_000
+"""Fields that are looked at, such as a node or a part of a weight: about a second on a thread."""
+
+MOST_OPTIONAL = 32
+"""Optional inputs of a model. One with more has its weights among its inputs, as some exporters
+write them, and offers none."""
+
+OVERRIDABLE_FROM_IR = 4
+"""The IR version from which on a weight among the inputs is a default that requests may replace.
+
+https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs
+"""
+
+_BY_NUMBER = {datatype.onnx: datatype.name for datatype in DATATYPES}
+
+
+class Signature(NamedTuple):
+    """The inputs that a request must have, and the outputs that it gets, in the model's order.
+
+    `optional` are the inputs that it may have; default none.
+    """
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    optional: Sequence[TensorSpec] = ()
+
+    def misfit(self, former: Signature, whose: str) -> str:
+        """Why callers of a model with the `former` signature cannot use this one; "" if they can.
+
+        They can where the inputs have the names and datatypes that they had and take every shape
+        that they took, further ones are optional, and no output is missing, of another datatype, or
+        with other classes in its columns than more behind the former ones. Unknown ranks fit.
+        `whose` is what the message calls the former one, such as "version 1".
+        """
+        inputs = {spec.name: spec for spec in (*former.inputs, *former.optional)}
+        required = {spec.name for spec in former.inputs}
+        for spec in self.inputs:
+            if spec.name not in required:
+                return f"it needs input {quoted(spec.name)}, unlike {whose}"
+        for spec in (*self.inputs, *self.optional):
+            if (before := inputs.pop(spec.name, None)) is None:
+                continue
+            if _another_datatype(spec, before):
+                return _differs("input", spec.name, spec.datatype, before.datatype, whose)
+            if not _takes_shapes_of(before, spec):
+                return _differs("input", spec.name, spec.shape_text, before.shape_text, whose)
+        for name in inputs:
+            return f"it has no input {quoted(name)}, unlike {whose}"
+        outputs = {spec.name: spec for spec in self.outputs}
+        for before in former.outputs:
+            if (now := outputs.get(before.name)) is None:
+                return f"it has no output {quoted(before.name)}, unlike {whose}"
+            if _another_datatype(now, before):
+                return _differs("output", now.name, now.datatype, before.datatype, whose)
+            if now.classes and now.classes[: len(before.classes)] != before.classes:
+                return f"its output {quoted(now.name)} has other classes, or in another order, " + (
+                    f"than {whose}"
+                )
+        return ""
+
+
+def _another_datatype(now: TensorSpec, former: TensorSpec) -> bool:
+    # A file and a session word differently what cannot be sent.
+    return now.datatype != former.datatype and (now.transportable or former.transportable)
+
+
+def _differs(kind: str, name: str, now: str, before: str, whose: str) -> str:
+    return f"its {kind} {quoted(name)} is {now}, unlike {before} in {whose}"
+
+
+def _takes_shapes_of(former: TensorSpec, now: TensorSpec) -> bool:
+    if former.shape is None or now.shape is None:
+        return True
+    sizes = list(zip(former.shape, now.shape, strict=False))
+    fits = all(not isinstance(size, int) or size == before for before, size in sizes)
+    return fits and len(former.shape) == len(now.shape)
+
+
+def read_signature(path: Path) -> Signature | None:
+    """The signature of the model at `path`, without opening it; None where it cannot be told.
+
+    An input with a default among the weights is optional. Raises OSError.
+    """
+    with path.open("rb") as file:
+        try:
+            return parse_signature(FileSlice(file, 0, path.stat().st_size))
+        except ValueError:
+            return None
+
+
+def parse_signature(model: MessageBytes) -> Signature:
+    """The same from bytes; a ValueError where it is not the protobuf of a model, or too large."""
+    inputs: dict[str, TensorSpec] = {}
+    outputs: dict[str, TensorSpec] = {}
+    defaults: set[str] = set()
+    left = count(MAX_FIELDS, -1)
+    for graph in _messages(model, left, 7):
+        for number, value in _numbered(graph, left):
+            if number == 5:
+                defaults.update(decode_text(name) for name in _messages(value, left, 8))
+            elif number in (11, 12):
+                spec = _spec(value)
+                (inputs if number == 11 else outputs)[spec.name] = spec
+    if not outputs:
+        raise ValueError("it holds no graph with outputs")
+    required = [spec for name, spec in inputs.items() if name not in defaults]
+    ir_version = next((value for number, value in fields(model) if number == 1), 0)
+    overridable = isinstance(ir_version, int) and ir_version >= OVERRIDABLE_FROM_IR
+    optional = [spec for name, spec in inputs.items() if name in defaults] if overridable else []
+    if unsent := [name for name, spec in outputs.items() if not spec.transportable]:
+        maps = find_class_maps(model, unsent)
+        outputs = {name: spec_as_opened(spec, maps) for name, spec in outputs.items()}
+    declared = declared_classes(dict(map(read_pair, _messages(model, left, 14))))
+    named = [with_classes(spec, declared) for spec in outputs.values()]
+    return Signature(required, named, offered(optional))
+
+
+def offered(optional: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The inputs with a default that requests may set; see MOST_OPTIONAL."""
+    sent = tuple(spec for spec in optional if spec.transportable)
+    return sent if len(sent) <= MOST_OPTIONAL else ()
+
+
+def _numbered(message: MessageBytes, left: Iterator[int]) -> Iterator[tuple[int, MessageBytes]]:
+    """The fields that are messages or texts; a ValueError once `left` of all fields is 0."""
+    for number, value in fields(message):
+        if not next(left):
+            raise ValueError(f"it holds more than {MAX_FIELDS:,} nodes and weights")
+        if not isinstance(value, int):
+            yield number, value
+
+
+def _messages(message: MessageBytes, left: Iterator[int], wanted: int) -> Iterator[MessageBytes]:
+    return (value for number, value in _numbered(message, left) if number == wanted)
+
+
+def _spec(value: MessageBytes) -> TensorSpec:
+    if len(value) > FileSlice.MAX_READ_BYTES:
+        raise ValueError(f"an input is described in more than {FileSlice.MAX_READ_BYTES:,} bytes")
+    name, kind, element, shape = read_value_info(value)
+    is_tensor = kind == TENSOR
+    datatype = _BY_NUMBER.get(element, f"datatype {element}") if is_tensor else f"kind {kind}"
+    return TensorSpec(name, datatype, shape)

@@ -1,0 +1,74 @@
+"""The types of all values in a model, as ONNX Runtime infers them.
+
+Most exporters write none but those of inputs and outputs. ONNX Runtime tells only those of
+outputs, so each value is made one: fields that are appended to a message are added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cohort.errors import LoadFailed
+from cohort.model_file.graphs import parse_graphs
+from cohort.model_file.protobuf import DeclaredShape
+from cohort.session.opening import EXTERNAL_DATA_FOLDER
+from cohort.session.runtime import FATAL_ONLY, ort
+from cohort.tensors import BY_ORT
+
+MAX_INFERRED_BYTES = 1 << 28
+"""A larger model is not opened for it: it is in memory three times meanwhile."""
+
+MAX_INFERRED_VALUES = 50_000
+
+_GRAPH, _OUTPUT, _NAME = 7, 12, 1  # fields of ModelProto, GraphProto and ValueInfoProto
+
+
+def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
+    """The datatype and shape of each tensor that a node of the main graph makes, by its name.
+
+    A shape without dimensions is None, like one that is not known: ONNX Runtime tells no more.
+
+    Empty where the model is large or does not open without its custom operators. It is opened,
+    and may do to the process what that may. Raises OSError.
+    """
+    if path.stat().st_size > MAX_INFERRED_BYTES:
+        return {}
+    model = path.read_bytes()
+    try:
+        main = parse_graphs(memoryview(model)).main
+    except (LoadFailed, ValueError, RecursionError):
+        return {}
+    ends = {*(one.name for one in main.inputs), *main.outputs, *main.constants, ""}
+    made = {name for node in main.nodes for name in node.outputs}
+    if len(made) > MAX_INFERRED_VALUES:
+        return {}
+    outputs = b"".join(_field(_OUTPUT, _field(_NAME, one.encode())) for one in made - ends)
+    options = ort.SessionOptions()
+    options.log_severity_level = FATAL_ONLY
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry(EXTERNAL_DATA_FOLDER, str(path.parent))
+    try:
+        session = ort.InferenceSession(
+            model + _field(_GRAPH, outputs), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:  # noqa: BLE001  ONNX Runtime raises many kinds; the model serves without
+        return {}
+    return {
+        one.name: (BY_ORT[one.type].name, tuple(one.shape) or None)
+        for one in session.get_outputs()
+        if one.type in BY_ORT
+    }
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of a protobuf message that holds bytes."""
+    return bytes([number << 3 | 2, *_varint(len(content))]) + content
+
+
+def _varint(value: int) -> Iterator[int]:
+    while value > 0x7F:
+        yield value & 0x7F | 0x80
+        value >>= 7
+    yield value

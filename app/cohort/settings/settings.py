@@ -1,0 +1,382 @@
+"""The settings of the process: `COHORT_*` variables and `cohort serve` options of the same names.
+
+The environment is read when `Settings()` is made, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from cohort.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
+from cohort.notifications.webhooks import check_addresses
+from cohort.settings.values import (
+    check_token,
+    check_watchdog,
+    default_cache,
+    default_log_format,
+    default_state,
+    read_folders,
+    read_hosts,
+    read_models,
+    read_origins,
+    read_providers,
+    read_workers,
+)
+from cohort.system.remote_address import mirror_folder
+
+PREFIX = "COHORT_"
+
+
+class SettingsInvalid(ConfigInvalid):
+    """Invalid settings; `problems` has a sentence for each by its field's name."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        self.problems = dict(problems)
+        name, problem = next(iter(self.problems.items()))
+        super().__init__("", variable(name), problem)
+        self.message = "\n".join(f"{variable(name)}: {text}" for name, text in problems.items())
+
+
+def _sibling(data: dict[str, Any]) -> Path:
+    folder = data["models"] if isinstance(data["models"], Path) else Path("models")
+    return folder.absolute().parent / "rollouts.yaml"
+
+
+class Settings(BaseSettings):
+    """Everything the operator may set for the process. Arguments override the environment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+    )
+
+    models: Annotated[Path | str, BeforeValidator(read_models)] = Field(
+        Path("models"),
+        description="The folder that contains <name>/<version>/model.onnx, or its address, such as "
+        "s3://bucket/models.",
+    )
+    rollouts: Path = Field(
+        default_factory=_sibling,
+        description="The file that splits traffic between versions.",
+        json_schema_extra={"default": "rollouts.yaml beside the models folder"},
+    )
+    state: Path = Field(
+        default_factory=default_state,
+        description="The folder in which the server records its decisions, such as rollbacks.",
+        json_schema_extra={"default": "cohort in the user's state folder"},
+    )
+    cache: Path = Field(
+        default_factory=default_cache,
+        description="The folder for profiles, findings, graphs and weights; safe to delete.",
+        json_schema_extra={"default": "cohort in the user's cache folder"},
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
+    workers: Annotated[int, BeforeValidator(read_workers)] = Field(
+        1,
+        ge=1,
+        le=256,
+        description="The processes that serve on the port, at most 256; auto: one for each core.",
+    )
+    hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_hosts)] = Field(
+        (),
+        description="The hosts that the server answers for, such as a.example,b.example:8000.",
+        json_schema_extra={"default": "unset: any host"},
+    )
+    trusted_keys: Path | None = Field(
+        None,
+        description="The file, or folder, of public keys (Ed25519, PEM) of which one must have "
+        "signed a version, or it does not serve; read again when it changes.",
+        json_schema_extra={"default": "unset: versions need no signature"},
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_origins)] = Field(
+        (),
+        description="The origins whose pages may call, such as https://a.example; * is for all.",
+        json_schema_extra={"default": "unset: none but the server's own"},
+    )
+    default_model: str | None = Field(
+        None,
+        pattern=f"^{MODEL_NAME.pattern}$",
+        description="The model for requests that name none.",
+        json_schema_extra={"default": "the only model, if there is just one"},
+    )
+    watch_seconds: float = Field(
+        2,
+        ge=0,
+        le=86400,
+        description="Seconds between checks for changed files, up to 5 where there are thousands; "
+        "0 checks once.",
+    )
+    allow_empty: bool = Field(
+        False, description="Whether the server counts as ready while it has no model to serve."
+    )
+    max_loaded_models: int | None = Field(
+        None,
+        ge=1,
+        description="Models loaded at once; others load when asked for, in place of the least "
+        "recently used.",
+        json_schema_extra={"default": "all of them"},
+    )
+    max_body_mb: int = Field(
+        64, ge=1, le=65536, description="The largest request body accepted, in MiB (2^20 bytes)."
+    )
+    max_concurrency: int = Field(
+        16_384, ge=1, description="How many requests may be in progress; further ones get 429."
+    )
+    max_connections: int | None = Field(
+        None,
+        ge=1,
+        description="How many HTTP connections there may be; beyond, the oldest idle ones close.",
+        json_schema_extra={"default": "what the limit of open files leaves"},
+    )
+    max_connections_per_address: int | None = Field(
+        None,
+        ge=1,
+        description="HTTP connections of one address, or one /64 of IPv6; further ones get 429.",
+        json_schema_extra={"default": "unset: any number"},
+    )
+    memory_mb: int | None = Field(
+        None,
+        ge=1,
+        description="Memory that requests and responses may hold, in MiB; beyond, 429.",
+        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+    )
+    max_model_mb: int | None = Field(
+        None,
+        ge=1,
+        description="The largest model that is loaded, in MiB, with its external data.",
+        json_schema_extra={"default": "the container's or the machine's memory"},
+    )
+    max_nodes: int = Field(
+        1_000_000,
+        ge=1,
+        description="The most nodes of a model, those of functions counted at each call.",
+    )
+    custom_ops: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(read_folders)] = Field(
+        (),
+        description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
+        json_schema_extra={"default": "unset: none are loaded"},
+    )
+    providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
+        (),
+        description="The execution providers, such as cuda,cpu, of models whose config names none.",
+        json_schema_extra={"default": "what the installed runtime can do on this machine"},
+    )
+    inspection_seconds: int = Field(
+        60,
+        ge=0,
+        le=86400,
+        description="CPU seconds for opening an unknown model in another process; 0: not done.",
+    )
+    inspection_mb: int | None = Field(
+        None,
+        ge=1,
+        description="Memory for that, in MiB, besides three times the model's size.",
+        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+    )
+    keep_alive_seconds: int = Field(
+        75, ge=1, le=86400, description="Seconds until an idle connection is closed."
+    )
+    admin_token: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
+        None,
+        description="The bearer token for the admin routes.",
+        json_schema_extra={"default": "unset: the admin routes answer 403"},
+    )
+    api_keys: Path | None = Field(
+        None,
+        description="The file of the keys that callers need; 'cohort key new' makes one.",
+        json_schema_extra={"default": "unset: callers need no key"},
+    )
+    jwks: Path | None = Field(
+        None,
+        description="The file of an issuer's keys (JWKS), by whose tokens callers may be known.",
+        json_schema_extra={"default": "unset: no tokens are taken"},
+    )
+    jwt_issuer: str | None = Field(
+        None,
+        min_length=1,
+        description="The issuer ('iss') that tokens must be by.",
+        json_schema_extra={"default": "none; needed with COHORT_JWKS"},
+    )
+    jwt_audience: str | None = Field(
+        None,
+        min_length=1,
+        description="The audience ('aud') that tokens must be for: this server's name.",
+        json_schema_extra={"default": "none; needed with COHORT_JWKS"},
+    )
+    metrics_key: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
+        None,
+        description="The bearer token for /metrics.",
+        json_schema_extra={"default": "unset: /metrics is open"},
+    )
+    webhooks: Annotated[SecretStr | None, AfterValidator(check_addresses)] = Field(
+        None,
+        description="The addresses that are told of rollbacks and ramps, separated by commas.",
+        json_schema_extra={"default": "unset: nobody is told"},
+    )
+    webhook_secret_file: Path | None = Field(
+        None,
+        description="The file of the secret that signs them, read again when it changes.",
+        json_schema_extra={"default": "none; needed with COHORT_WEBHOOKS"},
+    )
+    tls_cert: Path | None = Field(
+        None,
+        description="The file of the server's certificate, in PEM; makes HTTP and gRPC speak TLS.",
+        json_schema_extra={"default": "unset: plain HTTP and gRPC"},
+    )
+    tls_key: Path | None = Field(
+        None,
+        description="The file of the certificate's private key, in PEM, without a password.",
+        json_schema_extra={"default": "unset"},
+    )
+    tls_client_ca: Path | None = Field(
+        None,
+        description="The file of the certificates that clients' ones are checked with, in PEM.",
+        json_schema_extra={"default": "unset: clients show no certificate"},
+    )
+    log_format: Literal["json", "console"] = Field(
+        default_factory=default_log_format,
+        description="The log's format, json (an object per line) or console (text).",
+        json_schema_extra={"default": "console on a terminal, json otherwise"},
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info",
+        description="The least that is logged; admin requests and the access log always are.",
+    )
+    access_log: bool = Field(False, description="Whether each request leaves a line in the log.")
+    playground: bool = Field(
+        True, description="Whether there is the page /playground, which `/` leads browsers to."
+    )
+    drain_notice_seconds: float = Field(
+        5,
+        ge=0,
+        le=86400,
+        description="Seconds of serving after SIGTERM, while readiness answers 503.",
+    )
+    drain_seconds: int = Field(
+        30, ge=0, le=86400, description="Seconds after that for requests in flight to finish."
+    )
+    watchdog_seconds: Annotated[float, AfterValidator(check_watchdog)] = Field(
+        0,
+        ge=0,
+        le=86400,
+        description="Seconds without a sign of life from the event loop, after which a parent "
+        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts.",
+    )
+
+    @property
+    def remote(self) -> str:
+        """The address of the remote repository; empty where `models` is a folder."""
+        return self.models if isinstance(self.models, str) else ""
+
+    @property
+    def models_folder(self) -> Path:
+        """The folder that is served: `models`, or where what is remote is kept in `cache`."""
+        if isinstance(self.models, str):
+            return mirror_folder(self.cache, self.models) / "models"
+        return self.models
+
+
+def read_settings(options: Mapping[str, object] | None = None) -> Settings:
+    """Read the settings from the environment and from `options` by field, which override it.
+
+    Raises SettingsInvalid with a sentence for every invalid setting.
+    """
+    try:
+        settings = Settings(**dict(options or {}))  # type: ignore[arg-type]
+    except ValidationError as error:
+        problems: dict[str, str] = {}
+        for details in error.errors(include_url=False, include_input=True):
+            if details["type"] != "default_factory_not_called":
+                problems[str(details["loc"][0]).lower().removeprefix("cohort_")] = _explain(details)
+        raise SettingsInvalid(problems) from None
+    if settings.grpc_port and settings.grpc_port == settings.port:
+        raise SettingsInvalid(
+            {"grpc_port": f"must differ from {variable('port')}, got {settings.port}"}
+        )
+    if problems := _incomplete(settings):
+        raise SettingsInvalid(problems)
+    return settings
+
+
+def _incomplete(settings: Settings) -> dict[str, str]:
+    """What is missing beside settings that mean nothing, or too much, without it."""
+    missing = {}
+    for given, needed in (
+        ("tls_key", "tls_cert"),
+        ("tls_client_ca", "tls_cert"),
+        ("tls_cert", "tls_key"),
+        ("webhooks", "webhook_secret_file"),
+    ):
+        if getattr(settings, given) is not None and getattr(settings, needed) is None:
+            missing[needed] = f"is needed with {variable(given)}"
+    tokens = ("jwks", "jwt_issuer", "jwt_audience")
+    given_tokens = [name for name in tokens if getattr(settings, name) is not None]
+    if given_tokens:
+        first = variable(given_tokens[0])
+        missing |= {name: f"is needed with {first}" for name in tokens if name not in given_tokens}
+        if settings.api_keys is None:
+            missing["api_keys"] = f"is needed with {first}: its entries say who may call"
+    return missing
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a field."""
+    return PREFIX + name.upper()
+
+
+def default_in_words(name: str) -> str:
+    """Describe a default that depends on the environment; "" where the value itself says it."""
+    extra = Settings.model_fields[name].json_schema_extra
+    return str(extra["default"]) if isinstance(extra, dict) else ""
+
+
+def unknown_variables(environ: Iterable[str]) -> list[str]:
+    """Return a sentence for each `COHORT_*` variable that is not a setting, most often a typo."""
+    known = [*map(variable, Settings.model_fields), "COHORT_API_KEY"]  # commands read that
+    return [
+        f"{name} is not a setting{did_you_mean(name.upper(), known)}"
+        for name in sorted(environ)
+        if name.upper().startswith(PREFIX) and name.upper() not in known
+    ]
+
+
+def _explain(details: ErrorDetails) -> str:
+    kind, value = details["type"], details["input"]
+    context: dict[str, Any] = details.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    shown = quoted(str(value))
+    if kind.startswith("int_"):
+        return f"must be a whole number, got {shown}"
+    if kind.startswith("float_") or kind == "finite_number":
+        return f"must be a number, got {shown}"
+    if kind.startswith("bool_"):
+        return f"must be true or false, got {shown}"
+    if kind == "literal_error":
+        return f"must be {context['expected'].replace(chr(39), '')}, got {shown}"
+    if kind == "greater_than_equal":
+        return f"must be >= {context['ge']:g}, got {shown}"
+    if kind == "less_than_equal":
+        return f"must be <= {context['le']:g}, got {shown}"
+    if kind == "string_pattern_mismatch":
+        return (
+            "must be a model's name (at most 128 letters, digits, '.', '_' and '-', starting with "
+            f"a letter or digit), got {shown}"
+        )
+    if kind == "path_type":
+        return f"must be a path, got {shown}"
+    if kind == "extra_forbidden":
+        return "is not a setting"
+    return f"is not valid: {details['msg']}"

@@ -1,0 +1,150 @@
+"""How the settings of the process are read and checked, and what some of them are by default."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
+
+from cohort.errors import quoted
+from cohort.system.processor import cores
+from cohort.system.remote_address import check_remote, is_remote
+
+SHORTEST_WATCHDOG_SECONDS = 1.0
+"""A busy machine holds an event loop up for less."""
+
+
+def default_state() -> Path:
+    """The folder for what the server decides, among the user's."""
+    return _user_folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
+
+
+def default_cache() -> Path:
+    """The folder for what can be made again, among the user's."""
+    return _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
+
+
+def _user_folder(xdg: str, linux: str, macos: str) -> Path:
+    """https://specifications.freedesktop.org/basedir-spec: a relative path in `xdg` is ignored."""
+    if (given := Path(os.environ.get(xdg, ""))).is_absolute():
+        return given / "cohort"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local or tempfile.gettempdir()) / "cohort" / linux.rpartition("/")[2]
+    try:
+        home = Path.home()
+    except RuntimeError:  # a container's user may have none
+        return Path(tempfile.gettempdir()) / f"cohort-{os.getuid()}" / linux.rpartition("/")[2]
+    return home / (macos if sys.platform == "darwin" else linux) / "cohort"
+
+
+def default_log_format() -> Literal["json", "console"]:
+    """Text where a person reads standard error, json elsewhere."""
+    return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
+
+
+def check_token(token: SecretStr | None) -> SecretStr | None:
+    """Strip a bearer token; an empty one is none. Raises ValueError."""
+    text = token.get_secret_value().strip() if token else ""
+    if not all("!" <= letter <= "~" for letter in text):
+        raise ValueError("must be printable ASCII without spaces, to fit in a header")
+    return SecretStr(text) if text else None
+
+
+def check_watchdog(seconds: float) -> float:
+    """Take 0, or seconds that the watchdog can hold to. Raises ValueError."""
+    if seconds and sys.platform != "linux":
+        raise ValueError("needs Linux")
+    if 0 < seconds < SHORTEST_WATCHDOG_SECONDS:
+        raise ValueError(f"must be 0 or >= {SHORTEST_WATCHDOG_SECONDS:g}")
+    return seconds
+
+
+_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+
+def read_hosts(value: object) -> tuple[str, ...]:
+    """Read hosts, each a name or an address, with a port or for any port. Raises ValueError."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        raise ValueError("must be host names separated by commas")  # noqa: TRY004 - pydantic's way
+    hosts = tuple(str(text).strip().lower() for text in texts)
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ValueError(
+                f"must be host names separated by commas, without 'http://', got {quoted(host)}"
+            )
+    return hosts
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # as no browser sends it
+
+
+def read_origins(value: object) -> tuple[str, ...]:
+    """Read the origins of pages, as browsers send them, or `*`. Raises ValueError."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        raise ValueError("must be origins separated by commas")  # noqa: TRY004 - pydantic's way
+    origins = tuple(_SPELT_OUT.sub(r"\1\2", str(text).strip().lower()) for text in texts)
+    if "*" in origins and len(origins) > 1:
+        raise ValueError("'*' is for all origins: leave the others out, or '*'")
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                "must be origins separated by commas, such as https://a.example or "
+                f"http://localhost:5173, {_wrong_with(origin)}got {quoted(origin)}"
+            )
+    return origins
+
+
+def _wrong_with(origin: str) -> str:
+    """A hint for what people write in place of an origin."""
+    if "*" in origin:
+        return "each in full or '*' for all, "
+    if origin == "null":
+        return "not the one that all sandboxed pages share, "
+    if not origin.isascii():
+        return "in ASCII as browsers send it (xn--…), "
+    return "with scheme, " if "://" not in origin else "without a path or '/' at the end, "
+
+
+def read_models(value: object) -> object:
+    """Read the folder of the models, or the address of a remote repository. Raises ValueError."""
+    if isinstance(value, str) and is_remote(value):
+        return check_remote(value)
+    if not isinstance(value, str | Path):
+        raise ValueError(f"must be a path, got {quoted(str(value))}")  # noqa: TRY004 - pydantic's way
+    return Path(value)
+
+
+def read_workers(value: object) -> object:
+    """Read how many workers there are; `auto` is one for each core. Raises ValueError."""
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        value = cores() if sys.platform == "linux" else 1
+    if str(value) != "1" and sys.platform != "linux":
+        raise ValueError("more than 1 needs Linux")
+    return value
+
+
+def read_folders(value: object) -> object:
+    """Read folders joined as in PATH."""
+    return value.split(os.pathsep) if isinstance(value, str) else value
+
+
+def read_providers(value: object) -> tuple[str, ...]:
+    """Read execution providers, in order of preference, as short names. Raises ValueError."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise ValueError("must be names separated by commas, such as cuda,cpu")  # noqa: TRY004 - pydantic's way
+    from cohort.session import Provider, ProviderInvalid  # noqa: PLC0415 - it takes ONNX Runtime
+
+    try:
+        return tuple(Provider(str(name)).name for name in names)
+    except ProviderInvalid as error:
+        raise ValueError(error.problem) from None

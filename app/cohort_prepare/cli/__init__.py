@@ -1,0 +1,1 @@
+"""The commands that prepare a model; each is added to `cohort` in `cohort.cli`."""

@@ -1,0 +1,171 @@
+"""`cohort convert`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from cohort.cli.frame import Report, progress, reporting
+from cohort_prepare.cli.source_options import source_options
+
+if TYPE_CHECKING:
+    from cohort.tensors import TensorSpec
+    from cohort_prepare.converting import Converted
+
+
+@click.command("convert")
+@click.argument("source")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE.onnx",
+    help="The model to write; a file that is there is replaced once the new one is whole.",
+)
+@click.option(
+    "--example",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="INPUTS.npz",
+    help="Rows to convert and compare with; the arrays' names become the inputs' names.",
+)
+@click.option(
+    "--opset",
+    type=click.IntRange(7, 26),
+    metavar="NUMBER",
+    help="The version of ONNX's operators; by default what the exporter does best.",
+)
+@source_options
+@click.option(
+    "--dynamic",
+    multiple=True,
+    metavar="INPUT:AXIS=NAME",
+    help="Another open dimension of a PyTorch module's input, besides the rows: ids:1=length.",
+)
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Run both models on the same rows before the new one is written.",
+)
+@reporting
+def convert(
+    source: str,
+    out: Path,
+    framework: str | None,
+    example: Path | None,
+    opset: int | None,
+    trust_pickle: bool,
+    python: str | None,
+    packages: tuple[str, ...],
+    verify: bool,
+    dynamic: tuple[str, ...],
+    weights: str | None,
+) -> Report:
+    """Convert SOURCE, a model of a framework, to ONNX, and see that it gives the same.
+
+    SOURCE is a file, a folder, module:callable, a function that gives the model, or
+    models:/NAME/VERSION of MLflow. A framework that is not installed here is fetched into an
+    environment of its own (by uv).
+
+    \b
+      cohort convert training:model --out models/churn/1/model.onnx
+      cohort convert model.ubj --from xgboost --out model.onnx
+      cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
+    """
+    from cohort_prepare.cases import read_cases
+    from cohort_prepare.converting import convert_source
+    from cohort_prepare.detecting import open_source
+    from cohort_prepare.mlflow_models import source_on_disk
+
+    cases = read_cases(example) if example else None
+    with progress() as shown:
+        task = shown.add_task("Converting", total=None)
+
+        def say(line: str) -> None:
+            shown.update(task, description=line)
+
+        with source_on_disk(source, framework, python=python, packages=packages, say=say) as (
+            on_disk,
+            known,
+        ):
+            opened = open_source(
+                on_disk,
+                framework=known,
+                trust_pickle=trust_pickle,
+                weights=weights,
+                python=python,
+                packages=packages,
+                say=say,
+            )
+            made = convert_source(
+                opened,
+                out,
+                example=(example, cases) if example and cases else None,
+                opset=opset,
+                verify=verify,
+                dynamic=_open_axes(dynamic),
+                say=say,
+            )
+    return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
+
+
+_OPEN_AXIS = re.compile(r"(?P<input>.+):(?P<axis>[0-9]{1,2})(=(?P<label>[A-Za-z_][A-Za-z0-9_]*))?")
+
+
+def _open_axes(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The labels of open dimensions by input and axis, as `--dynamic ids:1=length` says them."""
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        match = _OPEN_AXIS.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"--dynamic {text}: must be INPUT:AXIS=NAME, as in ids:1=length")
+        label = match["label"] or f"{match['input']}_{match['axis']}"
+        found.setdefault(match["input"], {})[match["axis"]] = label
+    return found
+
+
+def _findings(out: Path, framework: str, made: Converted) -> dict[str, object]:
+    difference = made.difference
+    return {
+        "out": str(out),
+        "framework": framework,
+        "what": made.export.what,
+        "opset": made.opset,
+        "inputs": [_spec(one) for one in made.inputs],
+        "outputs": [_spec(one) for one in made.outputs],
+        "classes": made.export.classes,
+        "versions": made.export.versions,
+        "notes": list(made.notes),
+        "rows": made.rows,
+        "difference": difference
+        and {"max_absolute": difference.max_absolute, "max_relative": difference.max_relative},
+        "bytes": made.size,
+        "sha256": made.sha256,
+    }
+
+
+def _spec(spec: TensorSpec) -> dict[str, object]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+
+
+def _lines(out: Path, made: Converted) -> list[str]:
+    def words(specs: object) -> str:
+        return ", ".join(f"{one.name} {one.datatype} {one.shape_text}" for one in specs)  # type: ignore[attr-defined]
+
+    lines = [
+        f"Wrote {out}: {made.export.what}, opset {made.opset}, {made.size:,} bytes.",
+        f"inputs   {words(made.inputs)}",
+        f"outputs  {words(made.outputs)}",
+    ]
+    if made.difference is None:
+        lines.append("Not compared with its source: 'cohort verify' does.")
+    else:
+        lines.append(
+            f"Compared with its source on {made.rows} rows: off by "
+            f"{made.difference.max_absolute:.2g} at most."
+        )
+    return [*lines, *(f"Note: {note}" for note in made.notes)]

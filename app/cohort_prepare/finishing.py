@@ -1,0 +1,219 @@
+"""Make of what an exporter wrote a model that the server takes: checked, with open rows, tensors.
+
+Each step says what it could not do; none changes what the model computes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.helper import set_model_props
+
+from cohort.comparing import ROUNDING, Pair, explain
+from cohort.errors import CohortError, LoadFailed, quoted
+from cohort.profiling import find_trial, synthetic_inputs
+from cohort.session import Session, open_session
+from cohort.session.class_maps import Classes, read_class_maps, with_columns
+from cohort.session.declared_classes import CLASSES_KEY
+from cohort.tensors import Array, Arrays, by_name
+from cohort_prepare.failures import Rejected
+from cohort_prepare.frameworks.onnx_values import ROWS
+from cohort_prepare.onnx_files import read_onnx, write_onnx_to
+
+MAX_OPSET, MAX_IR_VERSION = 26, 13
+"""Of ONNX Runtime 1.31."""
+
+DEFAULT_OPSET = 21
+"""Of a model that has no operator of ONNX's own, classic ones alone."""
+
+
+def replace_class_maps(path: Path) -> Mapping[str, Classes]:
+    """Make tensors of the dictionaries that a classifier gives; the classes of their columns."""
+    with path.open("rb") as file:
+        model = onnx.load(file, load_external_data=False)
+    sequences = [one.name for one in model.graph.output if one.type.HasField("sequence_type")]
+    maps = read_class_maps(path, sequences)
+    if maps:
+        path.write_bytes(with_columns(path, maps))
+    return maps
+
+
+def check_export(path: Path, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
+    """Read what an exporter wrote. Raises Rejected where it is not valid, or too new.
+
+    opset: The version of ONNX's operators to name where the model uses none.
+    """
+    model = read_onnx(path)
+    for one in model.opset_import:
+        if one.domain in {"", "ai.onnx"} and one.version > MAX_OPSET:
+            raise Rejected(
+                f"the exporter wrote opset {one.version}, and ONNX Runtime takes {MAX_OPSET} at "
+                f"most: add --opset {MAX_OPSET}, or less"
+            )
+    if not onnx_opset(model):
+        model.opset_import.add(domain="", version=opset)
+    oldest = onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    model.ir_version = min(max(model.ir_version, oldest), MAX_IR_VERSION)
+    write_onnx_to(model, path)
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # of C++, of several kinds
+        raise Rejected(_invalid(model, error)) from error
+    check_interface(model)
+    return model
+
+
+def _invalid(model: onnx.ModelProto, error: Exception) -> str:
+    opset = onnx_opset(model)
+    told = " ".join(str(error).split())[:500]
+    hint = ""
+    if opset == 17 and "Split" in told:
+        hint = "; PyTorch writes a Split at opset 17 that is not valid: add --opset 18"
+    elif opset < 18:
+        hint = "; a later --opset may do"
+    return f"the exporter wrote a model of opset {opset} that is not valid ONNX: {told}{hint}"
+
+
+def onnx_opset(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators; 0 where the model uses none."""
+    versions = [one.version for one in model.opset_import if one.domain in {"", "ai.onnx"}]
+    return max(versions, default=0)
+
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+
+
+def check_interface(model: onnx.ModelProto) -> None:
+    """Raise Rejected where callers could not well name an input or output."""
+    defaults = {one.name for one in model.graph.initializer}
+    inputs = [one.name for one in model.graph.input if one.name not in defaults]
+    outputs = [one.name for one in model.graph.output]
+    for kind, names in (("input", inputs), ("output", outputs)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise Rejected(
+                    f"{kind} {quoted(name)} has a name that requests cannot well hold: rename it "
+                    "in the model"
+                )
+            if names.count(name) > 1:
+                raise Rejected(f"{kind} {quoted(name)} is there twice")
+
+
+def open_exported(path: Path) -> Session:
+    """Open it as the server does. Raises Rejected."""
+    try:
+        return open_session(path)
+    except LoadFailed as error:
+        hint = ""
+        if "locale" in str(error):
+            hint = (
+                "; a model of text needs the locale en_US.UTF-8, here and where it is served: "
+                "apt-get install locales-all"
+            )
+        raise Rejected(f"ONNX Runtime does not open what was exported: {error}{hint}") from error
+
+
+def open_rows(model: onnx.ModelProto, folder: Path) -> str:
+    """Open the first dimension where it is fixed and need not be; why it stays fixed, or "".
+
+    Whether it need not be shows in runs of one, two and three rows. Changes `model` then.
+    """
+    defaults = {one.name for one in model.graph.initializer}
+    values = [one for one in model.graph.input if one.name not in defaults]
+    fixed = {_first(one) for one in [*values, *model.graph.output]} - {0}
+    if len(fixed) != 1 or None in fixed:  # open, or no rows
+        return ""
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    for one in [*opened.graph.input, *opened.graph.output]:
+        if one.name not in defaults and _first(one) in fixed:
+            one.type.tensor_type.shape.dim[0].dim_param = ROWS
+    del opened.graph.value_info[:]
+    path = folder / "open.onnx"
+    write_onnx_to(opened, path)
+    (size,) = fixed
+    try:
+        _check_rows(open_session(path))
+    except CohortError as error:
+        return f"its first dimension is fixed at {size}, and cannot be opened: {error}"
+    model.CopyFrom(opened)
+    return ""
+
+
+def _first(value: onnx.ValueInfoProto) -> int | None:
+    """The fixed length of the first dimension, 0 where it is open, None where there is none."""
+    dimensions = value.type.tensor_type.shape.dim
+    if not value.type.HasField("tensor_type") or not dimensions:
+        return None
+    return dimensions[0].dim_value if dimensions[0].HasField("dim_value") else 0
+
+
+def _check_rows(session: Session) -> None:
+    """Raise Rejected unless runs of several rows give what runs of one give."""
+    trial = find_trial(session.run, session.inputs)
+    if trial.problem:
+        raise Rejected(trial.problem)
+    for rows in (2, 3):
+        feeds = synthetic_inputs(session.inputs, rows, trial.length)
+        together = by_name(session.outputs, session.run(feeds))
+        single = [
+            by_name(session.outputs, session.run({n: a[row : row + 1] for n, a in feeds.items()}))
+            for row in range(rows)
+        ]
+        joined = {name: np.concatenate([one[name] for one in single]) for name in together}
+        if reason := explain(Pair(joined, together), ROUNDING):
+            raise Rejected(f"of {rows} rows in one run, {reason}")
+
+
+def write_description(
+    model: onnx.ModelProto, *, graph_name: str, classes: Mapping[str, Sequence[str | int]]
+) -> None:
+    """Write the graph's name and the classes into the model."""
+    model.graph.name = graph_name
+    properties = {one.key: one.value for one in model.metadata_props}
+    if classes:
+        properties[CLASSES_KEY] = json.dumps(
+            {name: list(these) for name, these in sorted(classes.items())}, ensure_ascii=False
+        )
+    set_model_props(model, dict(sorted(properties.items())))
+
+
+LEVEL_WITHIN = 1e-5
+"""Two scores that are closer are level: which is the larger is a matter of rounding."""
+
+
+def settle(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
+    """What is expected, as far as it can be held against `got`; and how many labels were level.
+
+    Numbers of one kind get the datatype of `got`, as FP64 and FP32. A label of a row whose two
+    best scores are level is taken from `got`.
+    """
+    settled = {
+        name: _same_kind(value, got[name]) if name in got else value
+        for name, value in expected.items()
+    }
+    label = settled.get("label")
+    scores = next((settled[name] for name in ("probabilities", "scores") if name in settled), None)
+    if label is None or scores is None or label.shape != scores.shape[:1] or scores.ndim != 2:
+        return settled, 0
+    if "label" not in got or got["label"].shape != label.shape or scores.shape[1] < 2:
+        return settled, 0
+    best = np.sort(scores.astype(np.float64), axis=1)[:, -2:]
+    level = (best[:, 1] - best[:, 0] <= LEVEL_WITHIN * np.maximum(1, np.abs(best[:, 1]))) & (
+        label != got["label"]
+    )
+    settled["label"] = np.where(level, got["label"], label).astype(label.dtype)
+    return settled, int(level.sum())
+
+
+def _same_kind(expected: Array, got: Array) -> Array:
+    """`expected` in the datatype of `got` where both are numbers of one kind, as 64 and 32 bits."""
+    kinds = {expected.dtype.kind, got.dtype.kind}
+    if expected.dtype != got.dtype and (kinds == {"f"} or kinds <= {"i", "u"}):
+        return expected.astype(got.dtype)
+    return expected

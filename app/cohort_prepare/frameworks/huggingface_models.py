@@ -1,0 +1,135 @@
+"""A folder with a Hugging Face model: its config, weights in safetensors, and perhaps a tokenizer.
+
+optimum knows, for some hundred architectures, their tasks, inputs and open dimensions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.frameworks import Exported, ExportRequest, Reference
+from cohort_prepare.frameworks.onnx_values import strip_traces
+
+SAMPLES = ("Good morning.", "The second sentence is longer than the first one, by some words.")
+
+
+@dataclass
+class HuggingfaceModel:
+    """A model in its folder.
+
+    module: What runs.
+    folder: Where it lies.
+    architecture: The class of it, as the config has it.
+    sample: Inputs from its own tokenizer; empty where it has none.
+    """
+
+    module: Any
+    folder: Path
+    architecture: str
+    sample: Mapping[str, Any]
+
+
+class HuggingfaceModels:
+    """Folders with a `config.json` of transformers."""
+
+    def load(self, reference: Reference) -> HuggingfaceModel:
+        """The model of the class that its config names; nothing is fetched, no code of it run."""
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        import transformers
+
+        folder = Path(reference.text)
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            architecture = config["architectures"][0]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise Misused(
+                f"{folder.name}/config.json names no architecture: save the model with "
+                f"model.save_pretrained(folder) ({type(error).__name__}: {error})"
+            ) from error
+        kind = getattr(transformers, str(architecture), None)
+        if kind is None:
+            raise Misused(f"transformers has no {architecture}, which {folder.name} asks for")
+        if not reference.trust_pickle and not list(folder.glob("*.safetensors")):
+            raise Misused(
+                f"{folder.name} has no weights in safetensors; others are pickles, and reading one "
+                "runs what is in it: add --trust-pickle, or save the model again with "
+                "save_pretrained(folder, safe_serialization=True)"
+            )
+        module = kind.from_pretrained(
+            folder, local_files_only=True, use_safetensors=None if reference.trust_pickle else True
+        ).eval()
+        return HuggingfaceModel(module, folder, str(architecture), _sample(folder))
+
+    def export(self, model: HuggingfaceModel, request: ExportRequest) -> Exported:
+        """Export it with open rows and lengths."""
+        from optimum.exporters.onnx import main_export
+        from optimum.exporters.tasks import TasksManager
+
+        task = TasksManager.infer_task_from_model(model.module)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                main_export(
+                    str(model.folder),
+                    output=folder,
+                    task=task,
+                    opset=request.opset,
+                    local_files_only=True,
+                    do_validation=False,
+                    library_name="transformers",
+                )
+            except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
+                raise Rejected(
+                    f"optimum does not export {model.architecture} for {task}: "
+                    f"{' '.join(str(error).split())[:500]}"
+                ) from error
+            exported = onnx.load(_only_model(Path(folder), model.architecture))
+        strip_traces(exported)
+        Path(request.out).write_bytes(exported.SerializeToString(deterministic=True))
+        labels = getattr(model.module.config, "id2label", None) or {}
+        outputs = [one.name for one in exported.graph.output]
+        known = task.endswith("classification") and outputs == ["logits"]
+        classes = {"logits": [labels[i] for i in sorted(labels)]} if known else {}
+        return Exported(f"{model.architecture} for {task}", classes=classes, sample=model.sample)
+
+    def run(self, model: HuggingfaceModel, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run it; outputs are called as transformers calls them."""
+        import torch
+
+        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        with torch.no_grad():
+            outputs = model.module(**tensors)
+        return {
+            name: value.numpy()
+            for name, value in outputs.items()
+            if isinstance(value, torch.Tensor)
+        }
+
+
+def _only_model(folder: Path, architecture: str) -> Path:
+    files = sorted(folder.glob("*.onnx"))
+    if len(files) != 1:
+        names = ", ".join(one.name for one in files)
+        raise Rejected(
+            f"{architecture} is exported as several models ({names}), of which one request needs "
+            "all; such models are not served"
+        )
+    return files[0]
+
+
+def _sample(folder: Path) -> dict[str, Any]:
+    """What the folder's tokenizer makes of two sentences; nothing where it has none."""
+    import transformers
+
+    if not list(folder.glob("tokenizer*")) and not (folder / "vocab.txt").exists():
+        return {}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return dict(tokenizer(list(SAMPLES), padding=True, return_tensors="np"))

@@ -1,0 +1,108 @@
+"""LightGBM's models, by onnxmltools: its text files, a Booster, or its scikit-learn estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.frameworks import Exported, ExportRequest, Reference
+from cohort_prepare.frameworks.callables import is_callable_reference, load_object
+from cohort_prepare.frameworks.exact_trees import exact_trees
+from cohort_prepare.frameworks.outputs import (
+    BOOSTER_OPSET,
+    GRAPH,
+    block_name,
+    rename_outputs,
+    tree_sample,
+    write_boosters,
+)
+from cohort_prepare.frameworks.sklearn_models import SklearnModels
+
+
+class LightgbmModels:
+    """Boosters; the estimators go the way of scikit-learn's."""
+
+    def load(self, reference: Reference) -> Any:
+        """By `module:callable`, from a file of `save_model`, or from a trusted pickle."""
+        if is_callable_reference(reference.text) or reference.text.lower().endswith(PICKLED):
+            return load_object(reference)
+        import lightgbm
+
+        if not Path(reference.text).read_bytes()[:5].startswith(b"tree\n"):
+            raise Misused(
+                f"{reference.text} is no model of LightGBM, which Booster.save_model writes"
+            )
+        try:
+            return lightgbm.Booster(model_file=reference.text)
+        except lightgbm.basic.LightGBMError as error:
+            raise Misused(f"{reference.text} is no model that LightGBM reads: {error}") from error
+
+    def export(self, model: Any, request: ExportRequest) -> Exported:
+        """A label and probabilities, or a prediction."""
+        if not _is_booster(model):
+            return SklearnModels().export(model, request)
+        from onnxmltools import convert_lightgbm
+        from onnxmltools.convert.common.data_types import FloatTensorType
+
+        features = model.num_feature()
+        name = block_name(request.example, features)
+        objective = _objective(model)
+        if objective == "multiclassova":
+            raise Rejected(
+                "LightGBM's objective multiclassova has no converter that gives the same "
+                "probabilities; multiclass has one"
+            )
+        with exact_trees():
+            made = convert_lightgbm(
+                model,
+                name=GRAPH,
+                initial_types=[(name, FloatTensorType([None, features]))],
+                target_opset=BOOSTER_OPSET,
+                zipmap=False,
+            )
+        classes = _classes(model)
+        names = {"variable": "prediction"} if not classes else {}
+        rename_outputs(made, names)
+        write_boosters(made, request)
+        return Exported(
+            f"LightGBM Booster for {objective}",
+            classes={"probabilities": list(range(classes))} if classes else {},
+            sample=tree_sample(made, name, features, missing=True),
+        )
+
+    def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As the exported model names its outputs."""
+        if not _is_booster(model):
+            return SklearnModels().run(model, inputs)
+        (rows,) = inputs.values()
+        predicted = np.asarray(model.predict(rows.astype(np.float64)))
+        if not _classes(model):
+            return {"prediction": predicted.reshape(len(predicted), -1)}
+        if predicted.ndim == 1:
+            predicted = np.column_stack([1 - predicted, predicted])
+        return {"label": predicted.argmax(1), "probabilities": predicted}
+
+
+PICKLED = (".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill")
+
+_CLASSIFYING = frozenset({"binary", "multiclass", "multiclassova"})
+
+
+def _is_booster(model: Any) -> bool:
+    return type(model).__name__ == "Booster"
+
+
+def _objective(model: Any) -> str:
+    return str(model.dump_model(num_iteration=1).get("objective", "")).partition(" ")[0]
+
+
+def _classes(model: Any) -> int:
+    """How many classes a Booster tells; 0: none, it predicts numbers."""
+    dumped = model.dump_model(num_iteration=1)
+    if _objective(model) not in _CLASSIFYING:
+        return 0
+    return max(2, int(dumped["num_class"]))

@@ -1,0 +1,249 @@
+"""scikit-learn's estimators and pipelines, by skl2onnx; also with XGBoost and LightGBM in them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.frameworks import Exported, ExportRequest, Reference
+from cohort_prepare.frameworks.callables import load_object
+from cohort_prepare.frameworks.exact_trees import exact_trees
+from cohort_prepare.frameworks.outputs import around, keep_second_score, rename_outputs, thresholds
+from cohort_prepare.frameworks.tables import SAMPLE_ROWS, Features, features_of
+
+OPSET = 21
+"""Of ONNX's own operators; skl2onnx was seen to write it well, and ONNX Runtime to take it."""
+
+ML_OPSET = 3
+"""Of the operators of classic models; the converters of trees write no later one."""
+
+
+class SklearnModels:
+    """Estimators and pipelines: classifiers, regressors, clusterers, transformers, detectors."""
+
+    def load(self, reference: Reference) -> Any:
+        """A fitted estimator, by `module:callable`, from .skops, or from a trusted pickle."""
+        if reference.text.lower().endswith(".skops"):
+            return _load_skops(reference)
+        return load_object(reference)
+
+    def export(self, model: Any, request: ExportRequest) -> Exported:
+        """A classifier's label and its probabilities as a tensor; a regressor's prediction; …."""
+        from skl2onnx import to_onnx
+        from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
+
+        _register()
+        table = features_of(model, request.example)
+        convertible = _convertible(model)
+        convert = partial(
+            to_onnx,
+            convertible,
+            initial_types=_types(table),
+            target_opset={"": request.opset or OPSET, "ai.onnx.ml": ML_OPSET},
+        )
+        try:
+            with exact_trees():
+                try:
+                    made = convert(options={id(convertible): {"zipmap": False}})
+                except NameError:  # as skl2onnx says that it has no such option
+                    made = convert()
+        except (MissingConverter, MissingShapeCalculator) as error:
+            kind = re.search(r"<class '([\w.]+)'>", str(error))
+            raise Rejected(
+                f"skl2onnx converts no {kind[1].rpartition('.')[2] if kind else 'such estimator'}: "
+                "use another estimator in its place, or keep it in front of the server"
+            ) from error
+        produced = [one.name for one in made.graph.output]
+        rename_outputs(made, dict(zip(produced, output_names(model, produced), strict=False)))
+        if is_decision(model):
+            keep_second_score(made)
+        Path(request.out).write_bytes(made.SerializeToString(deterministic=True))
+        return Exported(
+            _words(model), classes=classes_of(model), sample=_sample(model, table, made)
+        )
+
+    def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As the exported model names its outputs."""
+        return run_estimator(model, features_of(model, inputs).rows(inputs))
+
+
+def run_estimator(model: Any, rows: Any) -> dict[str, Any]:
+    """What an estimator gives for rows, by the names of `output_names`."""
+    if is_classifier(model):
+        names = output_names(model, ("", ""))
+        scores = getattr(model, "predict_proba", None) or model.decision_function
+        return {names[0]: _labels(model.predict(rows)), names[1]: _columns(scores(rows))}
+    if _is_kind(model, "outlier_detector"):
+        return {
+            "label": np.asarray(model.predict(rows)).reshape(-1, 1),
+            "scores": np.asarray(model.decision_function(rows)).reshape(-1, 1),
+        }
+    if _is_kind(model, "clusterer") and hasattr(model, "transform"):
+        return {"label": np.asarray(model.predict(rows)), "scores": model.transform(rows)}
+    if not hasattr(model, "predict"):
+        made = model.transform(rows)
+        return {"transformed": made.toarray() if hasattr(made, "toarray") else np.asarray(made)}
+    predicted = np.asarray(model.predict(rows))
+    return {"prediction": predicted.reshape(len(predicted), -1)}
+
+
+def _labels(labels: Any) -> Any:
+    """Labels in the datatypes that ONNX's classifiers have: text and INT64."""
+    found = np.asarray(labels)
+    return found.astype(np.int64) if found.dtype.kind in "bf" else found
+
+
+def _columns(scores: Any) -> Any:
+    """Scores with a second dimension; of two classes, that of the second alone."""
+    found = np.asarray(scores)
+    return found.reshape(-1, 1) if found.ndim == 1 else found
+
+
+def output_names(model: Any, produced: Any) -> list[str]:
+    """How the outputs are called, in the converter's order."""
+    if is_classifier(model):
+        return ["label", "probabilities" if hasattr(model, "predict_proba") else "scores"]
+    if _is_kind(model, "clusterer") or _is_kind(model, "outlier_detector"):
+        return ["label", "scores"]
+    if len(produced) == 1:
+        return ["prediction" if hasattr(model, "predict") else "transformed"]
+    return list(produced)
+
+
+def is_classifier(model: Any) -> bool:
+    """Whether it tells classes."""
+    return _is_kind(model, "classifier")
+
+
+def is_decision(model: Any) -> bool:
+    """Whether it tells two classes by one number, which is above 0 for the second."""
+    classes: Any = getattr(model, "classes_", ())
+    return is_classifier(model) and not hasattr(model, "predict_proba") and len(classes) == 2
+
+
+def _is_kind(model: Any, kind: str) -> bool:
+    """By the tags of scikit-learn 1.6, or the attribute of those before."""
+    if hasattr(model, "__sklearn_tags__"):
+        try:
+            return bool(model.__sklearn_tags__().estimator_type == kind)
+        except AttributeError:
+            pass
+    return getattr(model, "_estimator_type", None) == kind
+
+
+def classes_of(model: Any) -> dict[str, list[Any]]:
+    """The classes of the columns of a classifier's scores."""
+    classes: Any = getattr(model, "classes_", None)
+    one_list = isinstance(classes, np.ndarray) and classes.ndim == 1
+    if not is_classifier(model) or not one_list or is_decision(model):
+        return {}
+    values = [one.item() if isinstance(one, np.generic) else one for one in classes]
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in values):
+        values = [str(one) for one in values]
+    return {output_names(model, ("", ""))[1]: values}
+
+
+def _convertible(model: Any) -> Any:
+    """The model with settings that its converter takes, which change no prediction."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if not getattr(last, "flatten_transform", False):
+        return model
+    changed = copy.deepcopy(model)
+    (changed.steps[-1][1] if hasattr(changed, "steps") else changed).flatten_transform = False
+    return changed
+
+
+def _types(table: Features) -> list[Any]:
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
+
+    kinds = {"float": FloatTensorType, "int": Int64TensorType, "text": StringTensorType}
+    if not table.block:
+        return [(one.name, kinds[one.kind]([None, 1])) for one in table.columns]
+    block = {one.kind for one in table.columns}
+    if len(block) > 1:
+        raise Misused(
+            f"the model takes one block of columns of several kinds ({', '.join(sorted(block))}), "
+            "which no tensor can hold: put a ColumnTransformer at its head"
+        )
+    return [(table.block, kinds[block.pop()]([None, len(table.columns)]))]
+
+
+def _sample(model: Any, table: Features, made: Any) -> dict[str, Any]:
+    """Rows that show a difference: at the thresholds of trees, or of what it was fitted on."""
+    missing = takes_missing(model)
+    if table.block and all(one.kind == "float" for one in table.columns):
+        found = thresholds(made, len(table.columns))
+        if any(one.size for one in found):
+            return {table.block: around(found, SAMPLE_ROWS * 4, missing=missing)}
+    return table.sample(missing=missing)
+
+
+def takes_missing(model: Any) -> bool:
+    """Whether it says that it takes NaN."""
+    try:
+        return bool(model.__sklearn_tags__().input_tags.allow_nan)
+    except AttributeError:
+        return False
+
+
+def _words(model: Any) -> str:
+    if hasattr(model, "steps"):
+        steps = [type(step).__name__ for _, step in model.steps if not isinstance(step, str)]
+        return f"{type(model).__name__} of {' and '.join(steps)}"
+    return type(model).__name__
+
+
+def _register() -> None:
+    """Tell skl2onnx of the models of other libraries, as far as they are here."""
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common.shape_calculator import (
+        calculate_linear_classifier_output_shapes,
+        calculate_linear_regressor_output_shapes,
+    )
+
+    if not find_spec("onnxmltools"):
+        return
+    shapes = {
+        "Classifier": calculate_linear_classifier_output_shapes,
+        "Regressor": calculate_linear_regressor_output_shapes,
+    }
+    wanted: list[tuple[Any, str, Any]] = []
+    if find_spec("lightgbm"):
+        import lightgbm
+        from onnxmltools.convert.lightgbm.operator_converters.LightGbm import convert_lightgbm
+
+        wanted += [(lightgbm.LGBMClassifier, "Classifier", convert_lightgbm)]
+        wanted += [(lightgbm.LGBMRegressor, "Regressor", convert_lightgbm)]
+    if find_spec("xgboost"):
+        import xgboost
+        from onnxmltools.convert.xgboost.operator_converters.XGBoost import convert_xgboost
+
+        wanted += [(xgboost.XGBClassifier, "Classifier", convert_xgboost)]
+        wanted += [(xgboost.XGBRegressor, "Regressor", convert_xgboost)]
+    for kind, what, converter in wanted:
+        options: dict[str, Any] = {"split": None} if "lightgbm" in kind.__module__ else {}
+        if what == "Classifier":
+            options |= {"nocl": [True, False], "zipmap": [True, False, "columns"]}
+        update_registered_converter(
+            kind, f"Cohort{kind.__name__}", shapes[what], converter, options=options or None
+        )
+
+
+def _load_skops(reference: Reference) -> Any:
+    from skops.io import get_untrusted_types, load
+
+    unknown = get_untrusted_types(file=reference.text)
+    if unknown and not reference.trust_pickle:
+        raise Misused(
+            f"{reference.text} holds types that are not known to be safe: "
+            f"{', '.join(unknown[:5])}; add --trust-pickle if you made it"
+        )
+    return load(reference.text, trusted=unknown)

@@ -1,0 +1,231 @@
+"""The inputs of models of tables: one block of numbers, or a column each where some hold text.
+
+What a fitted scikit-learn pipeline takes is found by its ColumnTransformer: columns by name are an
+input each, [rows, 1], text where the first transformer was fitted on text. Without one, all
+features are one input, [rows, features].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cohort_prepare.failures import Misused
+
+BLOCK = "input"
+"""The name of the one input of all features, where no example names it."""
+
+SAMPLE_ROWS = 64
+"""Of inputs that are made up from what a model was fitted on."""
+
+ColumnKind = Literal["float", "int", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class FittedFeature:
+    """One input, or one of the block's columns.
+
+    name: Its name; "" in a block.
+    kind: What it holds.
+    known: Texts or whole numbers that it was fitted on; default: any.
+    mean, scale: Of the numbers that it was fitted on; default 0 and 1.
+    """
+
+    name: str
+    kind: ColumnKind = "float"
+    known: Sequence[Any] = ()
+    mean: float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a model takes.
+
+    columns: In the model's order.
+    block: The name of the one input that has them all; "": each is an input.
+    frame: Whether the model asks for a DataFrame: its columns have names.
+    flat: Whether it takes a list of texts, one column without a second dimension.
+    """
+
+    columns: Sequence[FittedFeature]
+    block: str = BLOCK
+    frame: bool = False
+    flat: bool = False
+
+    def rows(self, inputs: Mapping[str, Any]) -> Any:
+        """What the model takes, of the inputs by name. Raises Misused where they do not fit."""
+        if self.block:
+            if len(inputs) != 1:
+                raise Misused(
+                    f"the model takes one input of {len(self.columns)} features, and "
+                    f"{len(inputs)} inputs were given: {', '.join(inputs)}"
+                )
+            (block,) = inputs.values()
+            if self.flat:
+                return block.reshape(-1).tolist()
+            # As it was fitted: some estimators refuse FP32 after that.
+            return block.astype(np.float64) if block.dtype.kind == "f" else block
+        for one in self.columns:
+            if one.name not in inputs:
+                raise Misused(f"column {one.name!r} is missing")
+        arrays = {one.name: np.asarray(inputs[one.name]).reshape(-1) for one in self.columns}
+        if self.frame:
+            import pandas as pd
+
+            return pd.DataFrame(arrays)
+        return np.column_stack([array.astype(object) for array in arrays.values()])
+
+    def sample(self, *, missing: bool = False) -> dict[str, Any]:
+        """Rows of what it was fitted on, the same every time, some numbers missing if wanted."""
+        random = np.random.default_rng(0)
+        made = [_made_up(one, random, missing=missing) for one in self.columns]
+        if self.block:
+            return {self.block: np.column_stack(made)}
+        return {
+            one.name: array.reshape(-1, 1) for one, array in zip(self.columns, made, strict=True)
+        }
+
+
+def _made_up(column: FittedFeature, random: np.random.Generator, *, missing: bool) -> Any:
+    if column.kind == "text":
+        known = np.asarray(column.known or ["", "a", "some text"], object)
+        return known[random.integers(0, len(known), SAMPLE_ROWS)]
+    if column.kind == "int":
+        known = np.asarray(column.known or range(4), np.int64)
+        return known[random.integers(0, len(known), SAMPLE_ROWS)]
+    numbers = column.mean + 2 * column.scale * random.standard_normal(SAMPLE_ROWS)
+    if missing:
+        numbers[random.random(SAMPLE_ROWS) < 0.1] = np.nan
+    return numbers.astype(np.float32)
+
+
+def features_of(model: Any, example: Mapping[str, Any]) -> Features:
+    """What a fitted estimator or pipeline takes; `example`, if any, names the block and types.
+
+    Raises Misused where that cannot be told, or the example has other columns.
+    """
+    table = _table(model)
+    if not example:
+        return table
+    if table.block:
+        if len(example) != 1:
+            table.rows(example)
+        return Features(table.columns, next(iter(example)), table.frame, table.flat)
+    return table
+
+
+def _table(model: Any) -> Features:
+    first = _first_step(model)
+    if hasattr(first, "transformers_"):
+        return _of_column_transformer(first)
+    if _takes_text(first):
+        return Features([FittedFeature("", "text", _words(first))], flat=True)
+    count = getattr(model, "n_features_in_", None)
+    if count is None:
+        count = getattr(first, "n_features_in_", None)
+    if count is None:
+        raise Misused(
+            f"how many features the {type(model).__name__} takes cannot be told: is it fitted?"
+        )
+    return Features(list(_fitted_on([FittedFeature("")] * int(count), first)))
+
+
+def _first_step(model: Any) -> Any:
+    """The first transformer of a pipeline, also in a search for the best of its settings."""
+    for inner in ("best_estimator_", "regressor_"):
+        if hasattr(model, inner):
+            return _first_step(getattr(model, inner))
+    if hasattr(model, "steps"):
+        for _, step in model.steps:
+            if step not in {None, "passthrough"} if isinstance(step, str) else step is not None:
+                return _first_step(step)
+    return model
+
+
+def _takes_text(transformer: Any) -> bool:
+    return hasattr(transformer, "build_analyzer")
+
+
+def _words(transformer: Any) -> list[str]:
+    words = sorted(getattr(transformer, "vocabulary_", {}))[:40]
+    return [" ".join(words[at : at + 3]) for at in range(0, len(words), 3)]
+
+
+def _of_column_transformer(transformer: Any) -> Features:
+    named = hasattr(transformer, "feature_names_in_")
+    names = (
+        [str(name) for name in transformer.feature_names_in_]
+        if named
+        else [f"x{place}" for place in range(transformer.n_features_in_)]
+    )
+    columns = {name: FittedFeature(name) for name in names}
+    used = set()
+    for _, step, wanted in transformer.transformers_:
+        if isinstance(step, str) and step == "drop":
+            continue
+        these = _names(wanted, names)
+        used.update(these)
+        if isinstance(step, str):  # "passthrough"
+            continue
+        for column in _fitted_on([columns[name] for name in these], _first_step(step)):
+            columns[column.name] = _stricter(columns[column.name], column)
+    kept = [columns[name] for name in names if name in used or not named]
+    if not named and all(one.kind == "float" for one in kept):
+        return Features(kept)
+    return Features(kept, block="", frame=named)
+
+
+def _stricter(one: FittedFeature, other: FittedFeature) -> FittedFeature:
+    return other if other.kind != "float" or one.kind == "float" else one
+
+
+def _names(wanted: Any, names: Sequence[str]) -> list[str]:
+    """The columns that a part of a ColumnTransformer takes."""
+    if isinstance(wanted, str):
+        return [wanted]
+    if isinstance(wanted, slice):
+        start, stop = (
+            names.index(end) + after if isinstance(end, str) else end
+            for end, after in ((wanted.start, 0), (wanted.stop, 1))
+        )
+        return list(names[slice(start, stop, wanted.step)])
+    found = np.atleast_1d(np.asarray(wanted))
+    if found.dtype.kind == "b":
+        return [name for name, taken in zip(names, found, strict=True) if taken]
+    return [str(one) if found.dtype.kind in "OU" else names[int(one)] for one in found]
+
+
+def _fitted_on(columns: Sequence[FittedFeature], transformer: Any) -> Iterator[FittedFeature]:
+    """The columns, with what a transformer remembers of those that it was fitted on."""
+    for place, column in enumerate(columns):
+        if _takes_text(transformer):
+            yield FittedFeature(column.name, "text", _words(transformer))
+            continue
+        fitted = getattr(transformer, "categories_", None)
+        if fitted is not None:
+            yield _of_categories(column.name, np.asarray(fitted[place]))
+        elif np.asarray(getattr(transformer, "statistics_", ())).dtype == object:
+            yield FittedFeature(column.name, "text", [str(transformer.statistics_[place])])
+        else:
+            yield FittedFeature(column.name, "float", (), *_spread(transformer, place))
+
+
+def _of_categories(name: str, values: Any) -> FittedFeature:
+    if values.dtype.kind in "OU":
+        texts = [one for one in values.tolist() if isinstance(one, str)]
+        return FittedFeature(name, "text", texts)
+    if values.dtype.kind in "iub":
+        return FittedFeature(name, "int", values.tolist())
+    return FittedFeature(name)
+
+
+def _spread(transformer: Any, place: int) -> tuple[float, float]:
+    for mean, scale in (("mean_", "scale_"), ("center_", "scale_"), ("data_min_", "data_range_")):
+        found = [getattr(transformer, one, None) for one in (mean, scale)]
+        if all(one is not None and np.ndim(one) == 1 for one in found):
+            return float(found[0][place]), float(found[1][place])  # type: ignore[index]
+    return 0.0, 1.0

@@ -1,0 +1,199 @@
+"""Keras models and TensorFlow's SavedModels, by tf2onnx.
+
+tf2onnx's own way from Keras fails on Keras 3; a function of the model's call goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.frameworks import Exported, ExportRequest, Reference
+from cohort_prepare.frameworks.callables import call, is_callable_reference
+from cohort_prepare.frameworks.onnx_values import name_rows, rename_values, strip_traces
+
+TENSORFLOW_OPSET = 18
+"""The highest that tf2onnx 1.17 writes."""
+
+SERVING = "serving_default"
+
+
+@dataclass
+class TensorflowFunction:
+    """What is exported and run.
+
+    call: Takes tensors by input name, gives tensors by output name.
+    specs: The inputs, `tf.TensorSpec` by name.
+    what: The kind of model, in words.
+    owner: Has the variables, which the call holds weakly; default: the call has them itself.
+    """
+
+    call: Any
+    specs: Mapping[str, Any]
+    what: str
+    owner: Any = None
+
+
+class KerasModels:
+    """`.keras` files, and models that a function makes."""
+
+    def load(self, reference: Reference) -> TensorflowFunction:
+        """The model as it is served: not in training."""
+        import keras
+
+        if is_callable_reference(reference.text):
+            model = call(reference.text)
+        else:
+            model = _load_keras(reference)
+        if not isinstance(model, keras.Model):
+            raise Misused(f"{reference.text} gives a {type(model).__name__}, not a keras.Model")
+        if keras.backend.backend() != "tensorflow":
+            raise Misused(
+                f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow, "
+                "which the model can be loaded with as well"
+            )
+        return _of_keras(model)
+
+    def export(self, model: TensorflowFunction, request: ExportRequest) -> Exported:
+        """Export it with open rows."""
+        return _export(model, request)
+
+    def run(self, model: TensorflowFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run it; outputs are called as the model's keys, else output, output_1, …."""
+        return _run(model, inputs)
+
+
+class TensorflowModels:
+    """Folders with a SavedModel."""
+
+    def load(self, reference: Reference) -> TensorflowFunction:
+        """The signature that TensorFlow Serving would serve."""
+        import tensorflow as tf
+
+        if is_callable_reference(reference.text):
+            module = call(reference.text)
+        else:
+            try:
+                module = tf.saved_model.load(reference.text)
+            except (OSError, ValueError) as error:
+                raise Misused(f"{reference.text} is no SavedModel: {error}") from error
+        signatures = getattr(module, "signatures", {})
+        if SERVING not in signatures:
+            known = ", ".join(signatures) or "none"
+            raise Misused(
+                f"{reference.text} has no signature {SERVING!r} (it has {known}): save it with "
+                "tf.saved_model.save(module, folder, signatures=function)"
+            )
+        function = signatures[SERVING]
+        specs = function.structured_input_signature[1]
+        return TensorflowFunction(function, specs, "SavedModel", module)
+
+    def export(self, model: TensorflowFunction, request: ExportRequest) -> Exported:
+        """Export it with the signature's shapes."""
+        return _export(model, request)
+
+    def run(self, model: TensorflowFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run it; outputs are called as the signature's."""
+        return _run(model, inputs)
+
+
+def _load_keras(reference: Reference) -> Any:
+    import keras
+
+    try:
+        return keras.saving.load_model(
+            reference.text, compile=False, safe_mode=not reference.trust_pickle
+        )
+    except (ValueError, OSError) as error:
+        told = " ".join(str(error).split())[:500]
+        unsafe = "safe_mode" in told or "lambda" in told.lower()
+        hint = "; --trust-pickle allows the code in it, if you made the file" if unsafe else ""
+        raise Misused(f"{Path(reference.text).name} cannot be loaded: {told}{hint}") from error
+
+
+def _of_keras(model: Any) -> TensorflowFunction:
+    import tensorflow as tf
+
+    if not getattr(model, "inputs", None):
+        raise Misused(
+            "the Keras model does not know its inputs yet: call it once on an example, or begin it "
+            "with keras.Input"
+        )
+    names = [one.name.split(":")[0] for one in model.inputs]
+    specs = {
+        name: tf.TensorSpec(one.shape, one.dtype, name=name)
+        for name, one in zip(names, model.inputs, strict=True)
+    }
+    by_key = isinstance(getattr(model, "_inputs_struct", None), Mapping)
+
+    def run(**tensors: Any) -> Any:
+        given = tensors if by_key else [tensors[name] for name in names]
+        return _by_name(model(given[0] if isinstance(given, list) and len(given) == 1 else given))
+
+    return TensorflowFunction(run, specs, type(model).__name__)
+
+
+def _by_name(outputs: Any) -> dict[str, Any]:
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    if isinstance(outputs, list | tuple):
+        return {f"output_{i}" if i else "output": one for i, one in enumerate(outputs)}
+    return {"output": outputs}
+
+
+def _export(model: TensorflowFunction, request: ExportRequest) -> Exported:
+    import tensorflow as tf
+    import tf2onnx
+
+    text = [name for name, spec in model.specs.items() if spec.dtype == tf.string]
+    if text:
+        raise Rejected(
+            f"input {text[0]!r} is text: tf2onnx knows no layer that takes it. Export the model "
+            "from behind its StringLookup or TextVectorization, and look words up before"
+        )
+    names = list(model.specs)
+    specs = [
+        tf.TensorSpec(_open_rows(spec.shape), spec.dtype, name=name)
+        for name, spec in model.specs.items()
+    ]
+
+    @tf.function(input_signature=specs)  # type: ignore[untyped-decorator]
+    def whole(*tensors: Any) -> Any:
+        return model.call(**dict(zip(names, tensors, strict=True)))
+
+    outputs = sorted(whole.get_concrete_function().structured_outputs)  # as TensorFlow flattens
+    opset = min(request.opset or TENSORFLOW_OPSET, TENSORFLOW_OPSET)
+    tf2onnx.convert.from_function(
+        whole, input_signature=specs, opset=opset, output_path=request.out
+    )
+    made = onnx.load(request.out)
+    found = [*(one.name for one in made.graph.input), *(one.name for one in made.graph.output)]
+    wanted = [*names, *outputs]
+    if len(found) == len(wanted):
+        rename_values(made, dict(zip(found, wanted, strict=True)))
+    name_rows(made, outputs_too=True)
+    strip_traces(made)
+    Path(request.out).write_bytes(made.SerializeToString(deterministic=True))
+    return Exported(model.what)
+
+
+def _open_rows(shape: Any) -> Any:
+    return [None, *shape[1:]] if shape.rank else shape
+
+
+def _run(model: TensorflowFunction, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    import tensorflow as tf
+
+    unknown = [name for name in model.specs if name not in inputs]
+    if unknown:
+        raise Misused(f"input {unknown[0]!r} is missing; the inputs are {', '.join(model.specs)}")
+    tensors = {
+        name: tf.convert_to_tensor(inputs[name], spec.dtype) for name, spec in model.specs.items()
+    }
+    return {name: np.asarray(value) for name, value in model.call(**tensors).items()}

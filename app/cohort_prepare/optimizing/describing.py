@@ -1,0 +1,68 @@
+"""What became of a model, for machines: the keys of `cohort optimize --json`."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from cohort_prepare.optimizing.optimizer import Optimized, StepOutcome
+from cohort_prepare.optimizing.verdicts import Footprint
+from cohort_prepare.optimizing.weighing import Weighed
+from cohort_prepare.timing import Comparison
+
+
+def describe_optimized(done: Optimized) -> dict[str, Any]:
+    """Times in seconds, sizes in bytes; `ratio` is after to before, with its bounds at 99 %."""
+    return {
+        "digest": done.digest,
+        "before": _footprint(done.before),
+        "after": _footprint(done.after),
+        "steps": [_step(one) for one in done.steps],
+        "overall": _weighed(done.overall),
+        "ort_files": [str(file) for file in done.ort_files],
+    }
+
+
+def _step(one: StepOutcome) -> dict[str, Any]:
+    return {
+        "step": one.step.name,
+        "kept": one.kept,
+        "why": one.why,
+        "what": one.what,
+        "versions": dict(one.versions),
+        "warnings": list(one.warnings),
+        "after": _footprint(one.footprint) if one.footprint else None,
+        "measured": _weighed(one.weighed),
+    }
+
+
+def _footprint(footprint: Footprint) -> dict[str, int]:
+    return {"size": footprint.size, "nodes": footprint.nodes}
+
+
+def _weighed(weighed: Weighed | None) -> dict[str, Any] | None:
+    if weighed is None:
+        return None
+    difference = weighed.difference
+    return {
+        "max_absolute": _number(difference.max_absolute) if difference else None,
+        "max_relative": _number(difference.max_relative) if difference else None,
+        "runs": {str(rows): _compared(one) for rows, one in weighed.runs.items()},
+        "load": _compared(weighed.load) if weighed.load else None,
+        "one_size_since": weighed.unbatchable,
+    }
+
+
+def _compared(one: Comparison) -> dict[str, Any]:
+    return {
+        "before": one.before.median,
+        "after": one.after.median,
+        "ratio": one.ratio.median,
+        "low": one.ratio.low,
+        "high": one.ratio.high,
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no infinity: None where a NaN or an infinity is on one side only."""
+    return value if isfinite(value) else None

@@ -1,0 +1,258 @@
+"""Rewrite a model step by step: each is verified against the one before, timed, kept or left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.onnx_files import (
+    external_files,
+    model_digest,
+    model_size,
+    read_onnx,
+    temporary_folder,
+    write_onnx,
+    write_onnx_to,
+)
+from cohort_prepare.optimizing.choices import OptimizeOptions, OptimizeStep
+from cohort_prepare.optimizing.verdicts import Footprint, judge_step
+from cohort_prepare.optimizing.weighing import Weighed
+from cohort_prepare.optimizing.worker import Worker
+from cohort_prepare.steps import StepRecord, add_step
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What became of a step.
+
+    kept, why: Whether the result has it, and the reason.
+    what: What was done, in words.
+    versions: The libraries that did it, with their versions.
+    footprint: Of the model after it; None where it gave none.
+    weighed: Beside the model before it; None where it was not measured.
+    warnings: What the model's user must know.
+    """
+
+    step: OptimizeStep
+    kept: bool
+    why: str
+    what: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    footprint: Footprint | None = None
+    weighed: Weighed | None = None
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """A model that was optimized.
+
+    digest: The SHA-256 of the result, as `cohort_prepare.onnx_files` has it.
+    before, after: The model, and the result.
+    steps: All that were tried, in order.
+    overall: The result beside the model; None where no step is kept.
+    ort_files: What was written for phones and edge devices.
+    """
+
+    digest: str
+    before: Footprint
+    after: Footprint
+    steps: Sequence[StepOutcome]
+    overall: Weighed | None = None
+    ort_files: Sequence[Path] = ()
+
+
+TRY_ALL = OptimizeOptions()
+
+
+def optimize(
+    model: Path,
+    out: Path,
+    *,
+    options: OptimizeOptions = TRY_ALL,
+    cases: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Optimized:
+    """Write the best of `model` to `out`; the model itself where no step is kept.
+
+    cases: A .npz with inputs to verify and time with; default None: generated ones.
+    say: Told what is done next; default: nobody is.
+
+    Raises Misused, Rejected where the model does not run or a step that was asked for fails, and
+    OSError. Then nothing is written.
+    """
+    plan = options.plan()
+    _check_paths(model, out)
+    with temporary_folder(out.parent) as folder:
+        return _Run(model.resolve(), folder, options, cases, say).run(plan, out)
+
+
+def _check_paths(model: Path, out: Path) -> None:
+    if not model.is_file():
+        raise Misused(f"{model} is not a file" if model.exists() else f"{model} not found")
+    if out.is_dir():
+        raise Misused(f"--out {out} is a folder: name a file in it")
+    if out.exists() and out.samefile(model):
+        raise Misused(f"--out {out} is the model itself: name another file")
+
+
+class _Run:
+    """One call of `optimize`."""
+
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        options: OptimizeOptions,
+        cases: Path | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._model, self._folder, self._options, self._say = model, folder, options, say
+        self._cases = str(cases.resolve()) if cases else ""
+        self._worker = Worker(folder, options.seconds)
+
+    def run(self, plan: Sequence[OptimizeStep], out: Path) -> Optimized:
+        self._say(f"Running {self._model.name}")
+        looked = self._worker.ask("look", path=str(self._model), cases=self._cases)
+        before = Footprint(model_size(self._model), looked["nodes"])
+        best, footprint, outcomes = self._model, before, list[StepOutcome]()
+        for place, step in enumerate(plan):
+            self._worker.share_time(len(plan) - place + _AT_THE_END)
+            made = self._folder / f"{len(outcomes)}-{step.name}" / "model.onnx"
+            made.parent.mkdir()
+            outcome = self._try(step, best, footprint, made)
+            outcomes.append(outcome)
+            if outcome.kept and outcome.footprint is not None:
+                _record(outcome, best, made)
+                best, footprint = made, outcome.footprint
+        self._worker.share_time(1)
+        overall = self._overall(best, [one for one in outcomes if one.kept])
+        exported = self._export(best)
+        _write(best, out)
+        return Optimized(
+            model_digest(out),
+            before,
+            Footprint(model_size(out), footprint.nodes),
+            outcomes,
+            overall,
+            _move(exported, self._options.ort_format),
+        )
+
+    def _try(self, step: OptimizeStep, best: Path, footprint: Footprint, made: Path) -> StepOutcome:
+        asked = self._options.asked(step)
+        self._say(f"Trying {step.title}")
+        try:
+            answer = self._worker.ask(
+                "rewrite",
+                step=step.name,
+                path=str(best),
+                out=str(made),
+                opset=self._options.opset or 0,
+                model_type=self._options.model_type,
+            )
+            if "nothing" in answer:
+                return StepOutcome(step, False, answer["nothing"])
+            self._say(f"Measuring {step.title}")
+            weighed = self._weigh(best, made, [step])
+        except Rejected as failure:
+            if asked:
+                raise Rejected(f"{step.title}: {failure}") from failure
+            return StepOutcome(step, False, str(failure))
+        after = Footprint(model_size(made), answer["nodes"])
+        verdict = judge_step(step, footprint, after, weighed, asked=asked)
+        if asked and not verdict.kept:
+            raise Rejected(f"{step.title}: {verdict.why}")
+        return StepOutcome(
+            step,
+            verdict.kept,
+            verdict.why,
+            answer["what"],
+            answer["versions"],
+            after,
+            weighed,
+            answer["warnings"],
+        )
+
+    def _weigh(self, before: Path, after: Path, steps: Sequence[OptimizeStep]) -> Weighed:
+        answer: Any = self._worker.ask(
+            "weigh",
+            before=str(before),
+            after=str(after),
+            steps=[step.name for step in steps],
+            sizes=list(self._options.sizes),
+            budget=self._options.budget,
+            cases=self._cases,
+        )
+        return TypeAdapter(Weighed).validate_python(answer)
+
+    def _overall(self, best: Path, kept: Sequence[StepOutcome]) -> Weighed | None:
+        """The result beside the model. Raises Rejected where small differences added up."""
+        if len(kept) < 2:
+            return kept[0].weighed if kept else None
+        self._say("Measuring all together")
+        weighed = self._weigh(self._model, best, [one.step for one in kept])
+        if weighed.problem:
+            raise Rejected(f"all steps together: {weighed.problem}; choose fewer with --steps")
+        return weighed
+
+    def _export(self, best: Path) -> list[Path]:
+        if self._options.ort_format is None:
+            return []
+        self._say("Writing for phones and edge devices")
+        folder = self._folder / "ort"
+        folder.mkdir()
+        self._worker.ask(
+            "export", path=str(best), folder=str(folder), target=self._options.ort_target
+        )
+        return sorted(folder.iterdir())
+
+
+_AT_THE_END = 1
+"""Shares of the time that are kept for measuring all together, and for writing."""
+
+
+def _record(outcome: StepOutcome, before: Path, made: Path) -> None:
+    """Write into the model what was done to it."""
+    model = read_onnx(made)
+    record = StepRecord(
+        "optimize",
+        outcome.what,
+        versions=outcome.versions,
+        options={"step": outcome.step.name},
+        before=model_digest(before),
+        difference=outcome.weighed.difference if outcome.weighed else None,
+    )
+    add_step(model, record)
+    for file in made.parent.iterdir():
+        file.unlink()
+    write_onnx_to(model, made)
+
+
+def _write(best: Path, out: Path) -> None:
+    """The model at `out`, whole or not at all; its bytes as they are where they are one file."""
+    if external_files(best):
+        write_onnx(read_onnx(best), out)
+        return
+    with temporary_folder(out.parent) as folder:
+        copied = folder / out.name
+        shutil.copyfile(best, copied)
+        copied.replace(out)
+
+
+def _move(files: Sequence[Path], folder: Path | None) -> list[Path]:
+    """Put files into a folder, each whole or not at all."""
+    moved = []
+    if folder is not None:
+        with temporary_folder(folder) as beside:
+            for file in files:
+                copied = beside / file.name
+                shutil.copyfile(file, copied)
+                copied.replace(folder / file.name)
+                moved.append(folder / file.name)
+    return moved

@@ -1,0 +1,80 @@
+"""Whether a step is kept: decided from what was measured, and said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cohort_prepare.optimizing.choices import OptimizeStep
+from cohort_prepare.optimizing.weighing import Weighed
+from cohort_prepare.timing import Comparison, Ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a model is: its bytes with external data, and the nodes of its main graph."""
+
+    size: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepVerdict:
+    """Whether a step is kept, and why or why not."""
+
+    kept: bool
+    why: str
+
+
+SMALLER = 0.99
+"""A file is smaller from here, as a share of the one before."""
+
+
+def judge_step(
+    step: OptimizeStep, before: Footprint, after: Footprint, weighed: Weighed, *, asked: bool
+) -> StepVerdict:
+    """Keep a step that agrees, is slower with no number of rows, and gains something.
+
+    One that was asked for needs to agree only. One that costs digits must make runs faster.
+    """
+    if weighed.problem:
+        return StepVerdict(False, weighed.problem)
+    runs, load = weighed.runs, weighed.load
+    slower = [_times(rows, one.ratio) for rows, one in runs.items() if one.ratio.slower]
+    if load is not None and load.ratio.slower and not _faster(runs):
+        slower.append(f"to load ({load.ratio.median:.2f}x the time)")
+    if slower:
+        said = "slower " + ", ".join(slower)
+        return StepVerdict(asked, f"asked for, though {said}" if asked else said)
+    gains = list(_gains(before, after, runs, load))
+    if step.lossy and not asked and not _faster(runs):
+        return StepVerdict(False, "not faster, and costs digits" + _also(gains))
+    if not gains:
+        return StepVerdict(asked, "asked for, no gain" if asked else "no gain")
+    return StepVerdict(True, ", ".join(gains))
+
+
+def _faster(runs: Mapping[int, Comparison]) -> list[str]:
+    return [_times(rows, one.ratio) for rows, one in runs.items() if one.ratio.faster]
+
+
+def _gains(
+    before: Footprint, after: Footprint, runs: Mapping[int, Comparison], load: Comparison | None
+) -> Iterator[str]:
+    if faster := _faster(runs):
+        yield "faster " + ", ".join(faster)
+    if load is not None and load.ratio.faster:
+        yield f"faster to load ({load.ratio.median:.2f}x the time)"
+    if after.size < before.size * SMALLER:
+        yield f"{1 - after.size / before.size:.0%} smaller"
+    if after.nodes < before.nodes:
+        fewer = before.nodes - after.nodes
+        yield f"{fewer} node{'s' * (fewer != 1)} fewer"
+
+
+def _times(rows: int, ratio: Ratio) -> str:
+    return f"with {rows} row{'s' * (rows != 1)} ({ratio.median:.2f}x the time)"
+
+
+def _also(gains: list[str]) -> str:
+    return f" ({', '.join(gains)})" if gains else ""

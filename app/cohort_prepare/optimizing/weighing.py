@@ -1,0 +1,279 @@
+"""A model beside the same one after a step: do they agree, and what do both take?
+
+This runs in a child process (`child`), since a model can crash ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from cohort.comparing import Pair, Rounding, compare, explain
+from cohort.errors import CohortError, LoadFailed
+from cohort.profiling import find_trial, influence, is_along_axis_0, plan_rows, why_unbatchable
+from cohort.session import Session, open_session
+from cohort.tensors import Arrays
+from cohort_prepare.cases import fit_cases, read_cases
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.steps import StepDifference
+from cohort_prepare.timing import Comparison, compare_in_turn, widest
+from cohort_prepare.verifying import GraphHints, generated_cases, read_hints
+from cohort_prepare.verifying.inputs import LENGTHS_TRIED
+
+OPENINGS = 3
+"""Sessions of each that runs are timed on: two sessions of one file differ, too."""
+
+MAX_GENERATED_ROWS = 16
+"""Of generated inputs, in one run."""
+
+MAX_VERIFIED_ROWS = 256
+"""Of given inputs, in one run."""
+
+INFLUENCE_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Two models side by side.
+
+    problem: Why the second cannot stand for the first; default "": it can.
+    difference: How far outputs are apart at most; None where they cannot be compared.
+    runs: What runs take, by rows; nothing where there is a problem.
+    load: What opening takes; None where there is a problem.
+    unbatchable: Why runs are timed with one number of rows only; default "": they are not.
+    """
+
+    problem: str = ""
+    difference: StepDifference | None = None
+    runs: Mapping[int, Comparison] = field(default_factory=dict)
+    load: Comparison | None = None
+    unbatchable: str = ""
+
+
+def weigh(
+    before: Path,
+    after: Path,
+    *,
+    allowed: Rounding,
+    sizes: Sequence[int],
+    budget: float,
+    cases: Path | None = None,
+) -> Weighed:
+    """Compare two models' outputs, then the time they take.
+
+    cases: A .npz with inputs to run them with; default None: generated ones.
+
+    Raises Rejected where the first of the two does not run, and Misused where `cases` do not fit.
+    """
+    one = _open_first(before)
+    try:
+        other = open_session(after)
+    except LoadFailed as error:
+        return Weighed(f"ONNX Runtime does not open the result: {error}")
+    inputs = _Inputs(one, cases, read_hints(before))
+    problem, difference = _verify(one, other, inputs, allowed)
+    if problem:
+        return Weighed(problem, difference)
+    one.close()
+    other.close()
+    return Weighed(
+        "",
+        difference,
+        _time_runs(before, after, [inputs.feeds(rows) for rows in inputs.sizes(sizes)], budget),
+        _time_loads(before, after, budget),
+        inputs.unbatchable,
+    )
+
+
+def check_runs(path: Path, cases: Path | None = None) -> None:
+    """Raise Rejected where the model does not run, or not the same way twice; Misused as `weigh`.
+
+    cases: A .npz with inputs; default None: generated ones.
+    """
+    session = _open_first(path)
+    feeds = _Inputs(session, cases).feeds(1)
+    if reason := explain(Pair(_run_first(session, feeds), _run_first(session, feeds)), _REPEATED):
+        raise Rejected(
+            f"the model gives different outputs for the same inputs ({reason}): no step can be "
+            "verified; is there something random in it?"
+        )
+
+
+_REPEATED = Rounding(1e-4, 0.01)
+
+
+class _Inputs:
+    """What models that take the same are run with."""
+
+    def __init__(
+        self, session: Session, path: Path | None, hints: GraphHints | None = None
+    ) -> None:
+        self._specs = session.inputs
+        self._cases = fit_cases(read_cases(path), session.inputs, path) if path else None
+        self.unbatchable = why_unbatchable(session.inputs, session.outputs, session.rows)
+        if path and not self.unbatchable and not is_along_axis_0(session.rows):
+            self.unbatchable = "rows are not along axis 0"
+        self._hints = hints or GraphHints()
+        if path is None:
+            self._trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
+            if self._trial.problem:
+                raise Misused(
+                    f"no generated inputs fit ({self._trial.problem}): give some with --inputs"
+                )
+
+    def sizes(self, wanted: Sequence[int]) -> list[int]:
+        """The numbers of rows to time."""
+        return [1] if self.unbatchable else list(wanted)
+
+    def feeds(self, rows: int) -> Arrays:
+        """Inputs of as many rows, where that is for us to say."""
+        if self._cases is None:
+            return self._trial.feeds(rows)
+        if self.unbatchable:
+            return dict(self._cases.inputs)
+        places = np.arange(rows) % self._cases.rows
+        return {name: array[places] for name, array in self._cases.inputs.items()}
+
+    def requests(self, count: int) -> list[Arrays]:
+        """So many of one row each, where requests share runs."""
+        if self._cases is None:
+            return self._trial.requests(count)
+        feeds = self.feeds(count)
+        return [
+            {name: array[row : row + 1] for name, array in feeds.items()} for row in range(count)
+        ]
+
+    def to_verify(self) -> list[Arrays]:
+        """All to compare outputs with; the model need not take each of the generated ones."""
+        if self._cases is not None:
+            if self.unbatchable:
+                return [self.feeds(1)]
+            return [self.feeds(rows) for rows in (1, min(self._cases.rows, MAX_VERIFIED_ROWS))]
+        generated = generated_cases(
+            self._specs, self._hints, length=self._trial.length or LENGTHS_TRIED[0]
+        )
+        return [self.feeds(1)] + [
+            dict(one.inputs)
+            for one in generated
+            if one.purpose != "missing" and one.rows <= MAX_GENERATED_ROWS
+        ]
+
+
+def _verify(
+    one: Session, other: Session, inputs: _Inputs, allowed: Rounding
+) -> tuple[str, StepDifference | None]:
+    pairs = []
+    for feeds in inputs.to_verify():
+        try:
+            expected = _run(one, feeds)
+        except CohortError:  # it need not take every length
+            continue
+        try:
+            pairs.append(Pair(expected, _run(other, feeds)))
+        except CohortError as error:
+            return f"the result does not run: {error}", None
+    difference = _largest(pairs, allowed)
+    for pair in pairs:
+        if reason := explain(pair, allowed):
+            hint = _OVERFLOW if "infinity" in reason and allowed.share >= _LOSSY_SHARE else ""
+            return reason + hint, difference
+    if not inputs.unbatchable:
+        requests = inputs.requests(INFLUENCE_ROWS)
+        reason = _influence(other, requests)
+        if reason and not _influence(one, requests):
+            return reason, difference
+    return "", difference
+
+
+def _influence(session: Session, requests: Sequence[Arrays]) -> str:
+    stacking = plan_rows(session.inputs, session.outputs, session.rows)
+    return influence(session.run, requests, session.outputs, stacking=stacking)
+
+
+_OVERFLOW = "; values inside are beyond 65504, float16's largest"
+
+_LOSSY_SHARE = 0.01
+
+
+def _largest(pairs: Sequence[Pair], allowed: Rounding) -> StepDifference:
+    found = [one for outputs in compare(pairs, allowed) for one in outputs]
+    return StepDifference(
+        max((one.largest for one in found if one.largest is not None), default=0.0),
+        max((one.relative for one in found if one.relative is not None), default=0.0),
+    )
+
+
+def _open_first(path: Path) -> Session:
+    try:
+        return open_session(path)
+    except LoadFailed as error:
+        raise Rejected(f"ONNX Runtime does not open the model: {error}") from error
+
+
+def _run_first(session: Session, feeds: Arrays) -> Arrays:
+    try:
+        return _run(session, feeds)
+    except CohortError as error:
+        raise Rejected(f"the model does not run: {error}") from error
+
+
+def _run(session: Session, feeds: Arrays) -> Arrays:
+    outputs = session.run(feeds)
+    return {spec.name: value for spec, value in zip(session.outputs, outputs, strict=True)}
+
+
+def _time_runs(
+    before: Path, after: Path, feeds: Sequence[Arrays], budget: float
+) -> dict[int, Comparison]:
+    """By rows; each size on several sessions, the bounds of all."""
+    found: dict[int, list[Comparison]] = {}
+    for _ in range(OPENINGS):
+        one, other = open_session(before), open_session(after)
+        for arrays in feeds:
+            rows = len(next(iter(arrays.values()), ())) if _has_rows(arrays) else 1
+            with suppress(CohortError):  # too many rows for this machine, say
+                found.setdefault(rows, []).append(
+                    compare_in_turn(
+                        _runner(one, arrays),
+                        _runner(other, arrays),
+                        budget=budget / OPENINGS / len(feeds),
+                    )
+                )
+        one.close()
+        other.close()
+    return {rows: _joined(several) for rows, several in found.items() if several}
+
+
+def _has_rows(arrays: Arrays) -> bool:
+    return all(array.ndim for array in arrays.values()) and bool(arrays)
+
+
+def _runner(session: Session, arrays: Arrays) -> Callable[[], object]:
+    return lambda: session.run(arrays)
+
+
+def _joined(several: Sequence[Comparison]) -> Comparison:
+    best = [
+        min((getattr(one, side) for one in several), key=lambda t: t.median)
+        for side in ("before", "after")
+    ]
+    return Comparison(best[0], best[1], widest([one.ratio for one in several]))
+
+
+def _time_loads(before: Path, after: Path, budget: float) -> Comparison:
+    """As a server without a cache opens them."""
+    started = perf_counter()
+    open_session(before).close()
+    slow = perf_counter() - started > budget / 8
+    return compare_in_turn(
+        lambda: open_session(before).close(),
+        lambda: open_session(after).close(),
+        budget=budget / 2,
+        least=5 if slow else 8,
+        most=40,
+    )

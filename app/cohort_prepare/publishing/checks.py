@@ -1,0 +1,125 @@
+"""What must hold of a model before anything is measured of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+
+from cohort.errors import LoadFailed
+from cohort.inspection import InspectionLimits, Inspector
+from cohort.row_independence import RowVerdict
+from cohort.session import ANY_MODEL, Opener
+from cohort.session.runtime import ort
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.finishing import check_interface
+
+_MOST_NAMED = 5
+"""Operators that a sentence lists."""
+
+
+class CheckedModel(NamedTuple):
+    """A model that can be published.
+
+    model: Without its external data.
+    external: Where that lies in the model's folder.
+    rows: What the graph proves of its rows.
+    """
+
+    model: onnx.ModelProto
+    external: list[str]
+    rows: RowVerdict
+
+
+def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> CheckedModel:
+    """Check the file, its operators, its names, and that opening it does a process no harm.
+
+    cache: A folder for what that leaves behind.
+    limits: What opening and first running it may take.
+
+    Raises Misused where it is no model, and Rejected where it is one that cannot serve.
+    """
+    opener = Opener(path, rules=ANY_MODEL)
+    try:
+        external = opener.external()
+    except LoadFailed as error:
+        failure = Rejected if "external data" in str(error) else Misused
+        raise failure(f"{path}: {error}") from error
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's own
+        raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
+    if not model.graph.output:
+        raise Rejected(f"{path.name} has no outputs: there is nothing to answer requests with")
+    if any((path.parent / location).samefile(path) for location in external):
+        raise Rejected(
+            f"{path.name} names its own file as that of its external data: export the model again"
+        )
+    if unknown := _unknown_operators(model):
+        raise Rejected(f"ONNX Runtime {ort.__version__} does not have {unknown}")
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # of C++, of several kinds
+        told = " ".join(str(error).split())[:500]
+        raise Rejected(f"{path.name} is not valid ONNX: {told}") from error
+    check_interface(model)
+    inspector = Inspector(limits, cache, lambda _: None)
+    try:
+        inspector.inspect(opener)
+        session = opener.open()
+        session.close()
+    except LoadFailed as error:
+        raise Rejected(f"{path.name} cannot serve: {error}") from error
+    finally:
+        inspector.rest()
+        inspector.close()  # one that was interrupted works on
+    return CheckedModel(model, external, session.rows)
+
+
+def _unknown_operators(model: onnx.ModelProto) -> str:
+    """The operators that the runtime does not have, with domain and opset; "" where it has all."""
+    known: dict[tuple[str, str], int] = {}
+    for schema in ort.capi.onnxruntime_pybind11_state.get_all_operator_schema():
+        key = schema.domain, schema.name
+        known[key] = min(known.get(key, schema.since_version), schema.since_version)
+    own = {(one.domain, one.name) for one in model.functions}
+    unknown: Counter[str] = Counter()
+    for node, opsets in _nodes(model):
+        domain = _domain(node.domain)
+        opset = opsets.get(domain, 0)
+        since = known.get((domain, node.op_type))
+        if (node.domain, node.op_type) in own or (since is not None and since <= opset):
+            continue
+        later = "" if since is None else f", there since {since}"
+        unknown[f"{node.op_type} of {domain or 'ai.onnx'}, opset {opset}{later}"] += 1
+    shown = [
+        f"{name} ({count} {'nodes' if count > 1 else 'node'})"
+        for name, count in unknown.most_common(_MOST_NAMED)
+    ]
+    more = len(unknown) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, Mapping[str, int]]]:
+    """All nodes, those of functions and subgraphs included, each with its opsets by domain."""
+    waiting = [(part.node, _opsets(part)) for part in model.functions]
+    waiting.append((model.graph.node, _opsets(model)))
+    while waiting:
+        nodes, opsets = waiting.pop()
+        for node in nodes:
+            yield node, opsets
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    waiting.append((attribute.g.node, opsets))
+                waiting += [(graph.node, opsets) for graph in attribute.graphs]
+
+
+def _opsets(part: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    return {_domain(one.domain): one.version for one in part.opset_import}

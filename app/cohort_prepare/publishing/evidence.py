@@ -1,0 +1,327 @@
+"""What a manifest promises of a model: measured here, on the very file that is published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from cohort.comparing import Pair, Tolerance, compare, explain
+from cohort.errors import CohortError
+from cohort.profiling import find_trial
+from cohort.repository import (
+    Change,
+    Example,
+    InputDistribution,
+    MeasuredOn,
+    PublishedAccuracy,
+    SourceDifference,
+    describe_features,
+)
+from cohort.session import ORT_VERSION, Session, SessionOptions, machine, open_session
+from cohort.tensors import Array, Arrays, by_name
+from cohort_prepare.cases import Cases, fit_cases, read_cases, read_labels
+from cohort_prepare.detecting import Say
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.finishing import settle
+from cohort_prepare.quantizing.quality import Tally
+from cohort_prepare.source import SourceModel
+from cohort_prepare.timing import time_in_turn
+from cohort_prepare.verifying import PairedAccuracy, verify_model
+
+GENERATED_ROWS = 8
+
+EXAMPLE_ROWS = 8
+"""Of the second example; the first has one, so that both ways of a server's runs are seen."""
+
+MAX_EXAMPLE_BYTES = 16 << 20
+"""Of an example's arrays; a larger one is left out."""
+
+ROWS_PER_RUN = 64
+"""Rows of a run where all are run."""
+
+SIZES = (1, 8, 32)
+"""Rows of the runs that are timed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishEvidence:
+    """What was seen.
+
+    given: Whether the inputs are the user's; else they were generated.
+    examples: To be run again where the version is loaded; none where it answers differently each
+        time, or a row is too large.
+    features: How the user's inputs are distributed; none of generated ones.
+    difference, accuracy: None where there was no source, and no labels.
+    latency: By rows.
+    notes: What somebody who takes the model should know, a sentence each.
+    """
+
+    given: bool
+    examples: tuple[Example, ...]
+    features: Mapping[str, InputDistribution]
+    difference: SourceDifference | None
+    accuracy: PublishedAccuracy | None
+    latency: Mapping[int, Change]
+    measured_on: MeasuredOn
+    notes: tuple[str, ...]
+
+
+def gather_evidence(
+    path: Path,
+    model: onnx.ModelProto,
+    *,
+    examples: Path | None = None,
+    labels: Path | None = None,
+    source: SourceModel | Path | None = None,
+    before: Path | None = None,
+    say: Say = lambda _: None,
+) -> PublishEvidence:
+    """Run the model at `path`.
+
+    model: What is in it, without external data.
+    examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
+    labels: The right answer for each row of them.
+    source: The model that it was made of, or an ONNX file; default None: it is not compared.
+    before: The model before the steps of this publishing, to be timed beside it.
+
+    Raises Misused, and Rejected where the model does not give what is expected.
+    """
+    notes: list[str] = []
+    session = open_session(path)
+    try:
+        cases = _cases(session, examples)
+        say("Comparing outputs")
+        quantized = _precision(model) == "quantized"
+        if cases.outputs:
+            _meet(session, cases, examples)
+        right = None if labels is None else read_labels(labels, cases.rows)
+        accuracy = None if right is None else _count_right(session, cases, right)
+        difference = None
+        if source is not None:
+            given = None if examples is None else (examples, Cases(cases.inputs))
+            difference, paired = _verify(source, path, given, right, notes, quantized=quantized)
+            if accuracy is not None and paired is not None:
+                accuracy = replace(accuracy, after=paired.model, before=paired.source)
+        say("Running the examples")
+        kept = _examples(session, path, model, cases, notes)
+        say("Timing runs")
+        latency = _latency(session, cases, before)
+    except CohortError as error:
+        if isinstance(error, (Misused, Rejected)):
+            raise
+        raise Rejected(f"the model fails on its examples: {error}") from error
+    finally:
+        session.close()
+    features = describe_features(cases.inputs) if examples is not None else {}
+    on = MeasuredOn(session.placement.active, ORT_VERSION, _machine())
+    return PublishEvidence(
+        *(examples is not None, kept, features, difference, accuracy, latency, on, tuple(notes))
+    )
+
+
+def _cases(session: Session, examples: Path | None) -> Cases:
+    if examples is not None:
+        cases = fit_cases(read_cases(examples), session.inputs, examples)
+        if any(array.size == 0 for array in cases.inputs.values()):
+            raise Misused(f"{examples} has no rows: some are needed to run the model")
+        return cases
+    trial = find_trial(session.run, session.inputs)
+    if trial.problem:
+        raise Misused(
+            f"the model fails on all generated inputs: {trial.problem}; if it takes others, give "
+            "them as --examples"
+        )
+    return Cases(trial.feeds(GENERATED_ROWS))
+
+
+def _batches(session: Session, cases: Cases) -> Iterator[Cases]:
+    """The rows in runs of ROWS_PER_RUN; all in one where the model's rows do not vary."""
+    if not all(spec.rows_vary for spec in session.inputs) or not session.inputs:
+        yield cases
+        return
+    for start in range(0, cases.rows, ROWS_PER_RUN):
+        yield cases.part(start, start + ROWS_PER_RUN)
+
+
+def _run(session: Session, inputs: Arrays) -> Arrays:
+    return by_name(session.outputs, session.run(inputs))
+
+
+def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
+    """Raise Rejected where the outputs are not those that were given with the inputs."""
+    batches = [_run(session, batch.inputs) for batch in _batches(session, cases)]
+    got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
+    expected, _ = settle(cases.outputs, got)
+    if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
+        raise Rejected(f"the model does not give the outputs in {examples}: {reason}")
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """An output of all runs, by the rows of the file; of the last run where it has no rows."""
+    together = len(parts) > 1 and all(part.ndim for part in parts)
+    together = together and len({part.shape[1:] for part in parts}) == 1
+    return np.concatenate(parts) if together else parts[-1]
+
+
+def _count_right(session: Session, cases: Cases, labels: Array) -> PublishedAccuracy:
+    tally = Tally(session.outputs, labels)
+    for batch in _batches(session, cases):
+        got = _run(session, batch.inputs)
+        tally.add(got, got)
+    found = tally.quality()
+    assert found.labels is not None  # noqa: S101 - there are labels
+    right = found.labels.both / max(1, found.rows)
+    return PublishedAccuracy(found.decision, found.rows, right)
+
+
+def _verify(
+    source: SourceModel | Path,
+    path: Path,
+    given: tuple[Path, Cases] | None,
+    labels: Array | None,
+    notes: list[str],
+    *,
+    quantized: bool,
+) -> tuple[SourceDifference, PairedAccuracy | None]:
+    """Compare with the source as `cohort verify` does; on the given rows, or on generated ones.
+
+    Raises Rejected where they differ. Of a quantized model on generated inputs that is noted:
+    these decide nothing, so that the least difference changes their argmax.
+    """
+    verified = verify_model(source, path, inputs=given, labels=labels)
+    found = verified.found
+    measured = SourceDifference(
+        max((one.max_absolute or 0.0 for one in found.outputs.values()), default=0.0),
+        max((one.max_relative or 0.0 for one in found.outputs.values()), default=0.0),
+        found.rows,
+    )
+    problems = list(found.problems)
+    if not (np.isfinite(measured.max_absolute) and np.isfinite(measured.max_relative)):
+        problems.append("where one gives a finite number, the other does not")
+    elif found.outputs and quantized and verified.generated:
+        notes += [f"on generated inputs: {problem}" for problem in problems]
+        problems = []
+    if problems:
+        raise Rejected(
+            f"the model differs from its source: {'; '.join(problems)}; 'cohort verify' shows where"
+        )
+    notes += found.notes
+    return measured, verified.accuracy
+
+
+def _examples(
+    session: Session, path: Path, model: onnx.ModelProto, cases: Cases, notes: list[str]
+) -> tuple[Example, ...]:
+    """One of a single row and one of several, with the outputs that the model gives here."""
+    candidates = [cases]
+    if all(spec.rows_vary for spec in session.inputs) and session.inputs and cases.rows:
+        places = np.unique(np.linspace(0, cases.rows - 1, EXAMPLE_ROWS).astype(int))
+        several = Cases({name: array[places] for name, array in cases.inputs.items()})
+        candidates = [several.part(0, 1), several] if len(places) > 1 else [several]
+    plain = open_session(path, options=SessionOptions(graph_optimization="none"))
+    examples = []
+    try:
+        for one in candidates:
+            outputs = _run(session, one.inputs)
+            size = sum(array.nbytes for side in (one.inputs, outputs) for array in side.values())
+            if size > MAX_EXAMPLE_BYTES:
+                notes.append(
+                    f"an example of {size >> 20} MiB is left out: at most "
+                    f"{MAX_EXAMPLE_BYTES >> 20} MiB are kept"
+                )
+                continue
+            floats = [array for array in outputs.values() if array.dtype.kind == "f"]
+            if floats and not any(np.isfinite(array).any() for array in floats):
+                notes.append("an example shows little: NaN or infinity alone is given for it")
+            again = Pair(outputs, _run(session, one.inputs))
+            if reason := explain(again, Tolerance()):
+                notes.append(f"no example is kept, since each run gives other outputs: {reason}")
+                return ()
+            tolerance = _tolerance(model, Pair(outputs, _run(plain, one.inputs)))
+            examples.append(Example(one.inputs, outputs, tolerance))
+    finally:
+        plain.close()
+    return tuple(examples)
+
+
+FLOORS: Mapping[str, tuple[float, float, float]] = {
+    "float32": (1e-5, 1e-5, 1e-4),
+    "float16": (1e-3, 2e-3, 1e-2),
+    "bfloat16": (1e-2, 1e-2, 5e-2),
+    "quantized": (1e-3, 2e-2, 5e-2),
+}
+"""The least tolerance by what a model computes in: absolute, the same as a share of the output's
+largest number, and relative. Processors multiply 8-bit integers in different ways, some of which
+saturate, and differ by about a step of a scale."""
+
+_MARGIN = 4.0
+"""How much further another machine may be than the unoptimized graph is here."""
+
+
+def _tolerance(model: onnx.ModelProto, plain: Pair) -> Tolerance:
+    """How far outputs may be from these where the same file is loaded elsewhere.
+
+    plain: What the model gives here, and what its graph gives as it is written, where quantized
+        operators are computed in floats: the same file in other arithmetic, as another processor
+        has it.
+    """
+    absolute, share, relative = FLOORS[_precision(model)]
+    (differences,) = compare([plain], Tolerance())
+    measured = [one.largest for one in differences if one.largest is not None]
+    largest = max((one for one in measured if np.isfinite(one)), default=0.0)
+    floats = [a for a in plain.expected.values() if a.dtype.kind == "f" and a.size]
+    finite = [np.abs(a[np.isfinite(a)].astype(np.float64)) for a in floats]
+    size = max((float(one.max()) for one in finite if one.size), default=0.0)
+    return Tolerance(float(f"{max(absolute, share * size, _MARGIN * largest):.3g}"), relative)
+
+
+QUANTIZING = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "MatMulNBits")
+
+
+def _precision(model: onnx.ModelProto) -> str:
+    operators = {node.op_type for node in model.graph.node}
+    if any(name.startswith((*QUANTIZING, "QuantizeLinear", "Dequantize")) for name in operators):
+        return "quantized"
+    datatypes = {one.data_type for one in model.graph.initializer}
+    if onnx.TensorProto.BFLOAT16 in datatypes:
+        return "bfloat16"
+    return "float16" if onnx.TensorProto.FLOAT16 in datatypes else "float32"
+
+
+LATENCY_SECONDS = 0.5
+"""Spent on timing runs, of all numbers of rows together."""
+
+
+def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, Change]:
+    """The median milliseconds of a run by rows, of the model and of that before it, in turn."""
+    vary = bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
+    sizes = SIZES if vary and cases.rows else (max(1, cases.rows),)
+    feeds = {rows: _repeated(cases.inputs, rows) if vary else cases.inputs for rows in sizes}
+    former = None if before is None else open_session(before)
+    try:
+        runs = {(rows, "after"): partial(session.run, feeds[rows]) for rows in sizes}
+        if former is not None:
+            runs |= {(rows, "before"): partial(former.run, feeds[rows]) for rows in sizes}
+        taken = time_in_turn(runs, budget=LATENCY_SECONDS)
+    finally:
+        if former is not None:
+            former.close()
+    medians = {key: round(one.median * 1000, 4) for key, one in taken.items()}
+    return {rows: Change(medians[rows, "after"], medians.get((rows, "before"))) for rows in sizes}
+
+
+def _repeated(inputs: Arrays, rows: int) -> Arrays:
+    return {name: np.resize(array, (rows, *array.shape[1:])) for name, array in inputs.items()}
+
+
+def _machine() -> str:
+    """The processor, its cores and the GPUs, as people say it."""
+    lines = [" ".join(line.split()) for line in machine().splitlines()]
+    wanted = [one for one in lines if re.match(r"model name|\d+ cores|Model:", one)]
+    return "\n".join(one.partition(":")[2].strip() or one for one in wanted)

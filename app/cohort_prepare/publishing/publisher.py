@@ -1,0 +1,338 @@
+"""One call of `cohort publish`, from a file to a version."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import onnx
+
+from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, LoadFailed, RemoteFailed, quoted
+from cohort.inspection import InspectionLimits
+from cohort.profiling import row_advice
+from cohort.repository import (
+    MANIFEST_FILE,
+    SIGNATURE_FILE,
+    Change,
+    Example,
+    Manifest,
+    PublishedRows,
+    SourceFramework,
+    StepRecord,
+    Trust,
+    dump_manifest,
+    fingerprint_of,
+    parse_manifest,
+    read_published,
+    sign_manifest,
+)
+from cohort.row_independence import RowVerdict
+from cohort.session import ANY_MODEL, Digests, Opener
+from cohort.system.remote_address import is_remote
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.finishing import onnx_opset
+from cohort_prepare.onnx_files import model_size, temporary_folder
+from cohort_prepare.publishing.card import write_card
+from cohort_prepare.publishing.checks import CheckedModel, check_publishable
+from cohort_prepare.publishing.evidence import PublishEvidence, gather_evidence
+from cohort_prepare.publishing.placing import folder_for_version, place, version_numbers
+from cohort_prepare.source import SourceModel
+from cohort_prepare.steps import read_steps
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_MODEL_FILE = "model.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """What to publish.
+
+    model: The ONNX file; its external data lies beside it.
+    name: The model's name.
+    to: A models folder, or the address of a remote repository.
+    examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
+    labels: The right answer for each row of them, a .npy; default None: no accuracy is measured.
+    source: The model that it was made of, or an ONNX file; default None: it is not compared.
+    optimize: Whether steps of `cohort optimize` are tried first; default no.
+    quantize: A recipe of `cohort quantize`, done after that; default None: none.
+    calibration: The rows for it, as that command takes them; default None: the examples.
+    key: Signs the version; default None: it is not signed.
+    limits: What opening and first running the model may take; default: as a server's.
+    """
+
+    model: Path
+    name: str
+    to: str
+    examples: Path | None = None
+    labels: Path | None = None
+    source: SourceModel | Path | None = None
+    optimize: bool = False
+    quantize: str | None = None
+    calibration: Path | None = None
+    key: Ed25519PrivateKey | None = None
+    limits: InspectionLimits = field(default_factory=InspectionLimits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Publication:
+    """What was published.
+
+    version: Its number.
+    place: Its folder, or its address.
+    manifest: What it promises.
+    already: Whether it was there before: then nothing was written.
+    signer: The fingerprint of the key that signed it; "" for none.
+    notes: What somebody should know who takes it, a sentence each.
+    """
+
+    version: int
+    place: str
+    manifest: Manifest
+    already: bool = False
+    signer: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def publish_model(
+    request: PublishRequest, *, say: Callable[[str], None] = lambda _: None
+) -> Publication:
+    """Make a model the next version, whole or not at all.
+
+    say: Told what is done now; default: nobody is.
+
+    The same files, signed by the same key if one is given, are not published twice: the version
+    that they are is given. Raises Misused, Rejected and OSError; then nothing is there.
+    """
+    if not MODEL_NAME.fullmatch(request.name):
+        raise Misused(f"--name {quoted(request.name)}: {MODEL_NAME_RULE}")
+    if not request.model.is_file():
+        raise Misused(f"{request.model} {'is no file' if request.model.exists() else 'not found'}")
+    if is_remote(request.to):
+        if request.to.startswith("http"):
+            raise Misused(f"--to {request.to}: a web server cannot be written to; name a bucket")
+        with TemporaryDirectory(prefix="cohort-") as name:
+            folder = Path(name) / "version"
+            folder.mkdir()
+            return _publish(request, folder, say)
+    with folder_for_version(Path(request.to) / request.name) as folder:
+        return _publish(request, folder, say)
+
+
+def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) -> Publication:
+    with temporary_folder(folder) as work:
+        say("Checking the model")
+        checked = check_publishable(request.model, work, request.limits)
+        path, notes = _prepare(request, work, say)
+        if path != request.model:
+            say("Checking what was made")
+            checked = check_publishable(path, work, request.limits)
+        digests = _copy(path, checked.external, folder)
+        if (found := _already(request, digests)) is not None:
+            return found
+        published = folder / _MODEL_FILE
+        before = request.model if path != request.model else None
+        evidence = gather_evidence(
+            *(published, checked.model),
+            examples=request.examples,
+            labels=request.labels,
+            source=request.source,
+            before=before,
+            say=say,
+        )
+        checked = checked._replace(rows=_rows(published, checked.rows, evidence.examples))
+    manifest = _manifest(request, checked, digests, evidence, before, published)
+    content = dump_manifest(manifest)
+    try:
+        parse_manifest(content)
+    except LoadFailed as error:
+        notes = (*notes, f"how inputs are distributed is left out: {error}")
+        manifest = replace(manifest, features={})
+        content = dump_manifest(manifest)
+    (folder / MANIFEST_FILE).write_bytes(content)
+    signer = ""
+    if request.key is not None:
+        signer = fingerprint_of(request.key.public_key())
+        (folder / SIGNATURE_FILE).write_bytes(sign_manifest(content, request.key))
+    say("Writing the card")
+    notes = (*notes, *evidence.notes, *_alone(checked.rows))
+    write_card(folder, manifest, given=evidence.given, signer=signer, notes=notes)
+    say("Putting it in place")
+    version, where = _place(request, folder)
+    return Publication(version, where, manifest, signer=signer, notes=notes)
+
+
+def _prepare(
+    request: PublishRequest, work: Path, say: Callable[[str], None]
+) -> tuple[Path, tuple[str, ...]]:
+    """Do the steps asked for; the model's file after them, and what is to be known of them."""
+    path = request.model
+    notes: tuple[str, ...] = ()
+    if request.optimize:
+        from cohort_prepare.optimizing import optimize
+
+        made = work / "optimized" / _MODEL_FILE
+        made.parent.mkdir()
+        if any(one.kept for one in optimize(path, made, cases=request.examples, say=say).steps):
+            path = made
+    if request.quantize is not None:
+        from cohort_prepare.quantizing import QuantizeOptions, quantize_model
+
+        made = work / "quantized" / _MODEL_FILE
+        made.parent.mkdir()
+        options = QuantizeOptions(
+            recipe=request.quantize,  # type: ignore[arg-type]  # which it checks
+            calibration=request.calibration or request.examples,
+            inputs=request.examples,
+            labels=request.labels,
+        )
+        result = quantize_model(path, made, options, told=say)
+        if result.acceptable:
+            path, notes = made, result.notes
+        elif request.quantize == "auto":
+            notes = (f"not quantized: {result.reason}",)
+        else:
+            raise Rejected(f"the model cannot well be quantized: {result.reason}")
+    return path, notes
+
+
+def _rows(path: Path, known: RowVerdict, examples: Sequence[Example]) -> RowVerdict:
+    """What a server proves of the rows of a model with these examples."""
+    opener = Opener(path, rules=ANY_MODEL)
+    opener.read()
+    opener.rows = known
+    return opener.prove_for([dict(one.inputs) for one in examples])
+
+
+def _alone(rows: RowVerdict) -> Iterator[str]:
+    """A sentence where a server runs requests of the model one by one."""
+    if not rows.independent:
+        yield f"a server runs its requests one by one: {rows}; to batch: {row_advice(rows)}"
+
+
+def _copy(path: Path, external: list[str], folder: Path) -> dict[str, str]:
+    """Copy the model and its external data into a version's folder; their digests by path."""
+    shutil.copyfile(path, folder / _MODEL_FILE)
+    for location in external:
+        target = folder / location
+        if target.name in {_MODEL_FILE, MANIFEST_FILE, SIGNATURE_FILE, "MODEL.md"}:
+            raise Rejected(
+                f"its external data {quoted(location)} has a name that is taken: rename it"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path.parent / location, target)
+    digests = Digests()
+    return {
+        PurePosixPath(name).as_posix(): digests.of(folder / name)
+        for name in (_MODEL_FILE, *external)
+    }
+
+
+def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication | None:
+    """The newest version that these files are, signed by the key if there is one."""
+    trust = None
+    if request.key is not None:
+        public = request.key.public_key()
+        trust = Trust({fingerprint_of(public): public})
+    if is_remote(request.to):
+        return _already_there(request, files, trust)
+    model = Path(request.to) / request.name
+    for number in sorted(version_numbers(model), reverse=True):
+        with suppress(LoadFailed):
+            found = read_published(model / str(number), Digests(), trust=trust)
+            if found.manifest is not None and found.manifest.files == files:
+                where = str(model / str(number))
+                return Publication(number, where, found.manifest, True, found.signer)
+    return None
+
+
+def _already_there(
+    request: PublishRequest, files: Mapping[str, str], trust: Trust | None
+) -> Publication | None:
+    """The same in a remote repository, among its newest versions.
+
+    A file that is damaged there is no such version: publishing it again is how that is mended.
+    """
+    from cohort.remote import fetch_manifests, has_files
+
+    with _remote_failures(request), TemporaryDirectory(prefix="cohort-") as name:
+        for number, folder in fetch_manifests(request.to, request.name, Path(name)):
+            with suppress(LoadFailed):
+                content = (folder / MANIFEST_FILE).read_bytes()
+                signer = "" if trust is None else trust.find_signer(folder, content)
+                manifest = parse_manifest(content)
+                if manifest.files == files and has_files(request.to, request.name, number, files):
+                    return Publication(number, _address(request, number), manifest, True, signer)
+    return None
+
+
+@contextmanager
+def _remote_failures(request: PublishRequest) -> Iterator[None]:
+    try:
+        yield
+    except (RemoteFailed, ValueError) as error:
+        raise Misused(f"--to {request.to}: {error}") from error
+
+
+def _address(request: PublishRequest, number: int) -> str:
+    return f"{request.to.rstrip('/')}/{request.name}/{number}"
+
+
+def _manifest(
+    request: PublishRequest,
+    checked: CheckedModel,
+    files: Mapping[str, str],
+    evidence: PublishEvidence,
+    before: Path | None,
+    published: Path,
+) -> Manifest:
+    model = checked.model
+    steps = read_steps(model)
+    size = model_size(published)
+    return Manifest(
+        1,
+        files,
+        model=request.name,
+        source=_source(steps, model),
+        opset=onnx_opset(model) or None,
+        steps=steps,
+        difference=evidence.difference,
+        accuracy=evidence.accuracy,
+        size_bytes=Change(size, None if before is None else model_size(before)),
+        latency_ms=evidence.latency,
+        measured_on=evidence.measured_on,
+        rows=PublishedRows.of(checked.rows),
+        features=evidence.features,
+        examples=evidence.examples,
+    )
+
+
+def _source(steps: tuple[StepRecord, ...], model: onnx.ModelProto) -> SourceFramework | None:
+    """By the step that converted it, or else by what the file says of its producer."""
+    for one in steps:
+        if one.framework:
+            version = next((v for name, v in one.versions.items() if name in one.framework), "")
+            return SourceFramework(one.framework, version or next(iter(one.versions.values()), ""))
+    if model.producer_name:
+        return SourceFramework(model.producer_name, model.producer_version)
+    return None
+
+
+def _place(request: PublishRequest, folder: Path) -> tuple[int, str]:
+    if not is_remote(request.to):
+        number = place(folder)
+        return number, str(folder.parent / str(number))
+    from cohort.remote import upload_version
+
+    files = {
+        file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()
+    }
+    with _remote_failures(request):
+        number = upload_version(request.to, request.name, files)
+    return number, _address(request, number)

@@ -1,0 +1,225 @@
+"""Measure a quantized model beside its original, run for run, on one thread as a server does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from cohort.profiling import find_trial, influence, plan_rows, why_rows_are_fixed, why_unbatchable
+from cohort.session import Provider, Session, SessionOptions, open_session
+from cohort.tensors import Array, Arrays, by_name
+from cohort_prepare.cases import read_labels
+from cohort_prepare.failures import Rejected
+from cohort_prepare.onnx_files import model_size
+from cohort_prepare.quantizing.quality import Quality, Tally
+from cohort_prepare.quantizing.samples import read_samples
+from cohort_prepare.timing import compare_in_turn
+
+BATCHES = (1, 8, 32)
+"""Rows of the runs that are timed."""
+
+MAX_ROWS = 10_000
+"""Rows that outputs are compared on."""
+
+TIMED_SECONDS = 0.5
+"""For all runs of a batch size, of both models."""
+
+LONGEST_TIMED = 2.0
+"""Of a run, above which no larger one is timed."""
+
+LOADS = 3
+
+ROWS_TOGETHER = 8
+"""Run together and one by one, as the server does before it batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMeasurement:
+    """What was measured of one model.
+
+    size: The bytes of its files.
+    load_seconds: How long opening it took, the fastest time.
+    seconds: The duration of a run by its rows.
+    unbatchable: Why the server would not have requests share its runs; "" where it would.
+    row_influence: How much a row's outputs change by the rows beside it, as a share of the largest
+        number of the output; default 0.
+    rows: The verdict of the graph on its rows, a `RowKind`; default "": not known.
+    """
+
+    size: int
+    load_seconds: float
+    seconds: dict[int, float]
+    unbatchable: str
+    row_influence: float = 0.0
+    rows: str = ""
+
+    def in_service(self, rows: int) -> float:
+        """Seconds that `rows` rows of as many callers take: in a batch, or else one by one."""
+        least = min(self.seconds)
+        alone = self.seconds[least] * rows / least
+        return alone if self.unbatchable else min(alone, self.seconds[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPair:
+    """Two models side by side."""
+
+    original: ModelMeasurement
+    candidate: ModelMeasurement
+    quality: Quality
+
+
+def measure_pair(
+    original: Path,
+    candidate: Path,
+    samples: Path | None,
+    labels: Path | None,
+    told: Callable[[str], None],
+) -> MeasuredPair:
+    """Measure two models.
+
+    samples: Rows to compare outputs on, and to time; None: made from the inputs' description.
+    labels: The right answers for them; None: not known.
+    told: Gets what is going on.
+
+    Raises Misused, and Rejected where a model cannot be run.
+    """
+    pair = Opened(original, candidate, samples, labels)
+    told("comparing outputs")
+    quality = pair.compare()
+    told("timing runs")
+    seconds = pair.time_runs()
+    sides = [
+        ModelMeasurement(
+            model_size(path),
+            pair.load_seconds[place],
+            seconds[place],
+            pair.unbatchable(place),
+            pair.row_influence(place),
+            pair.sessions[place].rows.kind.value,
+        )
+        for place, path in enumerate((original, candidate))
+    ]
+    return MeasuredPair(sides[0], sides[1], quality)
+
+
+class Opened:
+    """Two models, open, and rows for them. Raises Rejected where one cannot be opened or run."""
+
+    def __init__(
+        self, original: Path, candidate: Path, samples: Path | None, labels: Path | None
+    ) -> None:
+        self.sessions, self.load_seconds = _open((original, candidate))
+        self._samples = samples
+        self._trial = find_trial(
+            self.sessions[0].run,
+            self.sessions[0].inputs,
+            self.sessions[0].rows.axes,
+            self.sessions[0].tables,
+        )
+        if samples is None and self._trial.problem:
+            raise Rejected(
+                f"the model does not run on inputs made from its description: "
+                f"{self._trial.problem}; give some with --inputs"
+            )
+        self._labels: Array | None = None
+        if labels is not None:
+            self._labels = read_labels(labels)
+
+    def batches(self) -> Iterator[Arrays]:
+        """The rows."""
+        if self._samples is None:
+            return iter([self._trial.feeds(8 * ROWS_TOGETHER)])
+        return read_samples(self._samples, self.sessions[0].inputs)
+
+    def compare(self, most: int = MAX_ROWS) -> Quality:
+        """Compare outputs on the rows, up to `most`. Raises Misused."""
+        tally, partial = self._tally(), False
+        for batch in self.batches():
+            expected, got = (by_name(one.outputs, one.run(batch)) for one in self.sessions)
+            tally.add(expected, got)
+            if partial := tally.rows >= most:
+                break
+        return tally.quality(partial=partial)
+
+    def _tally(self) -> Tally:
+        decides = self._samples is not None  # noise is of no class
+        return Tally(self.sessions[0].outputs, self._labels, decides=decides)
+
+    def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Seconds of runs of both, by rows: the original's fastest, and that times the ratio.
+
+        The ratio is of time on the processor, as what else the machine does distorts the clock.
+        """
+        found: tuple[dict[int, float], dict[int, float]] = ({}, {})
+        for rows, feeds in self._timed():
+            runs = [partial(one.run, feeds) for one in self.sessions]
+            times = compare_in_turn(runs[0], runs[1], budget=TIMED_SECONDS)
+            found[0][rows] = times.before.fastest
+            found[1][rows] = times.before.fastest * times.ratio.median
+            if times.before.fastest > LONGEST_TIMED:
+                break
+        return found
+
+    def _timed(self) -> Iterator[tuple[int, Arrays]]:
+        inputs = self.sessions[0].inputs
+        first = next(islice(self.batches(), 1))
+        counts = {len(array) if array.ndim else None for array in first.values()}
+        rows = counts.pop() if len(counts) == 1 else None
+        if not rows or not all(spec.rows_vary for spec in inputs):
+            yield rows or 1, first
+            return
+        for size in BATCHES:
+            places = np.arange(size) % rows
+            yield size, {name: array[places] for name, array in first.items()}
+
+    def unbatchable(self, place: int) -> str:
+        """Why the server would not batch requests of one of them; "" where it would."""
+        session = self.sessions[place]
+        reason = why_unbatchable(session.inputs, session.outputs, session.rows)
+        if reason or self._trial.problem:
+            return reason
+        stacking = plan_rows(session.inputs, session.outputs, session.rows)
+        requests = self._trial.requests(ROWS_TOGETHER)
+        return influence(session.run, requests, session.outputs, stacking=stacking)
+
+    def row_influence(self, place: int) -> float:
+        """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""
+        session = self.sessions[place]
+        first = next(self.batches())
+        if why_rows_are_fixed(session.inputs, session.outputs):
+            return 0.0
+        rows = min(ROWS_TOGETHER, *(len(array) for array in first.values()))
+        feeds = {name: array[:rows] for name, array in first.items()}
+        together = session.run(feeds)
+        most = 0.0
+        for row in range(rows):
+            alone = session.run({name: array[row : row + 1] for name, array in feeds.items()})
+            for one, all_ in zip(alone, together, strict=True):
+                if one.dtype.kind == "f" and all_.shape[:1] == (rows,) and one.size:
+                    change = np.abs(one[0].astype(np.float64) - all_[row]).max()
+                    most = max(most, float(change / max(float(np.abs(all_).max()), 1e-30)))
+        return most
+
+
+def _open(paths: tuple[Path, Path]) -> tuple[list[Session], list[float]]:
+    fastest = [float("inf")] * len(paths)
+    sessions: list[Session] = []
+    for again in range(LOADS):
+        for place, path in enumerate(paths):
+            started = perf_counter()
+            session = open_session(
+                path, chain=(Provider("cpu"),), options=SessionOptions(optimized_cache=False)
+            )
+            fastest[place] = min(fastest[place], perf_counter() - started)
+            if again < LOADS - 1:
+                session.close()
+            else:
+                sessions.append(session)
+    return sessions, fastest

@@ -1,0 +1,240 @@
+"""Quantize a model by one recipe or by all that suit it, measure each, and take one or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cohort.session import ORT_VERSION
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.onnx_files import (
+    model_digest,
+    model_size,
+    read_onnx,
+    temporary_folder,
+    write_onnx,
+)
+from cohort_prepare.quantizing.deciding import decide
+from cohort_prepare.quantizing.quality import Quality
+from cohort_prepare.quantizing.recipes import (
+    FAMILIES,
+    Float16Recipe,
+    GraphFacts,
+    Recipe,
+    StaticRecipe,
+    excluding,
+    recipe_name,
+    suitable,
+    sums_overflow,
+)
+from cohort_prepare.quantizing.results import Candidate, Quantized, QuantizeOptions, align
+from cohort_prepare.quantizing.search import SearchResult
+from cohort_prepare.quantizing.verdict import closest, why_unacceptable
+from cohort_prepare.quantizing.work import Build, Calibrate, Measure, PreProcess, Search
+from cohort_prepare.quantizing.workshop import Workshop
+from cohort_prepare.steps import StepDifference, StepRecord, add_step
+
+
+def quantize_model(
+    model: Path, out: Path, options: QuantizeOptions, *, told: Callable[[str], None]
+) -> Quantized:
+    """Quantize `model` and write the recipe taken to `out`, with a record of this step in it.
+
+    A recipe asked for by name is taken unless its outputs lose more than allowed; of "auto", the
+    fastest of those that are worth it, or none. Where none is taken, nothing is written.
+
+    told: Gets what is going on.
+
+    Raises Misused, Rejected where there is nothing to quantize or a recipe asked for by name fails,
+    and OSError.
+    """
+    _check(model, out, options)
+    with temporary_folder(out.parent) as folder:
+        bench = _Bench(model, options, Workshop(folder.absolute(), options.job_seconds, told))
+        candidates = bench.try_recipes()
+        result = decide(
+            bench.facts, options, candidates, calibration_rows=bench.rows, notes=bench.notes
+        )
+        if result.acceptable:
+            chosen = next(one for one in candidates if one.name == result.chosen)
+            _write(model, chosen, out)
+    return result
+
+
+def _check(model: Path, out: Path, options: QuantizeOptions) -> None:
+    if out.exists() and out.samefile(model):
+        raise Misused(f"--out {out} is the model itself: name another file")
+    if options.recipe == "static" and options.calibration is None:
+        raise Misused(
+            "the static recipe needs --calibration: a .npz file with about a hundred rows or more "
+            "like those of real requests, by input name; or a .jsonl file of recorded requests; or "
+            "a folder of those"
+        )
+    if options.labels is not None and options.inputs is None and options.calibration is None:
+        raise Misused("--labels needs the rows that they are for: give --inputs")
+    for path in (options.calibration, options.inputs, options.labels):
+        if path is not None and not path.exists():
+            raise Misused(f"{path} not found")
+
+
+class _Bench:
+    """Tries recipes on one model."""
+
+    def __init__(self, model: Path, options: QuantizeOptions, workshop: Workshop) -> None:
+        self.model, self.options, self._workshop = model.absolute(), options, workshop
+        self._folder = workshop.folder
+        self._prepared = workshop.folder / "prepared" / "model.onnx"
+        self._samples = options.inputs or options.calibration
+        self.rows = 0
+        self.notes: list[str] = []
+        self.facts = self._pre_process()
+
+    def _pre_process(self) -> GraphFacts:
+        self._prepared.parent.mkdir()
+        job = PreProcess(str(self.model), str(self._prepared))
+        facts = self._workshop.ask(job, "reading the model").facts
+        if facts is None or not facts.quantizable:
+            operators = ", ".join(sorted(facts.operators)) if facts else "none"
+            raise Rejected(
+                "nothing to quantize: the model has no MatMul, Gemm, Conv or embedding with "
+                f"weights of its own; its operators are {operators}",
+                {
+                    "operators": dict(facts.operators) if facts else {},
+                    "size_bytes": model_size(self.model),
+                    "weight_bytes": facts.weight_bytes if facts else 0,
+                    "recommended": None,
+                },
+            )
+        return facts
+
+    def try_recipes(self) -> list[Candidate]:
+        """All that suit the model, measured."""
+        options = self.options
+        families = FAMILIES if options.recipe == "auto" else (options.recipe,)
+        if options.calibration is None:
+            families = tuple(family for family in families if family != "static")
+            if options.recipe == "auto":
+                self.notes.append("the static recipe was not tried: it needs --calibration")
+        seven_bits = sums_overflow() if options.seven_bits is None else options.seven_bits
+        recipes = suitable(families, self.facts, options.methods, seven_bits=seven_bits)
+        if not recipes:
+            raise Rejected(
+                f"the {options.recipe} recipe needs a MatMul or Gemm: the model has none"
+            )
+        static = [one for one in recipes if isinstance(one, StaticRecipe)]
+        candidates = [self._try(one) for one in recipes if not isinstance(one, StaticRecipe)]
+        if static:
+            candidates.append(self._attempt(static[0], lambda: self._static(static)))
+        return align(candidates)
+
+    def _try(self, recipe: Recipe) -> Candidate:
+        def work() -> Candidate:
+            path, quality = self._build(recipe)
+            return self._measured(recipe, path, quality)
+
+        return self._attempt(recipe, work)
+
+    def _attempt(self, recipe: Recipe, work: Callable[[], Candidate]) -> Candidate:
+        """The candidate, or why there is none; the failure of a recipe asked for by name is all."""
+        try:
+            return work()
+        except Rejected as error:
+            if self.options.recipe != "auto":
+                raise
+            return Candidate(recipe, failure=str(error))
+
+    def _static(self, recipes: list[StaticRecipe]) -> Candidate:
+        """The static recipe by the method whose outputs are closest."""
+        methods = tuple(one.method for one in recipes)
+        job = Calibrate(
+            str(self._prepared), _text(self.options.calibration) or "", methods, str(self._folder)
+        )
+        self.rows = self._workshop.ask(job, "calibrating").rows
+        built = {one.method: (one, *self._build(one)) for one in recipes}
+        qualities: dict[str, Quality] = {name: quality for name, (_, _, quality) in built.items()}
+        chosen = built[
+            next(one for one in methods if one == closest(qualities, self.options.limits))
+        ]
+        return replace(self._measured(*chosen), methods=qualities)
+
+    def _measured(self, recipe: Recipe, path: Path, quality: Quality) -> Candidate:
+        """Measure a model, less the nodes that make it lose too much."""
+        found = None
+        if self._may_search(recipe) and why_unacceptable(quality, self.options.limits):
+            found = self._search(recipe)
+            if found.excluded:
+                recipe = excluding(recipe, found.excluded)
+                path, _ = self._build(recipe)
+        job = Measure(str(self.model), str(path), _text(self._samples), _text(self.options.labels))
+        pair = self._workshop.ask(job, f"measuring {recipe_name(recipe)}").measured
+        return Candidate(recipe, path, pair, found=found)
+
+    def _may_search(self, recipe: Recipe) -> bool:
+        """Whether there is time, and whom for: of "auto", for the recipe that was calibrated."""
+        wanted = self.options.recipe != "auto" or isinstance(recipe, StaticRecipe)
+        return wanted and self.options.search_seconds > 0 and not isinstance(recipe, Float16Recipe)
+
+    def _search(self, recipe: Recipe) -> SearchResult:
+        folder = self._folder / f"search-{recipe_name(recipe)}"
+        folder.mkdir()
+        job = Search(
+            self._build_job(recipe, folder / "unused"),
+            str(folder),
+            self.facts.quantizable,
+            self.options.limits,
+            self.options.search_seconds,
+        )
+        found = self._workshop.ask(job, f"searching for nodes of {recipe_name(recipe)}").found
+        return found or SearchResult(None, {}, 0, False)
+
+    def _build(self, recipe: Recipe) -> tuple[Path, Quality]:
+        """Apply a recipe; the model, and how far its outputs are from the original's."""
+        out = self._folder / recipe_name(recipe) / "model.onnx"
+        out.parent.mkdir()
+        doing = f"applying {recipe_name(recipe)}"
+        quality = self._workshop.ask(self._build_job(recipe, out), doing).quality
+        if quality is None:
+            raise Rejected(f"{doing} gave nothing")
+        return out, quality
+
+    def _build_job(self, recipe: Recipe, out: Path) -> Build:
+        return Build(
+            recipe,
+            str(self._prepared),
+            str(self.model),
+            str(self._folder),
+            str(out),
+            _text(self._samples),
+            _text(self.options.labels),
+        )
+
+
+def _write(model: Path, chosen: Candidate, out: Path) -> None:
+    if chosen.path is None or chosen.pair is None:
+        raise Rejected("there is no model to write")
+    from onnx import __version__ as onnx_version
+
+    made = read_onnx(chosen.path)
+    recipe, quality = chosen.recipe, chosen.pair.quality
+    given: dict[str, str | int | float | bool | None] = {"recipe": recipe.family}
+    for key in ("method", "weights", "activations", "reduce_range", "block_size"):
+        if (value := getattr(recipe, key, None)) is not None:
+            given[key] = value
+    if recipe.excluded:
+        given["excluded"] = ", ".join(recipe.excluded)
+    step = StepRecord(
+        "quantize",
+        f"{chosen.name}",
+        versions={"onnx": onnx_version, "onnxruntime": ORT_VERSION},
+        options=given,
+        before=model_digest(model),
+        difference=StepDifference(quality.max_absolute, quality.max_relative),
+    )
+    add_step(made, step)
+    write_onnx(made, out)
+
+
+def _text(path: Path | None) -> str | None:
+    """For a child, whose working folder is another."""
+    return None if path is None else str(path.absolute())

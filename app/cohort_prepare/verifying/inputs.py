@@ -1,0 +1,232 @@
+"""Inputs to compare two models on: given ones in batches, or generated, the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from cohort.comparing import Numbers
+from cohort.profiling import synthetic_inputs
+from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
+from cohort_prepare.cases import Cases
+from cohort_prepare.frameworks.outputs import around
+from cohort_prepare.verifying.graph_hints import GraphHints, InputHint
+
+BATCH = 64
+"""Rows of given inputs in one run."""
+
+MAX_ELEMENTS = 1 << 24
+"""Of one generated case, all inputs together."""
+
+MOST_LONG_ELEMENTS = 1 << 16
+"""Of one that is long: tokens, not pixels."""
+
+LENGTHS_TRIED = (16, 7, 32, 64, 1, 128, 224, 256)
+"""Of open dimensions, in the order in which they are tried."""
+
+LONG = 600
+"""A length beyond the 512 at which models are cut."""
+
+Purpose = Literal["values", "rows", "length", "missing", "fixed"]
+
+TOLD_ONLY: frozenset[Purpose] = frozenset({"missing", "fixed"})
+"""A difference in these is told, and is no verdict."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """The inputs of one run.
+
+    title: For people: "2 rows, large".
+    inputs: Arrays by input name.
+    rows: How many rows they have.
+    purpose: What the case differs in from the first: in its values, in the number of rows, in the
+        length of open dimensions, that values are missing (NaN), or that it has more rows than the
+        model declares to take.
+    length: Of open dimensions; 0 where there are none, or where they were given.
+    start: The first row's place in given inputs; None where it was generated or comes again.
+    """
+
+    title: str
+    inputs: Arrays
+    rows: int
+    purpose: Purpose = "values"
+    length: int = 0
+    start: int | None = None
+
+
+Spread = Callable[[Numbers], Numbers]
+
+SPREADS: Mapping[str, Spread] = {
+    "of size 1": lambda array: array,
+    "positive": np.abs,
+    "negative": lambda array: -np.abs(array),
+    "large": lambda array: array * 100,
+    "small": lambda array: array * 0.001,
+    "zeros": np.zeros_like,
+    "whole numbers": lambda array: np.round(array * 4),
+}
+
+INTEGERS_BELOW: Mapping[str, int] = {"large": 1 << 17, "positive": 100}
+"""Whole numbers of which nothing is known are below this in cases of that name; else 0 or 1."""
+
+
+def given_cases(cases: Cases, *, fixed_rows: int | None = None) -> Iterator[Case]:
+    """All rows in batches, then the first alone and the first two: their number must not matter.
+
+    fixed_rows: The model takes exactly so many; rows that are left over are left out.
+    """
+    rows = cases.rows
+    batch = fixed_rows or BATCH
+    if any(array.ndim == 0 or len(array) != rows for array in cases.inputs.values()):
+        yield Case("as given", dict(cases.inputs), 1, start=0)
+        return
+    for start in range(0, rows, batch):
+        stop = min(start + batch, rows)
+        if not fixed_rows or stop - start == batch:
+            title = f"rows {start} to {stop - 1}" if stop - start > 1 else f"row {start}"
+            part = cases.part(start, stop)
+            yield Case(title, dict(part.inputs), stop - start, start=start)
+    if not fixed_rows:
+        for count in (1, 2):
+            if rows > count:
+                part = cases.part(0, count)
+                title = f"the first {count} rows" if count > 1 else "the first row alone"
+                yield Case(title, dict(part.inputs), count, "rows")
+
+
+def generated_cases(
+    inputs: Sequence[TensorSpec], hints: GraphHints, *, length: int = LENGTHS_TRIED[0]
+) -> list[Case]:
+    """Make inputs of several spreads, numbers of rows and lengths.
+
+    length: Of open dimensions, which both models are known to take.
+    """
+    make = _Generator(inputs, hints)
+    varies = any(spec.rows_vary for spec in inputs)
+    several = 3 if varies else 1
+    cases = [make.case(f"values {name}", several, length, spread=name) for name in SPREADS]
+    if varies:
+        mixed = make.case("7 rows of mixed sizes", 7, length, spread=None, purpose="rows")
+        alone = [
+            Case(
+                f"row {row} of these, alone",
+                {
+                    spec.name: mixed.inputs[spec.name][row : row + 1]
+                    if spec.rows_vary
+                    else mixed.inputs[spec.name]
+                    for spec in inputs
+                },
+                1,
+                "rows",
+                length,
+            )
+            for row in (0, 1)
+        ]
+        pair = make.case("2 rows", 2, length, purpose="rows")
+        many = make.case("64 rows of mixed sizes", 64, length, spread=None, purpose="rows")
+        cases += [pair, mixed, *alone, many]
+    if length and make.open:
+        others = [one for one in LENGTHS_TRIED if one != length][:3]
+        cases += [make.case(f"length {one}", several, one, purpose="length") for one in others]
+        long = make.case(f"length {LONG}", 1, LONG, purpose="length")
+        cases += [long] if _elements(long) <= MOST_LONG_ELEMENTS else []
+    if make.floats and hints.thresholds:
+        cases.append(make.case("values at thresholds", 64 if varies else 1, length, spread="edges"))
+    if make.floats:
+        cases.append(make.case("with NaN", several, length, spread="NaN", purpose="missing"))
+    return [case for case in cases if _elements(case) <= MAX_ELEMENTS] or cases[:1]
+
+
+def _elements(case: Case) -> int:
+    return sum(array.size for array in case.inputs.values())
+
+
+class _Generator:
+    def __init__(self, inputs: Sequence[TensorSpec], hints: GraphHints) -> None:
+        self._inputs, self._hints = inputs, hints
+        self.open = any(
+            not isinstance(size, int) for spec in inputs for size in (spec.shape or ())[1:]
+        )
+        self.floats = any(BY_NAME[spec.datatype].kind == "float" for spec in inputs)
+
+    def case(
+        self,
+        title: str,
+        rows: int,
+        length: int,
+        *,
+        spread: str | None = "of size 1",
+        purpose: Purpose = "values",
+    ) -> Case:
+        """Inputs of one kind; `spread` None: rows of mixed sizes."""
+        specs = [replace(spec, shape=self._shape(spec, rows, length)) for spec in self._inputs]
+        if sum(prod(self._shape(spec, rows, length)) for spec in self._inputs) > MAX_ELEMENTS:
+            rows = 1
+            specs = [replace(spec, shape=self._shape(spec, 1, length)) for spec in self._inputs]
+        arrays = synthetic_inputs(specs, rows, length)
+        random = np.random.default_rng([rows, length])
+        made = {spec.name: self._values(spec, arrays[spec.name], spread, random) for spec in specs}
+        return Case(title, made, rows, purpose, length if self.open else 0)
+
+    @staticmethod
+    def _shape(spec: TensorSpec, rows: int, length: int) -> tuple[int, ...]:
+        """Lengths for all dimensions; one that has the rows' symbol is as long as they are."""
+        shape = spec.shape or ()
+        first = shape[0] if spec.rows_vary else None
+        return tuple(
+            size
+            if isinstance(size, int)
+            else rows
+            if axis == 0 or (first is not None and size == first)
+            else length
+            for axis, size in enumerate(shape)
+        )
+
+    def _values(
+        self, spec: TensorSpec, array: Array, spread: str | None, random: np.random.Generator
+    ) -> Array:
+        hint = self._hints.inputs.get(spec.name, InputHint())
+        kind = BY_NAME[spec.datatype].kind
+        if kind == "text":
+            if not hint.words or spread is None:
+                return array  # what the model does not know
+            chosen = random.integers(0, len(hint.words), array.shape)
+            return np.asarray(np.array(hint.words, object)[chosen])
+        if kind == "int":
+            return _integers(spec, array, hint, spread, random)
+        if kind == "bool" or spread is None:
+            return array
+        if spread == "edges":
+            thresholds = np.unique(np.asarray(self._hints.thresholds, np.float32))
+            return np.asarray(
+                around([thresholds], array.size, missing=False).reshape(array.shape), array.dtype
+            )
+        normal = random.standard_normal(array.shape)
+        if spread == "NaN":
+            return np.where(random.random(array.shape) < 0.2, np.nan, normal).astype(array.dtype)
+        return np.asarray(SPREADS[spread](normal)).astype(array.dtype)
+
+
+def _integers(
+    spec: TensorSpec,
+    array: Array,
+    hint: InputHint,
+    spread: str | None,
+    random: np.random.Generator,
+) -> Array:
+    """Indices in their table, bytes of all values, or small numbers."""
+    if spread in {"zeros", "small"} or "mask" in spec.name.lower():
+        return np.zeros_like(array) if spread == "zeros" and hint.below else array
+    most = 1 << min(BY_NAME[spec.datatype].bits - (spec.datatype[0] == "I"), 62)
+    if hint.below:
+        below = hint.below
+    elif spec.datatype == "UINT8":
+        below = 256
+    else:
+        below = INTEGERS_BELOW.get(spread or "", 2)
+    return random.integers(0, min(below, most), array.shape).astype(array.dtype)

@@ -1,0 +1,98 @@
+"""Say which output of a model stands for which of its source, and make the two comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cohort.errors import quoted
+from cohort.tensors import BY_DTYPE, Array, Arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """An output of the source and what the model has in its place.
+
+    name, matched: The names in the source and in the model.
+    comparable: Whether shapes and kinds are the same now.
+    """
+
+    name: str
+    matched: str
+    expected: Array
+    got: Array
+    comparable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Outputs of both sides.
+
+    missing: Those of the source that the model lacks.
+    """
+
+    pairs: Sequence[Matched]
+    missing: Sequence[str]
+    notes: Sequence[str]
+
+
+def match_outputs(expected: Arrays, got: Arrays) -> Pairing:
+    """Match by name, then what is left in order, where shape and kind fit."""
+    pairs, missing, notes = [], [], []
+    left = [name for name in got if name not in expected]
+    for name, wanted in expected.items():
+        other = name
+        if name not in got:
+            fitting = [one for one in left if _fits(wanted, got[one])]
+            if not fitting:
+                missing.append(name)
+                notes.append(f"the model lacks the source's output {quoted(name)}")
+                continue
+            other = fitting[0]
+            left.remove(other)
+            notes.append(
+                f"output {quoted(name)} of the source is compared with the model's {quoted(other)}"
+            )
+        pair, note = _comparable(name, other, wanted, got[other])
+        pairs.append(pair)
+        notes += [note] if note else []
+    notes += [f"output {quoted(name)} is the model's alone" for name in left]
+    return Pairing(pairs, missing, notes)
+
+
+def _fits(one: Array, other: Array) -> bool:
+    return _kind(one) == _kind(other) and one.shape == other.shape
+
+
+def _kind(array: Array) -> str:
+    known = BY_DTYPE.get(array.dtype)
+    return known.kind if known else "text"
+
+
+def _comparable(name: str, other: str, expected: Array, got: Array) -> tuple[Matched, str]:
+    """The two with one shape and one kind of elements where that changes no value."""
+    note = ""
+    expected, got = (
+        one.astype(object) if one.dtype.kind in "SU" else one for one in (expected, got)
+    )
+    if expected.shape != got.shape and _squeezed(expected) == _squeezed(got):
+        note = (
+            f"output {quoted(name)} has shape {list(got.shape)} in the model, and "
+            f"{list(expected.shape)} in the source"
+        )
+        expected = expected.reshape(got.shape)
+    kinds = {_kind(expected), _kind(got)}
+    if len(kinds) > 1 and "text" not in kinds:
+        note = note or f"output {quoted(name)} is {got.dtype}, and {expected.dtype} in the source"
+        expected, got = expected.astype(np.float64), got.astype(np.float64)
+    elif kinds == {"float"} and expected.dtype != got.dtype:
+        with np.errstate(over="ignore"):
+            expected = expected.astype(got.dtype)
+    alike = expected.shape == got.shape and _kind(expected) == _kind(got)
+    return Matched(name, other, expected, got, alike), note
+
+
+def _squeezed(array: Array) -> tuple[int, ...]:
+    return tuple(size for size in array.shape if size != 1)

@@ -1,5 +1,0 @@
-"""Open Inference over gRPC."""
-
-from app.rpc.server import RpcServer
-
-__all__ = ["RpcServer"]

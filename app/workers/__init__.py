@@ -1,7 +1,0 @@
-"""Several workers on one port: processes that serve, and the parent that gives them connections.
-
-A parent (`app.workers.parent`) accepts connections and passes each to the worker that has the
-fewest (`spreading`, `passing`); it starts, watches and replaces workers (`roster`,
-`worker_process`). Workers ask each other by way of it (`link`, `switchboard`), so that any of them
-can say how all are. What they are asked is not known here.
-"""

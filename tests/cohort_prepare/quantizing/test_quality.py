@@ -1,0 +1,65 @@
+"""How far outputs are from the original's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cohort.tensors import TensorSpec
+from cohort_prepare.failures import Misused
+from cohort_prepare.quantizing.quality import LabelCounts, Tally
+
+SCORES = [TensorSpec("scores", "FP32", (None, 2))]
+BEFORE = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], np.float32)
+AFTER = np.array([[0.8, 0.2], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]], np.float32)
+
+
+def test_rows_are_counted_by_who_was_right() -> None:
+    """Over two batches: one right twice, one lost, one gained, one wrong twice."""
+    tally = Tally(SCORES, np.array([0, 0, 0, 1]))
+    tally.add({"scores": BEFORE[:3]}, {"scores": AFTER[:3]})
+    tally.add({"scores": BEFORE[3:]}, {"scores": AFTER[3:]})
+    quality = tally.quality()
+    assert quality.labels == LabelCounts(both=1, lost=1, gained=1)
+    assert (quality.rows, quality.changed, quality.decision) == (4, 2, "scores")
+    assert quality.max_absolute == pytest.approx(0.4)
+    assert 0.8 < quality.cosine < 1.0
+
+
+def test_probabilities_decide_and_embeddings_do_not() -> None:
+    """Without labels, the largest of some numbers is a decision only where they add up to one."""
+    tally = Tally(SCORES)
+    tally.add({"scores": BEFORE}, {"scores": AFTER})
+    assert (tally.quality().decision, tally.quality().changed) == ("scores", 2)
+    tally = Tally(SCORES)
+    tally.add({"scores": 2 * BEFORE}, {"scores": 2 * AFTER})
+    assert tally.quality().decision == ""
+
+
+def test_labels_of_classes_by_name_are_compared_by_name() -> None:
+    """The output's columns are named, and so are the labels."""
+    specs = [TensorSpec("scores", "FP32", (None, 2), ("cat", "dog"))]
+    tally = Tally(specs, np.array(["cat", "cat", "dog", "dog"], object))
+    tally.add({"scores": BEFORE}, {"scores": BEFORE})
+    assert tally.quality().labels == LabelCounts(both=3, lost=0, gained=0)
+
+
+def test_nan_makes_outputs_unusable() -> None:
+    """The output is named."""
+    tally = Tally(SCORES)
+    tally.add({"scores": BEFORE}, {"scores": BEFORE * np.nan})
+    assert "'scores' differs in NaN" in tally.quality().broken
+
+
+def test_labels_that_do_not_go_with_the_rows_are_said() -> None:
+    """Too few, too many, and labels for a model that tells no class."""
+    tally = Tally(SCORES, np.array([0, 1]))
+    with pytest.raises(Misused, match="2 labels for more rows"):
+        tally.add({"scores": BEFORE}, {"scores": AFTER})
+    tally = Tally(SCORES, np.zeros(9, np.int64))
+    tally.add({"scores": BEFORE}, {"scores": AFTER})
+    with pytest.raises(Misused, match="9 labels for 4 rows"):
+        tally.quality()
+    tally = Tally([TensorSpec("y", "FP32", (None, 1))], np.arange(4))
+    with pytest.raises(Misused, match="leave --labels out"):
+        tally.add({"y": BEFORE[:, :1]}, {"y": AFTER[:, :1]})

@@ -1,0 +1,80 @@
+"""A model in its framework, exported and run in a child process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cohort.comparing import Pair, Tolerance, explain
+from cohort.session import open_session
+from cohort_prepare.environments import find_environment
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.frameworks import FRAMEWORKS, Reference
+from cohort_prepare.source import SourceModel
+
+TRAINING = """
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+def model():
+    return LogisticRegression(max_iter=500).fit(*load_iris(return_X_y=True))
+
+def broken():
+    raise ValueError("no data today")
+
+def deadly():
+    import os, signal
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+nothing = None
+"""
+
+
+@pytest.fixture(autouse=True)
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's, where the command is run; its package is called as ours is."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "training.py").write_text(TRAINING)
+    monkeypatch.chdir(tmp_path)
+
+
+def source(text: str) -> SourceModel:
+    framework = FRAMEWORKS["sklearn"]
+    return SourceModel(Reference(text), framework, find_environment(framework))
+
+
+def test_source_is_exported_and_run(tmp_path: Path) -> None:
+    """The exported model gives what the framework gives, by the same names."""
+    made = source("app.training:model").export(tmp_path / "model.onnx")
+    rows = np.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], np.float32)
+    (expected,) = source("app.training:model").run([{"input": rows}])
+    session = open_session(tmp_path / "model.onnx")
+    got = dict(
+        zip([one.name for one in session.outputs], session.run({"input": rows}), strict=True)
+    )
+    assert made.versions["scikit-learn"]
+    assert got["label"].tolist() == [0, 2]
+    expected["probabilities"] = expected["probabilities"].astype(np.float32)
+    assert explain(Pair(expected, got), Tolerance(1e-5)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("nowhere:model", Misused, "'nowhere' cannot be imported from this folder"),
+        ("app.training:modle", Misused, "has no 'modle'"),
+        ("app.training:broken", Rejected, "ValueError: no data today"),
+        ("app.training:deadly", Rejected, "SIGSEGV"),
+        ("app.training:nothing", Misused, "is it fitted"),
+        ("model.joblib", Misused, "--trust-pickle"),
+    ],
+)
+def test_what_is_wrong_with_a_source_is_said(
+    text: str, error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    """A module that is not there, a wrong name, an exception and a crash: a sentence each."""
+    with pytest.raises(error, match=said):
+        source(text).export(tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()

@@ -1,0 +1,71 @@
+"""Two things timed beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import pytest
+
+from cohort_prepare import timing
+from cohort_prepare.timing import Ratio, bound_ratio, compare_in_turn, widest
+
+
+class Machine:
+    """Work on clocks of its own: its time on a processor varies by 5 %, and others run as well."""
+
+    def __init__(self) -> None:
+        self.random = Random(7)
+        self.worked = self.now = 0.0
+
+    def work(self, seconds: float) -> Callable[[], object]:
+        def run() -> None:
+            taken = seconds * self.random.uniform(1, 1.05)
+            self.worked += taken
+            self.now += taken + seconds * self.random.expovariate(1)
+
+        return run
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(timing, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(timing, "process_time", lambda: made.worked)
+    return made
+
+
+def test_a_tenth_more_work_is_slower_and_a_tenth_less_faster(machine: Machine) -> None:
+    """The verdict does not depend on what else the machine does."""
+    assert compare_in_turn(machine.work(0.001), machine.work(0.0011)).ratio.slower
+    assert compare_in_turn(machine.work(0.0011), machine.work(0.001)).ratio.faster
+
+
+def test_the_same_work_is_neither(machine: Machine) -> None:
+    """However often the same is measured, no difference is found that there is none."""
+    for _ in range(100):
+        ratio = compare_in_turn(machine.work(0.001), machine.work(0.001), budget=0.2).ratio
+        assert not ratio.slower
+        assert not ratio.faster
+
+
+def test_two_things_are_timed_as_they_run() -> None:
+    """On the clocks of the system: seconds by the clock of each, and the ratio of their work."""
+    found = compare_in_turn(partial(sum, range(2000)), partial(sum, range(200_000)))
+    assert min(found.before.fastest, found.after.fastest) > 0
+    assert found.ratio.median > 2
+
+
+def test_bounds_leave_out_the_outliers() -> None:
+    """One round in which something else ran does not widen the bounds of many."""
+    ratio = bound_ratio([1.0] * 50 + [9.0] + [1.1] * 50)
+    assert (ratio.low, ratio.high) == (1.0, 1.1)
+    assert bound_ratio([1.0, 3.0, 2.0]) == Ratio(2.0, 1.0, 3.0)
+
+
+def test_sessions_that_differ_widen_the_bounds() -> None:
+    """What one session shows and another denies is not beyond doubt."""
+    ratio = widest([Ratio(1.2, 1.1, 1.3), Ratio(1.0, 0.95, 1.05)])
+    assert (ratio.low, ratio.high) == (0.95, 1.3)
+    assert not ratio.slower

@@ -1,0 +1,88 @@
+"""The guards around every request of the ASGI application: body size and draining."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cohort.connections.memory import MemoryBudget
+from cohort.http.guards.limits import BodyLimit, CloseWhenDraining
+from tests import onnx_models
+from tests.e2e.processes import cohort
+from tests.http.fakes import application
+
+LIMIT = 1000
+PLENTY = MemoryBudget(2**30)
+
+
+async def post(app: Any, content: Any, headers: dict[str, str] | None = None) -> httpx.Response:
+    """The response of `app` to a body."""
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://cohort") as client:
+        return await client.post("/", content=content, headers=headers)
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """An application that sends a request's body back."""
+    await application({**scope, "state": {"gate": None, "gone": []}}, receive, send)
+
+
+async def in_parts(size: int) -> Any:
+    """A body of so many bytes, without an announced length."""
+    for _ in range(size // 100):
+        yield b"x" * 100
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_up_to_the_limit_is_passed_on(announced: bool) -> None:
+    """Whether its length is announced or it comes in chunks."""
+    response = await post(
+        BodyLimit(echo, LIMIT, PLENTY), b"x" * LIMIT if announced else in_parts(LIMIT)
+    )
+    assert response.content == b"x" * LIMIT
+
+
+@pytest.mark.parametrize("announced", [True, False])
+async def test_a_body_over_the_limit_is_refused_and_its_connection_closed(announced: bool) -> None:
+    """With 413, whether its length is announced or it comes in chunks."""
+    size = LIMIT + 100
+    response = await post(
+        BodyLimit(echo, LIMIT, PLENTY), b"x" * size if announced else in_parts(size)
+    )
+    assert (response.status_code, response.json()["code"]) == (413, "TooLarge")
+    assert response.headers["connection"] == "close"
+
+
+async def test_a_content_length_that_is_not_a_number_is_refused() -> None:
+    """With 400: where the body ends is not known."""
+    response = await post(BodyLimit(echo, LIMIT, PLENTY), b"x", {"content-length": "-1"})
+    assert (response.status_code, response.json()["code"]) == (400, "InvalidInput")
+
+
+@pytest.mark.parametrize("draining", [True, False])
+async def test_connections_close_only_while_the_process_drains(draining: bool) -> None:
+    """With the response that they are waiting for."""
+    response = await post(CloseWhenDraining(echo, lambda: draining), b"x")
+    assert response.content == b"x"
+    assert (response.headers.get("connection") == "close") == draining
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_server_that_refused_a_large_body_serves_on(
+    models: Path, tmp_path: Path, announced: bool
+) -> None:
+    """Whether its length is announced or it comes in chunks."""
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    big = b" " * (3 * 2**20)
+    content: Any = big if announced else (big[at : at + 65536] for at in range(0, len(big), 65536))
+    with cohort(models, tmp_path, max_body_mb=1) as server:
+        try:
+            answer = httpx.post(server.url + "/predict", content=content)
+        except (httpx.WriteError, httpx.ReadError):  # it may close before everything is sent
+            pass
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (413, "TooLarge")
+        assert httpx.get(server.url + "/health/ready").status_code == httpx.codes.OK

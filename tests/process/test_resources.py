@@ -1,0 +1,36 @@
+"""How connections are shared between the APIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cohort.process.resources import part_of, share_connections
+from cohort.system.processor import cores
+
+
+@pytest.mark.parametrize(
+    ("available", "grpc", "shares"),
+    [(1000, True, (750, 250)), (1000, False, (1000, 0)), (3, True, (2, 1)), (1, True, (1, 1))],
+)
+def test_each_api_has_a_share(available: int, grpc: bool, shares: tuple[int, int]) -> None:
+    """A quarter is gRPC's where there is gRPC, and neither is ever without one."""
+    assert share_connections(available, grpc=grpc) == shares
+
+
+@pytest.mark.parametrize(
+    ("limit", "processes", "part"), [(9, 2, 5), (8, 2, 4), (1, 4, 1), (0, 3, 0)]
+)
+def test_workers_share_a_limit_and_none_is_without(limit: int, processes: int, part: int) -> None:
+    """Together they may have a little more, never less."""
+    assert part_of(limit, processes) == part
+
+
+def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole ones, at least one each; a process that is alone has also what is left of one."""
+    monkeypatch.setattr("cohort.system.processor.cpu_limit", lambda _: 3.5)
+    for processes, each in [(1, 4), (2, 1), (3, 1), (8, 1)]:
+        monkeypatch.setattr("cohort.system.processor._sharing", processes)
+        assert cores() == each
+    monkeypatch.setattr("cohort.system.processor.cpu_limit", lambda _: 16.0)
+    monkeypatch.setattr("cohort.system.processor._sharing", 5)
+    assert cores() == 3
