@@ -175,6 +175,16 @@ async def test_who_awaited_an_error_keeps_nothing_of_the_request(plane: DataPlan
         gc.enable()
 
 
+async def test_an_answer_that_comes_once_nobody_waits_is_nothing() -> None:
+    """Such as a caller's leaving, noticed in the moment of the answer."""
+    awaited = AwaitedReply[str]()
+    awaited.part(ANSWER)
+    awaited.end(None)
+    assert await awaited.answer == ANSWER
+    awaited.forget()
+    awaited.end(InvalidInput("late"))
+
+
 async def test_what_takes_long_goes_to_a_thread(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:

@@ -246,6 +246,7 @@ class AwaitedReply(Generic[A]):
     def __init__(self) -> None:
         self.answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._part: Any = None
+        self._forgotten = False
 
     def part(self, answer: A) -> None:
         """As `ReplyTo.part`; the answer has one."""
@@ -253,7 +254,7 @@ class AwaitedReply(Generic[A]):
 
     def end(self, error: CohortError | None) -> None:
         """As `ReplyTo.end`."""
-        if self.answer.done():
+        if self._forgotten or self.answer.done():
             return
         if error is None:
             self.answer.set_result(self._part)
@@ -266,4 +267,5 @@ class AwaitedReply(Generic[A]):
         An error knows the exchange by the frames that it came through, and the exchange its reply:
         a reference cycle, with the whole request in it.
         """
+        self._forgotten = True
         del self.answer
