@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, cast
 from cohort.errors import InferenceFailed
 from cohort.registry import State
 from cohort.rollouts import LiveRollout, Rollout, RolloutConfig, Variant
+from cohort.rollouts.judgement import Guard
 from cohort.rollouts.observed import CallerOutcome
-from cohort.rollouts.sequential_test import Guard
 
 GUARD = Guard(max_error_rate_increase=0.01)
 ROLLOUT = Rollout("m", {"a": Variant("a", 1, 4), "b": Variant("b", 2, 1)}, "a")

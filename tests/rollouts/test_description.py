@@ -10,7 +10,7 @@ import pytest
 
 from cohort.rollouts import Compared
 from cohort.rollouts.description import describe_rollout
-from cohort.rollouts.sequential_test import threshold_of
+from cohort.rollouts.judgement import threshold_of
 from tests.rollouts.engines import LiveRig, scores
 
 NOTHING_LOST: Mapping[int, str] = {}

@@ -13,7 +13,7 @@ from cohort.rollouts.evidence import (
     RolloutEvidence,
     VariantEvidence,
 )
-from cohort.rollouts.sequential_test import Counts, Evidence, Verdict, weigh_two_samples
+from cohort.rollouts.judgement import Counts, Evidence, Verdict, weigh_two_samples
 from cohort.rollouts.units import SLOT_SECONDS
 
 ROLLOUT = Rollout(

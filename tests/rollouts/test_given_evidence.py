@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cohort.rollouts.config import parse_rollouts
 from cohort.rollouts.given_evidence import give_evidence, read_given, take_evidence
+from cohort.rollouts.judgement import Counts
 from cohort.rollouts.live import LiveRollout
-from cohort.rollouts.sequential_test import Counts
 
 CONFIG = """
 m:

@@ -23,8 +23,8 @@ from cohort.registry import State
 from cohort.rollouts import Decision
 from cohort.rollouts.checks import MAX_PENDING_CHECKS
 from cohort.rollouts.evidence import MIN_BASELINE_REQUESTS, WARM_UP_REQUESTS
+from cohort.rollouts.judgement import Counts
 from cohort.rollouts.observed import CallerOutcome, ObservedRequest
-from cohort.rollouts.sequential_test import Counts
 from tests.rollouts.engines import OUTPUT, LiveRig, inputs, scores
 from tests.waiting import until
 

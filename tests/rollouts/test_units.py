@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import rollouts
-from cohort.rollouts.sequential_test import Counts, Evidence
+from cohort.rollouts.judgement import Counts, Evidence
 from cohort.rollouts.units import CALLER_SECONDS, MOST_CALLERS, SLOT_SECONDS, Callers, OutcomeStream
 
 

@@ -16,11 +16,11 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/cohort/http/fast_path": ("tests/http/fast_path",),
     "app/cohort/http2": ("tests/http2", "tests/rpc"),
     "app/cohort/rpc/message_rows.py": ("tests/rpc/test_message_rows.py",),
-    "app/cohort/notifications/webhooks.py": ("tests/test_webhooks.py",),
-    "app/cohort/notifications/webhook_secret.py": ("tests/test_webhooks.py",),
+    "app/cohort/notifications/webhooks.py": ("tests/notifications/test_webhooks.py",),
+    "app/cohort/notifications/webhook_secret.py": ("tests/notifications/test_webhooks.py",),
     "app/cohort/process/notifications.py": (
         "tests/process/test_notifications.py",
-        "tests/test_webhooks.py",
+        "tests/notifications/test_webhooks.py",
     ),
     "app/cohort/observability/access_log.py": (
         "tests/process/test_logs.py",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from cohort.connections.body_pace import Pace
 from cohort.connections.memory import MemoryBudget
-from cohort.connections.pace import Pace
 from cohort.http2.addresses import written_address
 from cohort.http2.announced import CONNECTION_WINDOW, GREETING, STREAMS_PER_CONNECTION
 from cohort.http2.frames import (

@@ -10,7 +10,7 @@ from typing import Any
 from cohort.errors import NotFound
 from cohort.operating.plane import LIVE
 from cohort.process.service import Service
-from cohort.rollouts.decisions import Decision
+from cohort.rollouts.decision_store import Decision
 from cohort.rollouts.given_evidence import give_evidence
 from cohort.workers.link import QuestionHandler
 from cohort.workers.merging import METRICS

@@ -9,7 +9,7 @@ second.
 """
 
 from cohort.rollouts.config import RolloutConfig, find_misnamed, load_rollouts, parse_rollouts
-from cohort.rollouts.decisions import Decision, Decisions, DecisionStore, Recorded
+from cohort.rollouts.decision_store import Decision, Decisions, DecisionStore, Recorded
 from cohort.rollouts.events import (
     Compared,
     Dropped,
@@ -19,11 +19,11 @@ from cohort.rollouts.events import (
     RolloutEvent,
     RolloutObserver,
 )
+from cohort.rollouts.judgement import Guard
 from cohort.rollouts.live import LiveRollout
 from cohort.rollouts.observed import CallerOutcome, ObservedRequest
 from cohort.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from cohort.rollouts.rollouts import OPERATOR, LimitEvidence, Rollouts
-from cohort.rollouts.sequential_test import Guard
 from cohort.rollouts.side_queue import CatalogSource
 from cohort.rollouts.watcher import RolloutWatcher, log_event
 

@@ -28,9 +28,9 @@ from cohort.repository import (
     show,
     validate_tree,
 )
+from cohort.rollouts.judgement import Guard
 from cohort.rollouts.ramp import MOST_STEPS, Ramp
 from cohort.rollouts.rollout import Rollout, Shadow, Sticky, Variant
-from cohort.rollouts.sequential_test import Guard
 
 NO_LIMITS = Guard()
 

@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Any
 
 from cohort.rollouts.evidence import VariantEvidence
+from cohort.rollouts.judgement import Guard, threshold_of
 from cohort.rollouts.live import LiveRollout
-from cohort.rollouts.sequential_test import Guard, threshold_of
 from cohort.rollouts.shadow import ShadowRunner
 from cohort.rollouts.units import OutcomeStream
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from cohort.rollouts.judgement import SLOW_SHARE, Guard, Reason, Verdict, judge
 from cohort.rollouts.latency import Latency
 from cohort.rollouts.rollout import Rollout
-from cohort.rollouts.sequential_test import SLOW_SHARE, Guard, Reason, Verdict, judge
 from cohort.rollouts.units import Callers, OutcomeStream
 
 MIN_BASELINE_REQUESTS = 100

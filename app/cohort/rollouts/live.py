@@ -20,12 +20,12 @@ from cohort.errors import (
 )
 from cohort.rollouts.checks import FailureChecks
 from cohort.rollouts.config import RolloutConfig
-from cohort.rollouts.decisions import Decision
+from cohort.rollouts.decision_store import Decision
 from cohort.rollouts.events import RolloutObserver
 from cohort.rollouts.evidence import RolloutEvidence, VariantEvidence
+from cohort.rollouts.judgement import Reason, Verdict
 from cohort.rollouts.observed import CALLER_GONE, CallerOutcome, ObservedRequest
 from cohort.rollouts.rollout import Rollout, Variant
-from cohort.rollouts.sequential_test import Reason, Verdict
 from cohort.rollouts.shadow import ShadowRunner
 from cohort.rollouts.side_queue import CatalogSource
 from cohort.rollouts.units import OutcomeStream, Unit

@@ -11,7 +11,7 @@ from random import random
 
 from cohort.repository import Signatures
 from cohort.rollouts.choosing import choose, choose_by_chance
-from cohort.rollouts.decisions import Decision
+from cohort.rollouts.decision_store import Decision
 from cohort.rollouts.ramp import Ramp, RampKey
 
 SIMULATED_CALLERS = 10_000

@@ -10,12 +10,12 @@ from cohort.errors import InvalidInput, NotFound, did_you_mean, quoted
 from cohort.registry import NOT_FAILED, State
 from cohort.repository import ModelConfig, Signatures
 from cohort.rollouts.config import RolloutConfig
-from cohort.rollouts.decisions import UNREADABLE, Decision, DecisionKey, Recorded
+from cohort.rollouts.decision_store import UNREADABLE, Decision, DecisionKey, Recorded
 from cohort.rollouts.description import describe_rollout
 from cohort.rollouts.events import Restored, RolledBack, RolloutObserver
+from cohort.rollouts.judgement import threshold_of
 from cohort.rollouts.live import EvidenceLabels, LiveRollout
 from cohort.rollouts.ramps import RampId, Ramps
-from cohort.rollouts.sequential_test import threshold_of
 from cohort.rollouts.side_queue import CatalogSource
 from cohort.rollouts.units import OutcomeStream
 

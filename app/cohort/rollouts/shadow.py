@@ -15,8 +15,8 @@ from cohort.comparing import SAME_BITS, SAME_DECISION, Criterion, OutputDifferen
 from cohort.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from cohort.rollouts.events import Compared, Dropped, RolloutObserver
 from cohort.rollouts.examples import ShadowExample
+from cohort.rollouts.judgement import Guard, Verdict, judge
 from cohort.rollouts.rollout import Shadow
-from cohort.rollouts.sequential_test import Guard, Verdict, judge
 from cohort.rollouts.side_queue import CatalogSource, SideQueue
 from cohort.rollouts.units import OutcomeStream
 from cohort.tensors import Array, Arrays, TensorSpec, by_name

@@ -22,7 +22,7 @@ from collections import OrderedDict
 from math import inf
 from typing import NamedTuple
 
-from cohort.rollouts.sequential_test import (
+from cohort.rollouts.judgement import (
     Counts,
     Evidence,
     renew,

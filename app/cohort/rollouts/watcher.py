@@ -13,7 +13,7 @@ import structlog
 
 from cohort.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
 from cohort.rollouts.config import RolloutConfig, find_misnamed, load_rollouts
-from cohort.rollouts.decisions import (
+from cohort.rollouts.decision_store import (
     NO_RAMPS,
     Decision,
     DecisionKey,
@@ -22,10 +22,10 @@ from cohort.rollouts.decisions import (
     Recorded,
 )
 from cohort.rollouts.events import RampMoved, Restored, RolledBack, RolloutEvent
+from cohort.rollouts.judgement import Reason
 from cohort.rollouts.ramp import RampProgress
 from cohort.rollouts.ramps import RampId
 from cohort.rollouts.rollouts import OPERATOR, Rollouts
-from cohort.rollouts.sequential_test import Reason
 from cohort.rollouts.state_folder import REPLACED, StateFolder
 
 log = structlog.get_logger("cohort")

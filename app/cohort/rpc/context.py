@@ -11,7 +11,7 @@ from typing import NoReturn
 import structlog
 
 from cohort.auth.authority import Caller
-from cohort.connections.pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS
+from cohort.connections.body_pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS
 from cohort.errors import CohortError, InvalidInput, NotReady
 from cohort.http2 import SentMessage, Stream
 from cohort.http2.frames import ErrorCode

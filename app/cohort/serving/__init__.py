@@ -9,12 +9,12 @@ error that the caller got. Small requests read in one event-loop iteration go th
 from cohort.batching import Outputs, Reply
 from cohort.connections.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
 from cohort.rollouts import Sticky
-from cohort.serving.context import Headers, RequestContext
 from cohort.serving.groups import Group, SmallRequest
 from cohort.serving.lease import Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.plane import DataPlane
 from cohort.serving.request import AwaitedReply, Call, Exchange
+from cohort.serving.request_context import Headers, RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.serving.work import WorkElsewhere
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from cohort.codec import Asked, RowAnswer, RowRequest, Values
 from cohort.errors import CohortError
-from cohort.serving.context import RequestContext
+from cohort.serving.request_context import RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Target
 

@@ -19,9 +19,9 @@ from cohort.errors import (
 )
 from cohort.registry import Cancellable, Engine
 from cohort.rollouts import ObservedRequest
-from cohort.serving.context import NOBODY, RequestContext
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import Observer
+from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cohort.errors import Cancelled, CohortError, NotReady, Overloaded, RunRefused
 from cohort.metrics import Metrics
-from cohort.serving.context import RequestContext
+from cohort.serving.request_context import RequestContext
 from cohort.serving.served import ServedVersion
 
 

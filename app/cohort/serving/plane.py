@@ -25,10 +25,10 @@ from cohort.metrics import Metrics
 from cohort.registry import Catalog, Readable, SeenRegistry, seconds_until_ready, why_not_ready
 from cohort.rollouts import LiveRollout, Rollouts
 from cohort.serving.coalescing import Coalescer
-from cohort.serving.context import NOBODY, RequestContext
 from cohort.serving.lease import GroupLease, Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import Observer, RequestCounts
+from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Chosen, RolloutTarget, Target
 

@@ -21,9 +21,9 @@ from cohort.codec.codec_thread import codec_thread, decoding
 from cohort.connections.memory import MemoryHold, count_bytes
 from cohort.errors import Cancelled, CohortError, InferenceFailed, NotLoaded
 from cohort.observability.refusals import known_error
-from cohort.serving.context import RequestContext
 from cohort.serving.lease import Lease
 from cohort.serving.plane import DataPlane
+from cohort.serving.request_context import RequestContext
 from cohort.serving.work import WorkElsewhere
 from cohort.tensors import Arrays
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from cohort.batching import Outputs
 from cohort.errors import Cancelled, CohortError
 from cohort.rollouts import CallerOutcome, LiveRollout
-from cohort.serving.context import RequestContext
+from cohort.serving.request_context import RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.tensors import Array
 

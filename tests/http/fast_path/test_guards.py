@@ -27,10 +27,10 @@ from cohort.errors import Cancelled, Overloaded
 from cohort.http.calls import Route
 from cohort.http.fast_path import shared
 from cohort.http.fast_path.cycle import HotCycle
+from cohort.http.fast_path.idle import bytes_in_kernel
 from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.fast_path.reading import REFUSED_LINGER_SECONDS
 from cohort.http.fast_path.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, Hot
-from cohort.http.fast_path.watched import bytes_in_kernel
 from tests import onnx_models
 from tests.e2e import counted
 from tests.e2e.endless import endless_runs, in_progress

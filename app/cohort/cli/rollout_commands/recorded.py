@@ -13,7 +13,7 @@ from cohort.cli.options import fail
 
 if TYPE_CHECKING:
     from cohort.rollouts import Rollout
-    from cohort.rollouts.decisions import Recorded
+    from cohort.rollouts.decision_store import Recorded
     from cohort.rollouts.ramp import RampProgress
     from cohort.settings import Settings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_recorded(settings: Settings, *, needed: bool = False) -> Recorded:
     """Read what servers decided; if that fails, warn, or exit where it is `needed`."""
     from cohort.rollouts import DecisionStore
-    from cohort.rollouts.decisions import Recorded
+    from cohort.rollouts.decision_store import Recorded
 
     try:
         recorded = DecisionStore(settings.state).read()

@@ -9,8 +9,8 @@ from cohort.http.calls import JSON, Encoded, FixedHeaders
 from cohort.http.compression import SHORTEST_COMPRESSED
 from cohort.http.fast_path import reading
 from cohort.http.fast_path.cycle import HotCycle
+from cohort.http.fast_path.idle import WatchedConnection
 from cohort.http.fast_path.shared import MAX_READ_AHEAD_BYTES, Hot
-from cohort.http.fast_path.watched import WatchedConnection
 from cohort.serving import Group
 
 CLOSES, KEEPS = b"connection: close\r\n", b"connection: keep-alive\r\n"

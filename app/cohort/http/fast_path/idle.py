@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cohort.connections.address_counts import address_of
-from cohort.connections.pace import BODY_TOO_SLOW, Pace
+from cohort.connections.body_pace import BODY_TOO_SLOW, Pace
 from cohort.errors import CohortError, InvalidInput, NotReady, Overloaded
 from cohort.http.credentials import certificate_names
 from cohort.http.fast_path.reading import HEADER_SECONDS

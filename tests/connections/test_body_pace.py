@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cohort.connections.pace import MIN_BYTES_PER_SECOND, WINDOW_SECONDS, Pace
+from cohort.connections.body_pace import MIN_BYTES_PER_SECOND, WINDOW_SECONDS, Pace
 
 
 @pytest.mark.parametrize(("missing", "slow"), [(0, False), (1, True)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cohort.rollouts import Decision, DecisionStore, Recorded
-from cohort.rollouts.decisions import KEPT
+from cohort.rollouts.decision_store import KEPT
 from cohort.rollouts.ramp import RampProgress
 from tests.waiting import PATIENCE
 
@@ -90,7 +90,7 @@ def test_the_first_of_two_decisions_stands(state: DecisionStore) -> None:
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     """Processes that share the folder decide about other versions of the same model."""
     code = (
-        "import sys; from pathlib import Path; from cohort.rollouts.decisions import *\n"
+        "import sys; from pathlib import Path; from cohort.rollouts.decision_store import *\n"
         "for version in range(int(sys.argv[2]), 60, 3):\n"
         "    DecisionStore(Path(sys.argv[1])).record('m', Decision.now(version, 'errors', ''))\n"
     )
@@ -196,6 +196,6 @@ def test_clears_are_kept_within_a_bound(
     cleared = state.read().cleared["digits"]
     assert len(cleared) == KEPT
     assert Decision(2, "operator", at=str(KEPT + 4)).digest in cleared
-    monkeypatch.setattr("cohort.rollouts.decisions.MAX_RECORDS", KEPT - 1)
+    monkeypatch.setattr("cohort.rollouts.decision_store.MAX_RECORDS", KEPT - 1)
     with pytest.raises(OSError, match=f"more than {KEPT - 1} files"):
         state.read()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.rollouts import Guard
-from cohort.rollouts.sequential_test import (
+from cohort.rollouts.judgement import (
     RESTARTS,
     Counts,
     Evidence,

@@ -27,7 +27,7 @@ from tests.e2e.processes import free_port
 from tests.receiver import Receiver
 from tests.waiting import PATIENCE, until
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SECRET = "a-secret-of-the-operator"
 QUICK = Retrying(first_pause=0.01, longest_pause=0.02, most_waiting=3)
 
