@@ -108,7 +108,7 @@ def documented_routes(text: str) -> set[tuple[str, str]]:
 @pytest.mark.filterwarnings("ignore:Duplicate Operation ID")  # one function for GET and HEAD
 def test_the_reference_has_every_route(tmp_path: Path) -> None:
     """Each route of the OpenAPI document is in a table of the REST reference, and no other is."""
-    app = create_app(Settings(models=tmp_path, state=tmp_path, cache=tmp_path))
+    app = create_app(settings=Settings(models=tmp_path, state=tmp_path, cache=tmp_path))
     routes = {
         (method.upper(), path)
         for path, operations in app.openapi()["paths"].items()

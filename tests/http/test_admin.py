@@ -29,7 +29,9 @@ def app_of(tmp_path_factory: pytest.TempPathFactory) -> AppOf:
     @cache
     def make(token: str | None) -> FastAPI:
         folder = tmp_path_factory.mktemp("models")
-        return create_app(Settings(models=folder, admin_token=SecretStr(token) if token else None))
+        return create_app(
+            settings=Settings(models=folder, admin_token=SecretStr(token) if token else None)
+        )
 
     return make
 

@@ -188,7 +188,7 @@ def test_named_origins_go_with_named_hosts() -> None:
 
 def application(folder: Path, **settings: object) -> FastAPI:
     """An application that serves nothing."""
-    return create_app(Settings(models=folder, state=folder, cache=folder, **settings))  # type: ignore[arg-type]
+    return create_app(settings=Settings(models=folder, state=folder, cache=folder, **settings))  # type: ignore[arg-type]
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:

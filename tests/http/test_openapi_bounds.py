@@ -29,7 +29,7 @@ SCORES = TensorSpec("scores", "FP32", ("N", 3))
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     """An application that serves nothing."""
     folder = tmp_path_factory.mktemp("openapi")
-    return create_app(Settings(models=folder, state=folder, cache=folder))
+    return create_app(settings=Settings(models=folder, state=folder, cache=folder))
 
 
 def written(app: FastAPI, versions: Sequence[ServedModel], *, needs_key: bool = False) -> bytes:

@@ -234,7 +234,7 @@ async def test_a_service_that_fails_ends_the_process(
         raise ValueError("a bug")
 
     monkeypatch.setattr(Service, "_watch_health", fail)
-    app = create_app(settings)
+    app = create_app(settings=settings)
     raised: list[int] = []
     with (
         mock.patch("signal.raise_signal", raised.append),

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, NoMatchFound
 from starlette.routing import Match as Matched
 
 from cohort.http.calls import Match, respond_to_call
+from cohort.http.route_path import route_path
 from cohort.serving import DataPlane
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class InferencePaths(BaseRoute):
         if scope["type"] == "http" and scope["method"] == "POST":
             query = QueryParams(scope["query_string"])
             for path in self._paths:
-                if (found := path(scope["path"], query)) is not None:
+                if (found := path(route_path(scope), query)) is not None:
                     return Matched.FULL, {ROUTE: found}
         return Matched.NONE, {}
 

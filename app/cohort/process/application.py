@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
 from importlib.metadata import version as distribution_version
+from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -32,22 +33,30 @@ from cohort.http.v2.routes import v2_router
 from cohort.observability.access_log import AccessLog
 from cohort.process.lifespan import running_or_ended
 from cohort.process.service import Service
-from cohort.settings import Settings
+from cohort.settings import Settings, read_settings
 
 
 def create_app(
-    settings: Settings | None = None,
+    models: str | Path | None = None,
     *,
+    settings: Settings | None = None,
     log_lines_dropped: Callable[[], int] = int,
     access_log: AccessLog | None = None,
+    **options: object,
 ) -> FastAPI:
-    """Create the ASGI application, for any ASGI server. Its lifespan runs the Service.
+    """Create the ASGI application, for any ASGI server, or to be mounted in another application.
 
-    settings: Default: those of the environment. Raises ConfigInvalid where they are wrong.
+    Its lifespan runs the Service. An application that mounts it enters that in its own:
+    `async with app.router.lifespan_context(app)`.
+
+    models: The folder of models; default: that of the environment.
+    settings: All settings; default: those of the environment, and `options` over them, which are
+        named as `cohort serve` has them. Raises SettingsInvalid where they are wrong.
     log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
     access_log: Takes a line for each request; default None: there is none, as servers have theirs.
     """
-    settings = settings or Settings()
+    if settings is None:
+        settings = read_settings({**options, **({} if models is None else {"models": models})})
     service = Service(settings, log_lines_dropped=log_lines_dropped, access_log=access_log)
 
     @asynccontextmanager

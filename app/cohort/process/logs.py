@@ -265,6 +265,29 @@ def configure(
     return writer
 
 
+def join_program() -> None:
+    """Log by the standard library, as the program around it has that, which may be not at all.
+
+    Where the program has configured structlog, that stays as it is.
+    """
+    if structlog.is_configured():
+        return
+
+    def render(_: object, __: str, event: EventDict) -> str:
+        words = [str(event.pop("event")), *(f"{name}={value}" for name, value in event.items())]
+        return " ".join(words)
+
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            render,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
 def access_log(writer: LogWriter, form: Literal["json", "console"]) -> AccessLog:
     """An access log among the other lines of a writer, in their form."""
 

@@ -11,6 +11,7 @@ from cohort.http.credentials import CALLER, VISIBLE, credentials_in
 from cohort.http.errors import log_http_refusal, response_to
 from cohort.http.guards.limits import no_more_input
 from cohort.http.guards.request_ids import id_of_refused
+from cohort.http.route_path import route_path
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -66,7 +67,7 @@ class CallersOnly:
             await self.app(scope, receive, send)
             return
         sent = credentials_in(scope)
-        path = scope["path"]
+        path = route_path(scope)
         if path in OPEN_PATHS or path.startswith(OPEN_FILES):
             scope[VISIBLE] = self.authority.visible(sent)
             await self.app(scope, receive, send)

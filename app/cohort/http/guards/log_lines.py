@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cohort.http.credentials import name_of_caller
 from cohort.http.guards.request_ids import PLACE, id_of_refused
+from cohort.http.route_path import route_path
 from cohort.observability.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts, shown_path
 from cohort.observability.audit import AdminResult, log_admin_request
 
@@ -36,7 +37,7 @@ class LogLines:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        admin = scope["path"].startswith(ADMIN_PATHS)
+        admin = route_path(scope).startswith(ADMIN_PATHS)
         if self.access_log is None and not admin:
             await self.app(scope, receive, send)
             return

@@ -1,0 +1,132 @@
+"""Models served to tasks of the same program: no port is opened, and nothing of HTTP is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+import numpy as np
+
+from cohort.codec import is_own_view
+from cohort.process.logs import join_program
+from cohort.process.service import Service
+from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContext
+from cohort.settings import read_settings
+from cohort.tensors import Array, Arrays, check_names
+
+
+class Runtime:
+    """Loads a folder of models, watches it, and runs them; requests of all tasks share runs.
+
+        async with Runtime(models="models") as runtime:
+            outputs = await runtime.infer("iris", {"features": rows})
+
+    models: The folder, which holds `<name>/<version>/model.onnx`.
+    settings: As `cohort serve` has them, by their names: `rollouts`, `cache`, `max_loaded_models`.
+        They override the `COHORT_*` variables.
+
+    Entering it waits until the first models are loaded. What it logs goes to the program's own
+    `logging`, by the logger `cohort`. Raises SettingsInvalid.
+    """
+
+    def __init__(self, models: str | Path = "models", **settings: object) -> None:
+        join_program()
+        self._service = Service(read_settings({"models": models, **settings}))
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._running.enter_async_context(self._service.running())
+        await self._service.registry.first_loaded()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._running.__aexit__(kind, error, trace)
+
+    async def infer(
+        self,
+        model: str | None,
+        inputs: Mapping[str, object],
+        *,
+        version: str | None = None,
+        outputs: Sequence[str] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, as for every API
+    ) -> dict[str, Array]:
+        """Run a model on one request, batched with those of other tasks where it is batched.
+
+        model: Its name; None: the default model, or the only one.
+        inputs: By name: arrays of the input's datatype, or what numpy makes one of.
+        version: Default None: the one that a rollout chooses, or the highest that is ready.
+        outputs: The names of those that are wanted; default None: all that can be sent.
+        timeout: In seconds; the smaller of it and the model's own applies. Default None: that.
+
+        Returns arrays by name, in the model's order or that of `outputs`. Raises ModelNotFound,
+        VersionNotFound, NotReady, InvalidInput, Overloaded, DeadlineExceeded or InferenceFailed.
+        """
+        plane, reply = self._service.data_plane, AwaitedReply[dict[str, Array]]()
+        call = ArraysCall(inputs, model, version, outputs, timeout)
+        with plane.memory.hold() as hold:
+            exchange = Exchange(plane, RequestContext(), reply, hold)
+            try:
+                exchange.read(lambda sent: sent, call, model=model, version=version)
+                return await reply.answer
+            finally:
+                exchange.leave()
+                reply.forget()
+
+
+class ArraysCall:
+    """A request in arrays, whose answer is arrays.
+
+    inputs: By name.
+    model, version, outputs, timeout: As `Runtime.infer` has them.
+    """
+
+    label: str | None = None
+    parameters: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(
+        self,
+        inputs: Mapping[str, object],
+        model: str | None,
+        version: str | None,
+        outputs: Sequence[str] | None,
+        timeout: float | None,
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.timeout = timeout
+        self._inputs = inputs
+        self._wanted = outputs
+        self._positions: Sequence[int] = ()
+
+    def decode_work(self, lease: Lease) -> int:
+        """None: arrays are taken as they are."""
+        return 0
+
+    def decode(self, lease: Lease) -> Arrays:
+        """The inputs as the version takes them. Raises InvalidInput."""
+        self._positions = lease.select(self._wanted)
+        specs = lease.inputs_for(self._inputs)
+        check_names(specs, self._inputs)
+        given = ((spec, self._inputs[spec.name]) for spec in specs)
+        return {
+            spec.name: one if isinstance(one, np.ndarray) else np.asarray(one, spec.dtype)
+            for spec, one in given
+        }
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """No: nothing is written."""
+        return False
+
+    def encode(self, lease: Lease, outputs: Outputs) -> dict[str, Array]:
+        """The outputs by name; one that is a part of a larger run is copied out of it."""
+        chosen = [(lease.outputs[place].name, outputs[place]) for place in self._positions]
+        return {name: one if is_own_view(one) else one.copy() for name, one in chosen}

@@ -1,0 +1,197 @@
+"""Models in a program of one's own: a runtime without HTTP, and the application under a prefix."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnxruntime
+import pytest
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+import cohort
+from cohort import Runtime, create_app
+from cohort.errors import DeadlineExceeded, InvalidInput, ModelNotFound, NotReady, VersionNotFound
+from cohort.settings import SettingsInvalid
+from tests import onnx_models
+from tests.waiting import PATIENCE, wait_until
+
+ROWS = np.array([[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]], np.float32)
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A folder with the model "mlp"."""
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Any]:
+    """Folders of its own for what it keeps."""
+    return {"state": tmp_path / "state", "cache": tmp_path / "cache"}
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """What a runtime does to logging is this test's alone."""
+    yield
+    structlog.reset_defaults()
+
+
+def only(answer: dict[str, Any]) -> Any:
+    (output,) = answer.values()
+    return output
+
+
+def expected(models: Path, rows: Any) -> Any:
+    session = onnxruntime.InferenceSession(str(models / "mlp/1/model.onnx"))
+    (output,) = session.run(None, {session.get_inputs()[0].name: rows})
+    return output
+
+
+async def test_tasks_get_what_the_model_gives(models: Path, folders: dict[str, Any]) -> None:
+    """Each its own rows, as ONNX Runtime gives them alone, though they share runs."""
+    async with Runtime(models=models, **folders) as runtime:
+        rows = [ROWS[:1] * factor for factor in range(1, 33)]
+        answers = await asyncio.gather(*(runtime.infer("mlp", {"x": one}) for one in rows))
+        for one, answer in zip(rows, answers, strict=True):
+            np.testing.assert_allclose(only(answer), expected(models, one), rtol=1e-5)
+
+
+async def test_lists_are_taken_and_the_only_model_needs_no_name(
+    models: Path, folders: dict[str, Any]
+) -> None:
+    """As over HTTP; an output may be chosen, and a version pinned."""
+    async with Runtime(models=models, **folders) as runtime:
+        answer = await runtime.infer(None, {"x": ROWS.tolist()}, version="1", timeout=60)
+        np.testing.assert_allclose(only(answer), expected(models, ROWS), rtol=1e-5)
+        assert [*await runtime.infer("mlp", {"x": ROWS}, outputs=[*answer])] == [*answer]
+
+
+async def test_an_answer_keeps_no_others_rows(models: Path, folders: dict[str, Any]) -> None:
+    """A task may keep it for long, and may write to it."""
+    async with Runtime(models=models, **folders) as runtime:
+        asked = [runtime.infer("mlp", {"x": ROWS[:1]}) for _ in range(8)]
+        for answer in await asyncio.gather(*asked):
+            output = only(answer)
+            assert output.base is None or output.base.nbytes <= 2 * output.nbytes
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"model": "nobody", "inputs": {}}, ModelNotFound),
+        ({"model": "mlp", "inputs": {"x": ROWS}, "version": "7"}, VersionNotFound),
+        ({"model": "mlp", "inputs": {}}, InvalidInput),
+        ({"model": "mlp", "inputs": {"x": ROWS.astype(np.float64)}}, InvalidInput),
+        ({"model": "mlp", "inputs": {"x": ROWS}, "outputs": ["z"]}, InvalidInput),
+        ({"model": "mlp", "inputs": {"x": ROWS}, "timeout": 0.0}, DeadlineExceeded),
+    ],
+)
+async def test_errors_are_those_of_every_api(
+    models: Path, folders: dict[str, Any], asked: dict[str, Any], error: type[Exception]
+) -> None:
+    """Raised where they are awaited, and the runtime goes on."""
+    async with Runtime(models=models, **folders) as runtime:
+        with pytest.raises(error):
+            await runtime.infer(**asked)
+        assert await runtime.infer("mlp", {"x": ROWS})
+
+
+async def test_a_runtime_that_has_ended_takes_nothing(
+    models: Path, folders: dict[str, Any]
+) -> None:
+    """And a setting that is wrong is told before it begins."""
+    runtime = Runtime(models=models, **folders)
+    async with runtime:
+        pass
+    with pytest.raises((NotReady, ModelNotFound)):
+        await runtime.infer("mlp", {"x": ROWS})
+    with pytest.raises(SettingsInvalid, match="COHORT_MAX_CONCURRENCY"):
+        Runtime(models=models, max_concurrency="many")
+
+
+async def test_what_it_logs_is_the_programs(
+    models: Path, folders: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the standard library; nothing is printed."""
+    caplog.set_level("INFO", logger="cohort")
+    async with Runtime(models=models, **folders):
+        pass
+    assert any(line.startswith("version ready model=mlp version=1") for line in caplog.messages)
+
+
+def test_only_what_is_public_is_offered() -> None:
+    """The rest is found where it is."""
+    assert cohort.__all__ == ["Runtime", "create_app"]
+    with pytest.raises(AttributeError, match="no attribute 'serve'"):
+        _ = cohort.serve
+
+
+def mounted(inner: FastAPI) -> FastAPI:
+    """Somebody's application, which has it under /ml."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with inner.router.lifespan_context(inner):
+            yield
+
+    outer = FastAPI(lifespan=lifespan)
+
+    @outer.get("/predict")
+    async def predict() -> str:
+        """A route of its own with the name of one of Cohort's."""
+        return "mine"
+
+    outer.mount("/ml", inner)
+    return outer
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """The application under uvicorn, as people start it; gives its address."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+
+
+def test_it_is_mounted_in_another_application(models: Path, folders: dict[str, Any]) -> None:
+    """Under a prefix, which its paths know nothing of; the other routes stay the others'."""
+    with serving(mounted(create_app(models, **folders))) as address:
+        wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
+        body = {"inputs": {"x": ROWS.tolist()}}
+        answer = httpx.post(f"{address}/ml/models/mlp/predict", json=body)
+        assert answer.status_code == 200, answer.text
+        output = only(answer.json()["outputs"])
+        np.testing.assert_allclose(output, expected(models, ROWS), rtol=1e-5)
+        assert httpx.post(f"{address}/models/mlp/predict", json=body).status_code == 404
+        assert httpx.get(f"{address}/predict").json() == "mine"
+        assert httpx.get(f"{address}/ml/v2/models/mlp").json()["name"] == "mlp"
+
+
+def test_keys_are_asked_for_under_a_prefix_too(
+    models: Path, folders: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of what needs one, and of nothing that is open."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("[]\n")
+    with serving(mounted(create_app(models, api_keys=keys, **folders))) as address:
+        wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
+        for path in ("/ml/models", "/ml/models/mlp", "/ml/health/ready/more"):
+            assert httpx.get(f"{address}{path}").status_code == 401, path
