@@ -24,6 +24,7 @@ from cohort.http.errors import log_http_refusal, response_to
 from cohort.http.guards.log_lines import LEFT
 from cohort.http.guards.request_ids import id_of_refused
 from cohort.http.methods import methods_at
+from cohort.http.route_path import route_path
 from cohort.observability.refusals import known_error
 
 
@@ -91,7 +92,7 @@ def _meant(path: str) -> str:
 def _translated(request: Request, error: HTTPException) -> CohortError:
     path = quoted(request.scope["path"])
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return NotFound(f"{path} not found; {_meant(request.scope['path'])}")
+        return NotFound(f"{path} not found; {_meant(route_path(request.scope))}")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         taken = ", ".join(methods_at(request.app.routes, request.scope))
         taken = taken or "GET, HEAD"  # of files, whose path is read from where they begin

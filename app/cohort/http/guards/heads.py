@@ -16,6 +16,7 @@ from cohort.http.errors import log_http_refusal, response_to
 from cohort.http.guards.limits import no_more_input
 from cohort.http.guards.log_lines import ADMIN_PATHS
 from cohort.http.guards.request_ids import id_of_refused
+from cohort.http.route_path import route_path
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -158,11 +159,12 @@ class CheckedHeads:
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         if b"%" in path:
             scope["path"] = path.decode("latin-1")
-        plain = scope["path"]
+        plain = route_path(scope)
         if plain.endswith("/") and plain.strip("/") and not plain.startswith(GUARDED):
-            scope["path"] = plain[:-1]
+            scope["path"] = scope["path"][:-1]
+        target = path.removeprefix(scope.get("root_path", "").encode())
         try:
-            self.rules.check(scope["http_version"], path, scope["headers"])
+            self.rules.check(scope["http_version"], target, scope["headers"])
         except CohortError as error:
             # Where the body ends is in doubt, too: only closing the connection is sure.
             log_http_refusal(error, scope["path"], id_of_refused(scope))
