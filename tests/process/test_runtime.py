@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,7 +23,7 @@ from cohort import Runtime, create_app
 from cohort.errors import DeadlineExceeded, InvalidInput, ModelNotFound, NotReady, VersionNotFound
 from cohort.settings import SettingsInvalid
 from tests import onnx_models
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, until, wait_until
 
 ROWS = np.array([[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]], np.float32)
 
@@ -120,6 +121,35 @@ async def test_a_runtime_that_has_ended_takes_nothing(
         Runtime(models=models, max_concurrency="many")
 
 
+async def test_an_error_of_the_program_stays_what_it_is(
+    models: Path, folders: dict[str, Any]
+) -> None:
+    """A program catches what it raised, or what a model did, around the runtime."""
+    with pytest.raises(ModelNotFound):
+        async with Runtime(models=models, **folders) as runtime:
+            await runtime.infer("nobody", {})
+
+
+async def test_a_runtime_is_entered_once(models: Path, folders: dict[str, Any]) -> None:
+    """A second time is refused, and does not end the first."""
+    async with Runtime(models=models, **folders) as runtime:
+        with pytest.raises(RuntimeError, match="entered once"):
+            async with runtime:
+                pass
+        assert await runtime.infer("mlp", {"x": ROWS})
+
+
+async def test_who_gives_up_entering_leaves_no_task(models: Path, folders: dict[str, Any]) -> None:
+    """What had begun is ended."""
+    before = asyncio.all_tasks()
+    entering = asyncio.create_task(Runtime(models=models, **folders).__aenter__())
+    await until(lambda: len(asyncio.all_tasks() - before) > 1)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    await until(lambda: asyncio.all_tasks() <= before)
+
+
 async def test_what_it_logs_is_the_programs(
     models: Path, folders: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,3 +225,35 @@ def test_keys_are_asked_for_under_a_prefix_too(
         wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
         for path in ("/ml/models", "/ml/models/mlp", "/ml/health/ready/more"):
             assert httpx.get(f"{address}{path}").status_code == 401, path
+        assert httpx.get(f"{address}/ml/").json()["status"] == "alive"
+
+
+def test_rules_of_paths_hold_under_a_prefix(models: Path, folders: dict[str, Any]) -> None:
+    """Health is open for any host, `/` leads to the page, what is guarded has one spelling."""
+    inner = create_app(models, hosts=["ours.example"], **folders)
+    ours = {"host": "ours.example"}
+    with serving(mounted(inner)) as address:
+        wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
+        assert httpx.get(f"{address}/ml/models").status_code == 403
+        assert httpx.get(f"{address}/ml/models/", headers=ours).status_code == 200
+        assert httpx.get(f"{address}/ml/metrics/", headers=ours).status_code == 404
+        front = httpx.get(f"{address}/ml/", headers={**ours, "accept": "text/html"})
+        assert front.headers["location"].startswith("/ml/")
+        slip = httpx.get(f"{address}/ml/healthz", headers=ours).json()["error"]
+        assert "did you mean GET /health/live" in slip
+
+
+async def test_an_error_of_the_program_around_it_ends_no_process(
+    models: Path, folders: dict[str, Any]
+) -> None:
+    """It is the program's, and reaches it as it is."""
+    ended: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    try:
+        inner = create_app(models, **folders)
+        with pytest.raises(ZeroDivisionError):
+            async with inner.router.lifespan_context(inner):
+                _ = 1 // 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not ended

@@ -28,7 +28,7 @@ async def running_or_ended(service: Service) -> AsyncIterator[None]:
         async with service.running():
             started = True
             yield
-    except Exception:
+    except ExceptionGroup:
         if started and not service.control_plane.draining:
             # Nothing is served any more, and uvicorn would go on without a word.
             log.critical("the service failed", exc_info=True)

@@ -28,18 +28,23 @@ class Runtime:
     settings: As `cohort serve` has them, by their names: `rollouts`, `cache`, `max_loaded_models`.
         They override the `COHORT_*` variables.
 
-    Entering it waits until the first models are loaded. What it logs goes to the program's own
-    `logging`, by the logger `cohort`. Raises SettingsInvalid.
+    Entering it waits until the first models are loaded; it is entered once. What it logs goes to
+    the program's own `logging`, by the logger `cohort`. Raises SettingsInvalid.
     """
 
     def __init__(self, models: str | Path = "models", **settings: object) -> None:
         join_program()
         self._service = Service(read_settings({"models": models, **settings}))
-        self._running = AsyncExitStack()
+        self._running: AsyncExitStack | None = None
 
     async def __aenter__(self) -> Self:
-        await self._running.enter_async_context(self._service.running())
-        await self._service.registry.first_loaded()
+        if self._running is not None:
+            raise RuntimeError("a runtime is entered once: make another")
+        self._running = AsyncExitStack()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._service.running())
+            await self._service.registry.first_loaded()
+            self._running = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -48,7 +53,8 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._running.__aexit__(kind, error, trace)
+        if self._running is not None:
+            await self._running.__aexit__(kind, error, trace)
 
     async def infer(
         self,

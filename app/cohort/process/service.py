@@ -247,7 +247,11 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the background tasks; the first models load while requests are already accepted."""
+        """Run the background tasks; the first models load while requests are already accepted.
+
+        Raises ExceptionGroup where one of them fails.
+        """
+        failure: Exception | None = None
         async with AsyncExitStack() as stack:
             if self.access_log is not None:
                 stack.callback(self.access_log.flush)  # last: until then requests may end
@@ -289,7 +293,12 @@ class Service:
                 background.append(tasks.create_task(self._repeat(self.webhooks.run, 1.0)))
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
-            yield
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - the caller gets it as it is, in no group
+                failure = error
+        if failure is not None:
+            raise failure
 
     # -- background tasks
 
