@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from math import isnan
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -11,11 +12,13 @@ from typing import Self
 import numpy as np
 
 from cohort.codec import is_own_view
+from cohort.codec.json_tensors import from_lists
+from cohort.errors import InvalidInput, quoted
 from cohort.process.logs import join_program
 from cohort.process.service import Service
 from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContext
 from cohort.settings import read_settings
-from cohort.tensors import Array, Arrays, check_names
+from cohort.tensors import Array, Arrays, TensorSpec, check_names
 
 
 class Runtime:
@@ -61,14 +64,15 @@ class Runtime:
         model: str | None,
         inputs: Mapping[str, object],
         *,
-        version: str | None = None,
+        version: str | int | None = None,
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, as for every API
     ) -> dict[str, Array]:
         """Run a model on one request, batched with those of other tasks where it is batched.
 
         model: Its name; None: the default model, or the only one.
-        inputs: By name: arrays of the input's datatype, or what numpy makes one of.
+        inputs: By name: arrays of the input's datatype, or nested lists of numbers or texts.
+            Arrays are not copied: change none before the answer is there.
         version: Default None: the one that a rollout chooses, or the highest that is ready.
         outputs: The names of those that are wanted; default None: all that can be sent.
         timeout: In seconds; the smaller of it and the model's own applies. Default None: that.
@@ -76,6 +80,9 @@ class Runtime:
         Returns arrays by name, in the model's order or that of `outputs`. Raises ModelNotFound,
         VersionNotFound, NotReady, InvalidInput, Overloaded, DeadlineExceeded or InferenceFailed.
         """
+        if timeout is not None and isnan(timeout):
+            raise InvalidInput("the timeout is not a number")
+        version = None if version is None else str(version)
         plane, reply = self._service.data_plane, AwaitedReply[dict[str, Array]]()
         call = ArraysCall(inputs, model, version, outputs, timeout)
         with plane.memory.hold() as hold:
@@ -122,11 +129,7 @@ class ArraysCall:
         self._positions = lease.select(self._wanted)
         specs = lease.inputs_for(self._inputs)
         check_names(specs, self._inputs)
-        given = ((spec, self._inputs[spec.name]) for spec in specs)
-        return {
-            spec.name: one if isinstance(one, np.ndarray) else np.asarray(one, spec.dtype)
-            for spec, one in given
-        }
+        return {spec.name: _array_of(spec, self._inputs[spec.name]) for spec in specs}
 
     def is_large(self, outputs: Outputs) -> bool:
         """No: nothing is written."""
@@ -136,3 +139,14 @@ class ArraysCall:
         """The outputs by name; one that is a part of a larger run is copied out of it."""
         chosen = [(lease.outputs[place].name, outputs[place]) for place in self._positions]
         return {name: one if is_own_view(one) else one.copy() for name, one in chosen}
+
+
+def _array_of(spec: TensorSpec, given: object) -> Array:
+    """The array that is given, or that nested lists make. Raises InvalidInput."""
+    try:
+        if hasattr(given, "__array__"):
+            return np.asarray(given)
+        lists = np.asarray(given, object).tolist()
+    except Exception as error:
+        raise InvalidInput(f"input {quoted(spec.name)} is no array: {error}") from error
+    return from_lists(spec, lists)
