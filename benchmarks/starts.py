@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.servers import source_path
 from benchmarks.usage import cpu_seconds, processes
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +86,7 @@ def _start(
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
     environment = {
         **kept,
-        "PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "app")]),
+        "PYTHONPATH": source_path(checkout),
         "COHORT_MODELS": str(models),
         "COHORT_PORT": str(port),
         "COHORT_GRPC_PORT": str(_free_port()),

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from cohort.process import create_app
+from cohort import create_app
 from cohort.settings import Settings
 
 AppOf = Callable[[str | None], FastAPI]

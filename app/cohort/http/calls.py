@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cohort.codec import LARGE_BYTES, RowRequest
 from cohort.codec.compression import decompress
@@ -23,8 +23,6 @@ from cohort.serving import AwaitedReply, Call, DataPlane, Exchange, Headers, Lea
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-
-T = TypeVar("T")
 
 JOINED_AT_ONCE = 768 << 10
 """Bytes of a body whose parts are joined on the event loop: a quarter of a millisecond."""

@@ -41,9 +41,9 @@ class InferencePaths(BaseRoute):
     def matches(self, scope: Scope) -> tuple[Matched, Scope]:
         """Whether a request is one of theirs."""
         if scope["type"] == "http" and scope["method"] == "POST":
-            query = QueryParams(scope["query_string"])
-            for path in self._paths:
-                if (found := path(route_path(scope), query)) is not None:
+            path, query = route_path(scope), QueryParams(scope["query_string"])
+            for match in self._paths:
+                if (found := match(path, query)) is not None:
                     return Matched.FULL, {ROUTE: found}
         return Matched.NONE, {}
 

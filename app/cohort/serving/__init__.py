@@ -7,9 +7,8 @@ error that the caller got. Small requests read in one event-loop iteration go th
 """
 
 from cohort.batching import Outputs, Reply
-from cohort.connections.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
 from cohort.rollouts import Sticky
-from cohort.serving.groups import Group, SmallRequest
+from cohort.serving.groups import Group
 from cohort.serving.lease import Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.plane import DataPlane
@@ -19,7 +18,6 @@ from cohort.serving.served import ServedVersion
 from cohort.serving.work import WorkElsewhere
 
 __all__ = [
-    "SMALL_BYTES",
     "AwaitedReply",
     "Call",
     "ConcurrencyLimit",
@@ -28,14 +26,10 @@ __all__ = [
     "Group",
     "Headers",
     "Lease",
-    "MemoryBudget",
-    "MemoryHold",
     "Outputs",
     "Reply",
     "RequestContext",
     "ServedVersion",
-    "SmallRequest",
     "Sticky",
     "WorkElsewhere",
-    "count_bytes",
 ]

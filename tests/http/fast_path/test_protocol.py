@@ -69,7 +69,7 @@ def ordinary(models: Path, folder: Path, options: dict[str, Any]) -> Iterator[Co
         "COHORT_CACHE": str(folder / "cache"),
         **{f"COHORT_{name.upper()}": value for name, value in options.items()},
     }
-    command = [sys.executable, "-m", "uvicorn", "--factory", "cohort.process:create_app"]
+    command = [sys.executable, "-m", "uvicorn", "--factory", "cohort:create_app"]
     command += [f"--port={port}", "--http=httptools", "--ws=none", "--no-access-log"]
     command += ["--timeout-keep-alive=1"]  # what it loses would be waited for
     log = folder / "ordinary.txt"

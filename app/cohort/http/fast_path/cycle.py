@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Protocol
 
@@ -33,7 +32,6 @@ class Connection(Protocol):
     """
 
     hot: Hot
-    loop: asyncio.AbstractEventLoop
     certificate: frozenset[str] | None
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
