@@ -23,9 +23,10 @@ from cohort.batching import (
     Ticket,
 )
 from cohort.errors import CohortError, InferenceFailed
-from cohort.metrics import Metrics, RolloutMetrics
+from cohort.metrics import Metrics, ServerMetrics
 from cohort.operating import at_once
 from cohort.registry import ModelEntry
+from cohort.scheduling import Trouble
 from cohort.tensors import Array, Arrays
 from tests.waiting import PATIENCE
 
@@ -219,23 +220,30 @@ def assert_empty(batcher: Batcher) -> None:
     assert not batcher._queues
 
 
-def make_metrics(
-    models: Callable[[], Iterable[ModelEntry]] = list,
-    *,
-    troubles: Callable[[], Collection[str]] = tuple,
-) -> Metrics:
+@dataclass
+class FakeServer:
+    """A server of which `ServerMetrics` tells: one that is well and holds nothing."""
+
+    serving: Mapping[str, bool] = field(default_factory=dict)
+    ready: bool = False
+    latest: Collection[Trouble] = ()
+    used: int = 0
+    maximum: int = 0
+    problems: Collection[str] = ()
+    scanning_seconds: float = 0.0
+    answered: int = 0
+
+
+def make_metrics(*, troubles: Collection[Trouble] = ()) -> Metrics:
     """The metrics of a process without rollouts and without the fast HTTP protocol."""
-    rollouts = RolloutMetrics(live=list, valid=lambda: True)
-    return Metrics(
-        models=models,
-        rollouts=rollouts,
-        hot_requests=lambda: 0,
-        memory=lambda: (0, 0),
-        troubles=troubles,
-    )
+    metrics, server = Metrics(), FakeServer(latest=troubles)
+    metrics.register(ServerMetrics(server, server, server, server, server, None))
+    return metrics
 
 
-def exposed(metrics: Metrics, *, openmetrics: bool = False) -> str:
+def exposed(
+    metrics: Metrics, models: Iterable[ModelEntry] = (), *, openmetrics: bool = False
+) -> str:
     """All metrics as text, written in one go."""
-    writing = metrics.write(metrics.process_families(), openmetrics=openmetrics)
+    writing = metrics.write(models, metrics.process_families(), openmetrics=openmetrics)
     return b"".join(at_once(writing)).decode()

@@ -192,11 +192,12 @@ def test_what_has_happened_since_is_written(happen: object) -> None:
 
 def test_a_version_that_nobody_asked_has_no_line_of_requests() -> None:
     """Its gauges and the time of its load are there."""
-    metrics = make_metrics(make_catalog({"m": [make_entry(1, ControlledEngine())]}).values)
+    models = make_catalog({"m": [make_entry(1, ControlledEngine())]}).values()
+    metrics = make_metrics()
     metrics.version("m", "1").load.observe(0.1)
     families = {
         family.name: len(family.samples)
-        for family in text_string_to_metric_families(exposed(metrics))
+        for family in text_string_to_metric_families(exposed(metrics, models))
         if family.name.startswith("model_")
     }
     assert {name for name, count in families.items() if count} == {
@@ -212,7 +213,7 @@ def test_a_version_is_written_in_one_go() -> None:
     metrics = make_metrics()
     names = [f"m{number}" for number in range(5)]
     counts = [metrics.version(name, "1") for name in names]
-    writing = metrics.write([], openmetrics=False)
+    writing = metrics.write([], [], openmetrics=False)
     text = ""
     while not text:
         for one in counts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -14,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cohort.batching import BatchPolicy, Ran, RequestCancelled
 from cohort.comparing import OutputDifference
-from cohort.metrics import DURATION_BUCKETS, Histogram, Metrics
+from cohort.metrics import DURATION_BUCKETS, Histogram, Metrics, RolloutMetrics
+from cohort.registry import ModelEntry
 from cohort.repository import ModelConfig
 from cohort.rollouts import Compared
 from cohort.row_independence import RowKind, RowVerdict
@@ -23,11 +25,13 @@ from tests.engines import ControlledEngine, make_catalog, make_entry
 from tests.fakes import exposed, make_metrics
 
 
-def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(
+    metrics: Metrics, models: Iterable[ModelEntry] = ()
+) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample of one scrape by name and labels, as Prometheus's own parser reads it."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(exposed(metrics))
+        for family in text_string_to_metric_families(exposed(metrics, models))
         for sample in family.samples
     }
 
@@ -89,7 +93,7 @@ def test_a_provider_that_is_missed_is_a_fallback(missed: bool) -> None:
     entry = make_entry(1, ControlledEngine(placement=placement))
     config = ModelConfig(objective_ms=150)
     entry = replace(entry, source=replace(entry.source, config=config))
-    seen = samples(make_metrics(make_catalog({"iris": [entry]}).values))
+    seen = samples(make_metrics(), make_catalog({"iris": [entry]}).values())
     of = labels(model="iris", version="1")
     assert seen["model_provider_fallback", of] == missed
     assert seen["model_latency_objective_seconds", of] == 0.15
@@ -101,7 +105,7 @@ def test_whether_a_version_batches_is_a_gauge_with_the_verdict(kind: RowKind, ro
     """One series for a version: batching may be off though rows are independent."""
     engine = ControlledEngine(rows=RowVerdict(kind))
     engine.policy = BatchPolicy(max_batch_size=rows)
-    seen = samples(make_metrics(make_catalog({"iris": [make_entry(1, engine)]}).values))
+    seen = samples(make_metrics(), make_catalog({"iris": [make_entry(1, engine)]}).values())
     of = labels(model="iris", version="1", rows=kind.value)
     assert {key: value for key, value in seen.items() if key[0] == "model_batching"} == {
         ("model_batching", of): float(rows > 1)
@@ -149,7 +153,7 @@ def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
 
 def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:
     """By output; what is infinite or no number is in neither histogram."""
-    metrics = make_metrics().rollouts
+    metrics = RolloutMetrics()
     outputs = [OutputDifference("scores", False, 0.5, 0.002), OutputDifference("text", True)]
     metrics.observe(Compared("digits", 3, True, outputs))
     metrics.observe(Compared("digits", 3, True, [OutputDifference("scores", True, inf, inf)]))

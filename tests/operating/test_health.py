@@ -53,6 +53,6 @@ def test_callers_are_told_of_no_model_that_they_may_not_see() -> None:
 
 def test_each_kind_of_trouble_is_a_metric() -> None:
     """0 where there is none."""
-    text = exposed(make_metrics(troubles=lambda: ["run_stuck"]))
+    text = exposed(make_metrics(troubles=[STUCK]))
     for kind in TROUBLES:
         assert f'server_unhealthy{{reason="{kind}"}} {float(kind == "run_stuck")}' in text

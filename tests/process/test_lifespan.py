@@ -29,7 +29,7 @@ class Parts:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.loaded = asyncio.Event()
-        self.registry = self
+        self.core = self.registry = self
         self.control_plane = self
         self.draining = True
         self.failing: Exception | None = None

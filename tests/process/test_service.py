@@ -14,9 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from cohort.errors import DeadlineExceeded, NotReady, Overloaded
-from cohort.operating import ProcessHealth
 from cohort.process import model_loader
 from cohort.process.application import create_app
+from cohort.process.health_watch import HealthWatch
 from cohort.process.service import Service
 from cohort.registry import State, VersionFailed, VersionUnbatched, VersionUnloaded
 from cohort.repository import Snapshot, scan
@@ -56,11 +56,11 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
             assert not service.control_plane.readiness().ready
             await until(lambda: service.control_plane.readiness().ready)
             assert service.control_plane.ready("m") == "1"
-            text = exposed(service.metrics)
+            text = exposed(service.core.metrics)
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
             onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
             await until(lambda: service.control_plane.ready("m") == "2")
-    assert service.registry.catalog == {}
+    assert service.core.registry.catalog == {}
     events = [(one["event"], one.get("version")) for one in logs]
     assert ("version ready", 1) in events
     assert ("version unloaded", 2) in events
@@ -72,15 +72,17 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
 ) -> None:
     """Its callers are answered in time; the process says which model it is, until the run ends."""
     onnx_models.save(onnx_models.one_long_node(), settings.models_folder / "m/1/model.onnx")
+    monkeypatch.setattr("cohort.operating.health.STUCK_SECONDS", 0.05)
     service = Service(settings)
-    monkeypatch.setattr("cohort.process.service.LAG_INTERVAL_SECONDS", 0.01)
-    service.health = ProcessHealth(service.scheduler.troubles, stuck_seconds=0.05)
-    service.control_plane.troubles = service.health.troubles
+    monkeypatch.setattr("cohort.process.health_watch.LAG_INTERVAL_SECONDS", 0.01)
     plane = service.control_plane
 
     async def ask() -> bool:
         """Whether a run is stuck: on a busy machine one may be given up before it has begun."""
-        with service.data_plane.pick("m") as lease, pytest.raises((DeadlineExceeded, Overloaded)):
+        with (
+            service.core.data_plane.pick("m") as lease,
+            pytest.raises((DeadlineExceeded, Overloaded)),
+        ):
             await infer(lease, {"n": np.array([40_000])}, timeout=0.1)
         return not plane.readiness().ready
 
@@ -112,7 +114,7 @@ async def test_parts_stop_in_reverse_order(
         return record
 
     for part in ("scheduler", "registry", "rollouts", "data_plane"):
-        owner = getattr(service, part)
+        owner = getattr(service.core, part)
         monkeypatch.setattr(owner, "close", recorded(part, owner.close))
     async with service.running():
         assert stopped == []
@@ -126,7 +128,7 @@ async def test_a_stopped_process_takes_no_requests(settings: Settings) -> None:
     async with service.running():
         pass
     with pytest.raises(NotReady, match="shutting down"):
-        service.data_plane.begin_reading()
+        service.core.data_plane.begin_reading()
 
 
 async def test_a_background_step_that_fails_is_logged_and_repeated(settings: Settings) -> None:
@@ -143,7 +145,7 @@ async def test_a_background_step_that_fails_is_logged_and_repeated(settings: Set
     service = Service(settings)
     with mock.patch.object(model_loader, "scan", failing), capture_logs() as logs:
         async with service.running():
-            await until(lambda: service.registry.settled)
+            await until(lambda: service.core.registry.settled)
     (failure,) = [one for one in logs if one["event"] == "a background step failed"]
     assert failure["log_level"] == "error"
     assert failure["exc_info"]
@@ -161,7 +163,7 @@ async def test_without_watching_the_disk_is_scanned_once(settings: Settings) -> 
     service = Service(settings.model_copy(update={"watch_seconds": 0}))
     with mock.patch.object(model_loader, "scan", counted):
         async with service.running():
-            await until(lambda: service.registry.settled)
+            await until(lambda: service.core.registry.settled)
             await iterations(100)
     assert scans == 1
 
@@ -176,11 +178,11 @@ async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> N
         return scan_now(models, previous)
 
     service = Service(settings)
-    assert service.model_loader.pause == 0
+    assert service.files.loader.pause == 0
     with mock.patch.object(model_loader, "scan", long):
         async with service.running():
-            await until(lambda: service.registry.settled)
-            assert 1 <= service.model_loader.pause <= model_loader.LONGEST_SCAN_PAUSE_SECONDS
+            await until(lambda: service.core.registry.settled)
+            assert 1 <= service.files.loader.pause <= model_loader.LONGEST_SCAN_PAUSE_SECONDS
 
 
 async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settings) -> None:
@@ -190,7 +192,7 @@ async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settin
     settings.rollouts.write_text("gone: {variants: {a: {version: 1, weight: 1}}}")
     service = Service(settings)
     async with service.running():
-        await until(lambda: service.registry.settled)
+        await until(lambda: service.core.registry.settled)
         problems = "\n".join(service.control_plane.health()["problems"])
     assert "max_batchsize" in problems
     assert "gone" in problems
@@ -201,20 +203,20 @@ async def test_an_operators_load_brings_a_model_back(settings: Settings) -> None
     onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/1/model.onnx")
     service = Service(settings)
     async with service.running():
-        await until(lambda: service.registry.settled)
+        await until(lambda: service.core.registry.settled)
         service.control_plane.unload("m")
-        assert service.registry.version("m", "1").state is State.UNAVAILABLE
+        assert service.core.registry.version("m", "1").state is State.UNAVAILABLE
         await service.control_plane.load("m")
-        assert service.registry.version("m", "1").state is State.READY
+        assert service.core.registry.version("m", "1").state is State.READY
 
 
 def test_events_of_the_registry_are_logged(settings: Settings) -> None:
     """A failure at error, a loss of batching as a warning, an unload for information."""
     service = Service(settings)
     with capture_logs() as logs:
-        service._on_registry_event(VersionFailed("m", 2, "no such operator", serving=True))
-        service._on_registry_event(VersionUnbatched("m", 1, "rows do not follow"))
-        service._on_registry_event(VersionUnloaded("m", 1))
+        service.core.registry_events(VersionFailed("m", 2, "no such operator", serving=True))
+        service.core.registry_events(VersionUnbatched("m", 1, "rows do not follow"))
+        service.core.registry_events(VersionUnloaded("m", 1))
     assert [(one["log_level"], one["event"], one["version"]) for one in logs] == [
         ("error", "version unavailable", 2),
         ("warning", "batching disabled", 1),
@@ -222,7 +224,7 @@ def test_events_of_the_registry_are_logged(settings: Settings) -> None:
     ]
     assert logs[0]["reason"] == "no such operator"
     assert logs[0]["former_files_serve"] is True
-    service.scheduler.close()
+    service.core.scheduler.close()
 
 
 async def test_a_service_that_fails_ends_the_process(
@@ -230,10 +232,10 @@ async def test_a_service_that_fails_ends_the_process(
 ) -> None:
     """By a bug in a background task: it would answer 503 for ever, and say that it is ready."""
 
-    async def fail(_: Service) -> None:
+    async def fail(_: HealthWatch) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(Service, "_watch_health", fail)
+    monkeypatch.setattr(HealthWatch, "run", fail)
     app = create_app(settings=settings)
     raised: list[int] = []
     with (

@@ -24,8 +24,7 @@ READY, UNAVAILABLE, UNLOADING = State.READY, State.UNAVAILABLE, State.UNLOADING
 @pytest.fixture
 def plane(disk: RegistryOnDisk) -> ControlPlane:
     """The operator's way into it."""
-    metrics = make_metrics(disk.registry.catalog.values)
-    return make_control_plane(disk.registry, metrics, reconcile=disk.reconcile)
+    return make_control_plane(disk.registry, make_metrics(), reconcile=disk.reconcile)
 
 
 async def test_an_unloaded_model_stays_out_until_it_is_loaded(

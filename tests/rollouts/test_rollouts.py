@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from cohort.errors import CohortError, InvalidInput, NotFound, NotReady
-from cohort.metrics import RolloutMetrics
+from cohort.metrics import RolloutGauges
 from cohort.registry.batched_session import BatchedSession
 from cohort.rollouts import (
     Compared,
@@ -27,6 +27,7 @@ from cohort.rollouts import (
     Rollouts,
     parse_rollouts,
 )
+from cohort.rollouts.watcher import RolloutWatcher
 from cohort.serving import RequestContext
 from tests import onnx_models
 from tests.fakes import make_metrics
@@ -210,7 +211,9 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
 ) -> None:
     """At once, with the reason; its callers get the baseline; metrics and the page say so."""
     deployment.apply(f"{HALVES}, {GUARD}")
-    metrics = RolloutMetrics(live=list, valid=lambda: True, evidence=deployment.rollouts.evidence)
+    state = deployment.disk.models.parent
+    watcher = RolloutWatcher(state / "rollouts.yaml", state, deployment.rollouts)
+    metrics = RolloutGauges(deployment.rollouts, watcher)
     seen: dict[str, float] = {}
     while True:
         answers = await deployment.ask(5, times=40)

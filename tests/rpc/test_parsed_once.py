@@ -33,7 +33,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     with mock.patch.dict(os.environ, clean, clear=True):
         service = Service(read_settings({**given, "host": "127.0.0.1", "grpc_port": port}))
     async with service.running():
-        await until(lambda: service.registry.settled)
+        await until(lambda: service.core.registry.settled)
         server = await start_rpc(service)
         assert server is not None
         async with connected(f"127.0.0.1:{port}") as client:

@@ -118,13 +118,13 @@ class World:
             return batch
 
         with (
-            mock.patch("cohort.process.service.cores", return_value=slots),
+            mock.patch("cohort.process.core.cores", return_value=slots),
             mock.patch("cohort.rollouts.choosing.random", Random(self.random.random()).random),
             mock.patch("cohort.rollouts.rollout.random", Random(self.random.random()).random),
             mock.patch("cohort.registry.retrying._random", Random(self.random.random())),
             mock.patch.object(Batcher, "submit", submit_noted),
             mock.patch.object(Batcher, "take", take_noted),
-            mock.patch("cohort.process.service.OrtRunControl", Control),
+            mock.patch("cohort.process.core.OrtRunControl", Control),
             mock.patch("cohort.registry.registry.prepare_version", self._prepare),
             mock.patch("cohort.scheduling.devices.lower_priority"),
             mock.patch("cohort.registry.measurer.lower_priority"),
@@ -150,9 +150,9 @@ class World:
         self._disk.put(VOLATILE, 1, Nature.draw(draw))
         for model in (STEADY, VOLATILE):
             self._disk.configure(model, draw)
-        service.watchdog.start()
+        service.core.watchdog.start()
         self._follow()
-        await service.registry.loaded(STEADY)
+        await service.core.registry.loaded(STEADY)
         operator = asyncio.create_task(self._operate())
         crowd = draw.choice((1, 3, 6, 12, 40))
         callers = [asyncio.create_task(self._call()) for _ in range(crowd)]
@@ -183,20 +183,20 @@ class World:
                 disk.versions[model].pop(number, None)
             elif act == 2:
                 disk.configure(model, draw)
-            elif act == 3 and VOLATILE in service.registry.catalog:
+            elif act == 3 and VOLATILE in service.core.registry.catalog:
                 service.control_plane.unload(VOLATILE)
             elif act == 4:
-                service.registry.reload_model(VOLATILE)
+                service.core.registry.reload_model(VOLATILE)
             elif act == 5:
-                service.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
+                service.core.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
             elif act == 6:
-                await service.registry.look_at_profiles()
+                await service.core.registry.look_at_profiles()
             else:
-                service.rollouts.judge()
+                service.core.rollouts.judge()
             self._follow()
 
     def _follow(self) -> None:
-        self.server.registry.follow(self._disk.snapshot(), self.server.rollouts.pinned)
+        self.server.core.registry.follow(self._disk.snapshot(), self.server.core.rollouts.pinned)
 
     async def _stop(self, operator: asyncio.Task[None], callers: list[asyncio.Task[None]]) -> None:
         service = self.server
@@ -208,17 +208,17 @@ class World:
             await operator
         if self.random.random() < 0.5:
             await asyncio.sleep(self.random.choice((0.0, 0.01, 1.0)))
-        service.data_plane.close()
+        service.core.data_plane.close()
         _, late = await asyncio.wait(callers, timeout=DRAIN_SECONDS)
         if late:
             waiting = [one.id for caller in self._callers for one in caller.waiting]
             raise Violation(f"requests {waiting} were never answered")
         for caller in callers:
             caller.result()
-        service.rollouts.close()
-        service.registry.close()
-        service.scheduler.close()
-        service.watchdog.close()
+        service.core.rollouts.close()
+        service.core.registry.close()
+        service.core.scheduler.close()
+        service.core.watchdog.close()
         await asyncio.sleep(STUBBORN_SECONDS + 5)
         self._check_end()
 
@@ -273,8 +273,8 @@ class World:
         service = self.service
         if service is None:
             return
-        loads = service.registry._loads
-        for model in service.registry.catalog.values():
+        loads = service.core.registry._loads
+        for model in service.core.registry.catalog.values():
             for entry in model.versions.values():
                 engine = entry.engine
                 if (
@@ -296,12 +296,12 @@ class World:
                     self.violated(f"{model.name} {entry.number} is READY and closed")
                 if idle and batcher.waiting:
                     self._check_waiting(batcher)
-        if service.concurrency_limit.leases < 0:
-            self.violated(f"{service.concurrency_limit.leases} requests hold a version")
+        if service.core.limit.leases < 0:
+            self.violated(f"{service.core.limit.leases} requests hold a version")
 
     def _check_waiting(self, batcher: Batcher) -> None:
         """Check that requests have a reason to wait while the event loop is idle."""
-        scheduler = self.server.scheduler
+        scheduler = self.server.core.scheduler
         if batcher not in scheduler._work:
             self.violated("requests wait that the scheduler does not know of")
             return
@@ -312,14 +312,14 @@ class World:
 
     def _check_end(self) -> None:
         service = self.server
-        if service.concurrency_limit.leases:
-            self.violated(f"{service.concurrency_limit.leases} leases are left")
-        if service.memory.used:
-            self.violated(f"{service.memory.used} bytes are left")
+        if service.core.limit.leases:
+            self.violated(f"{service.core.limit.leases} leases are left")
+        if service.core.memory.used:
+            self.violated(f"{service.core.memory.used} bytes are left")
         if open_now := [one.number for one in self._sessions if not one.closed]:
             self.violated(f"versions were not closed: {open_now}")
-        if service.registry.catalog:
-            self.violated(f"the catalog has {list(service.registry.catalog)}")
+        if service.core.registry.catalog:
+            self.violated(f"the catalog has {list(service.core.registry.catalog)}")
         if self.turns.threads:
             self.violated(f"threads are left: {self.turns.threads}")
         for caller in self._callers:

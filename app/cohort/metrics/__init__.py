@@ -4,9 +4,10 @@ from cohort.metrics.exposition import negotiate
 from cohort.metrics.histogram import DURATION_BUCKETS, SIZE_BUCKETS, Histogram
 from cohort.metrics.keys import KeyMetrics
 from cohort.metrics.live_counts import VersionCounts
-from cohort.metrics.metrics import Metrics
+from cohort.metrics.metrics import Collector, Metrics
 from cohort.metrics.remote import RemoteMetrics
-from cohort.metrics.rollouts import RolloutMetrics
+from cohort.metrics.rollouts import RolloutGauges, RolloutMetrics
+from cohort.metrics.server import LogLines, ServerMetrics
 from cohort.metrics.tls import TlsMetrics
 from cohort.metrics.trust import TrustMetrics
 from cohort.metrics.version_metrics import VersionMetrics
@@ -15,11 +16,15 @@ from cohort.metrics.webhooks import WebhookMetrics
 __all__ = [
     "DURATION_BUCKETS",
     "SIZE_BUCKETS",
+    "Collector",
     "Histogram",
     "KeyMetrics",
+    "LogLines",
     "Metrics",
     "RemoteMetrics",
+    "RolloutGauges",
     "RolloutMetrics",
+    "ServerMetrics",
     "TlsMetrics",
     "TrustMetrics",
     "VersionCounts",

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from cohort.auth import Caller, KeyRing
+from cohort.auth import Caller, KeyRing, KeyWatcher
 from cohort.metrics.exposition import parts
 
 
 class KeyMetrics:
     """Exposes what callers asked for, and how many requests were not let in.
 
-    Args:
-        keys: The callers, who count their requests themselves.
-        valid: Returns whether all files of keys can be read; called at each scrape.
+    keys: The callers, who count their requests themselves.
+    watchers: Follow the files of keys.
     """
 
-    def __init__(self, keys: KeyRing, *, valid: Callable[[], bool]) -> None:
+    def __init__(self, keys: KeyRing, watchers: Sequence[KeyWatcher[Any]]) -> None:
         self._keys = keys
-        self._valid = valid
+        self._watchers = watchers
 
     def collect(self) -> Iterator[Metric]:
         """The metric families as they are now; of many keys, in parts."""
@@ -34,7 +34,7 @@ class KeyMetrics:
         valid = GaugeMetricFamily(
             "api_keys_config_valid", "1 if all files of keys are valid, else 0."
         )
-        valid.add_metric((), float(self._valid()))
+        valid.add_metric((), float(all(watcher.valid for watcher in self._watchers)))
         yield from (unauthorized, valid)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import isfinite, log
 
 from prometheus_client.core import (
@@ -15,7 +15,16 @@ from prometheus_client.core import (
 
 from cohort.metrics.exposition import parts
 from cohort.metrics.histogram import VERSION_LABELS, Histogram, Labels
-from cohort.rollouts import Compared, Dropped, LimitEvidence, RolledBack, Rollout, RolloutEvent
+from cohort.rollouts import (
+    Compared,
+    Dropped,
+    LimitEvidence,
+    RolledBack,
+    Rollout,
+    RolloutEvent,
+    Rollouts,
+)
+from cohort.rollouts.watcher import RolloutWatcher
 
 DIFFERENCE_BUCKETS = (
     0.0,
@@ -36,27 +45,9 @@ DIFFERENCE_BUCKETS = (
 
 
 class RolloutMetrics:
-    """Counts the events of rollouts, and exposes them with the weights.
+    """Counts the events of rollouts, and exposes them."""
 
-    live: Returns the rollouts in use, with the server's decisions applied; called at each scrape.
-    valid: Returns whether the rollouts file is valid; called at each scrape.
-    state_problems: Returns how many problems the state folder has; called at each scrape; default:
-        none.
-    evidence: Gives the evidence as `Rollouts.evidence` does; called at each scrape; default: none.
-    """
-
-    def __init__(
-        self,
-        *,
-        live: Callable[[], Iterable[Rollout]],
-        valid: Callable[[], bool],
-        state_problems: Callable[[], int] = int,
-        evidence: Callable[[], Iterable[LimitEvidence]] = tuple,
-    ) -> None:
-        self._live = live
-        self._valid = valid
-        self._state_problems = state_problems
-        self._evidence = evidence
+    def __init__(self) -> None:
         self._rollbacks: Counter[Labels] = Counter()
         self._compared: Counter[Labels] = Counter()
         self._dropped: Counter[Labels] = Counter()
@@ -86,20 +77,7 @@ class RolloutMetrics:
                     self._rollbacks[model, str(version), variant, reason] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now; of many rollouts, in parts."""
-        for rollouts in parts(list(self._live()), 50):
-            yield from _weight_families(rollouts)
-        valid = GaugeMetricFamily(
-            "rollouts_config_valid", "1 if the rollouts file is valid or missing, else 0."
-        )
-        valid.add_metric((), float(self._valid()))
-        state = GaugeMetricFamily(
-            "state_folder_problems", "What is wrong with the state folder, as /health lists it."
-        )
-        state.add_metric((), self._state_problems())
-        yield from (valid, state)
-        for found in parts(list(self._evidence()), 20):
-            yield from _evidence_families(found)
+        """The metric families as they are now."""
         yield _counter(
             "rollout_rollbacks",
             "Variants that this process rolled back; without a variant, shadows.",
@@ -129,6 +107,34 @@ class RolloutMetrics:
                 for labels, histogram in some:
                     histogram.add_to(differences, labels)
                 yield differences
+
+
+class RolloutGauges:
+    """Exposes the rollouts in use: their weights, the server's decisions applied, and evidence.
+
+    rollouts: The rollouts of all models.
+    watcher: Reads the rollouts file and the state folder.
+    """
+
+    def __init__(self, rollouts: Rollouts, watcher: RolloutWatcher) -> None:
+        self._rollouts, self._watcher = rollouts, watcher
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families as they are now; of many rollouts, in parts."""
+        live = [one.rollout for one in self._rollouts.live.values()]
+        for some in parts(live, 50):
+            yield from _weight_families(some)
+        valid = GaugeMetricFamily(
+            "rollouts_config_valid", "1 if the rollouts file is valid or missing, else 0."
+        )
+        valid.add_metric((), float(self._watcher.valid))
+        state = GaugeMetricFamily(
+            "state_folder_problems", "What is wrong with the state folder, as /health lists it."
+        )
+        state.add_metric((), len(self._watcher.state_problems))
+        yield from (valid, state)
+        for found in parts(list(self._rollouts.evidence()), 20):
+            yield from _evidence_families(found)
 
 
 def _weight_families(rollouts: Iterable[Rollout]) -> Iterator[Metric]:

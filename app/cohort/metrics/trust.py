@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from cohort.auth import KeyWatcher
 from cohort.repository import Trust
 
 
@@ -13,12 +15,12 @@ class TrustMetrics:
     """Exposes how many keys are trusted, and whether they can be read.
 
     trust: The keys as they are now.
-    valid: Returns whether all files of them can be read; called at each scrape.
+    watcher: Follows their file.
     """
 
-    def __init__(self, trust: Trust, *, valid: Callable[[], bool]) -> None:
+    def __init__(self, trust: Trust, watcher: KeyWatcher[Any]) -> None:
         self._trust = trust
-        self._valid = valid
+        self._watcher = watcher
 
     def collect(self) -> Iterator[Metric]:
         """The metric families as they are now, for prometheus_client."""
@@ -27,5 +29,5 @@ class TrustMetrics:
         valid = GaugeMetricFamily(
             "trusted_keys_config_valid", "1 if all files of trusted keys are valid, else 0."
         )
-        valid.add_metric((), float(self._valid()))
+        valid.add_metric((), float(self._watcher.valid))
         yield from (count, valid)

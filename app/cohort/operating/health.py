@@ -24,17 +24,13 @@ class ProcessHealth:
 
     devices: Returns what is wrong with devices and threads, from the seconds that a run may go on
         once nobody waits for it: `Scheduler.troubles`.
-    stuck_seconds: These seconds; default STUCK_SECONDS.
     """
 
     def __init__(
         self,
         devices: Callable[[float], Iterable[Trouble]],
-        *,
-        stuck_seconds: float = STUCK_SECONDS,
     ) -> None:
         self._devices = devices
-        self._stuck_seconds = stuck_seconds
         self._lags: deque[float] = deque(maxlen=LAG_LOOKS)
         self.latest: list[Trouble] = []
 
@@ -44,7 +40,7 @@ class ProcessHealth:
 
     def troubles(self) -> list[Trouble]:
         """What is wrong now; empty where the process is well."""
-        found = list(self._devices(self._stuck_seconds))
+        found = list(self._devices(STUCK_SECONDS))
         if len(self._lags) == LAG_LOOKS and (least := min(self._lags)) > LAG_SECONDS:
             found.append(Trouble("loop_lagging", f"the event loop is {least:.1f} s late or more"))
         self.latest = found

@@ -317,7 +317,8 @@ class ControlPlane(ModelReader):
 
     async def _write_metrics(self, *, openmetrics: bool) -> tuple[bytes, ...]:
         process = await asyncio.to_thread(self._metrics.process_families)
-        return await in_turns(self._metrics.write(process, openmetrics=openmetrics))
+        models = list(self._registry.catalog.values())
+        return await in_turns(self._metrics.write(models, process, openmetrics=openmetrics))
 
     async def _merge_metrics(self) -> tuple[bytes, ...]:
         found = await self.siblings.ask(METRICS, to="all")

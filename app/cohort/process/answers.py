@@ -22,7 +22,7 @@ DONE: Said = ({}, b"")
 
 def answers_of(service: Service) -> dict[str, QuestionHandler]:
     """The answers, by what is asked."""
-    plane, rollouts, watcher = service.control_plane, service.rollouts, service.rollout_watcher
+    plane, rollouts, watcher = service.control_plane, service.core.rollouts, service.files.rollouts
 
     async def metrics(_: Mapping[str, Any]) -> Said:
         return {}, await plane.own_metrics_text()
@@ -36,7 +36,7 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
             "place": service.siblings.place,
             "ready": readiness.ready,
             "reason": readiness.reason,
-            "settled": service.registry.settled,
+            "settled": service.core.registry.settled,
             "problems": plane.health()["problems"],
             "states": states,
         }, b""
@@ -46,7 +46,7 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
         return DONE
 
     async def unload(said: Mapping[str, Any]) -> Said:
-        service.registry.unload_model(said["model"], unknown=True)
+        service.core.registry.unload_model(said["model"], unknown=True)
         return DONE
 
     async def decided(said: Mapping[str, Any]) -> Said:

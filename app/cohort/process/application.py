@@ -40,7 +40,6 @@ def create_app(
     models: str | Path | None = None,
     *,
     settings: Settings | None = None,
-    log_lines_dropped: Callable[[], int] = int,
     access_log: AccessLog | None = None,
     **options: object,
 ) -> FastAPI:
@@ -52,12 +51,11 @@ def create_app(
     models: The folder of models; default: that of the environment.
     settings: All settings; default: those of the environment, and `options` over them, which are
         named as `cohort serve` has them. Raises SettingsInvalid where they are wrong.
-    log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
     access_log: Takes a line for each request; default None: there is none, as servers have theirs.
     """
     if settings is None:
         settings = read_settings({**options, **({} if models is None else {"models": models})})
-    service = Service(settings, log_lines_dropped=log_lines_dropped, access_log=access_log)
+    service = Service(settings, access_log=access_log)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -95,21 +93,21 @@ def make_application(
     first_page = PLAYGROUND if settings.playground else DOCS
     app.include_router(front_router(service.control_plane, first_page))
     app.include_router(health_router(service.control_plane))  # first: routes are tried in order
-    app.include_router(predict_router(service.data_plane))
-    app.include_router(invocations_router(service.data_plane, service.control_plane))
-    app.include_router(v1_router(service.data_plane, service.control_plane))
+    app.include_router(predict_router(service.core.data_plane))
+    app.include_router(invocations_router(service.core.data_plane, service.control_plane))
+    app.include_router(v1_router(service.core.data_plane, service.control_plane))
     app.include_router(
-        v2_router(service.data_plane, service.control_plane, authority=service.authority)
+        v2_router(service.core.data_plane, service.control_plane, authority=service.authority)
     )
     app.include_router(models_router(service.control_plane, authority=service.authority))
     app.include_router(admin_router(service.control_plane, authority=service.authority))
-    app.router.routes.insert(0, InferencePaths(service.data_plane, service.hot.matches))
+    app.router.routes.insert(0, InferencePaths(service.core.data_plane, service.hot.matches))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
     # The last added is the first to see a request.
     app.add_middleware(ServerErrorMiddleware, handler=respond_to_bug)
     app.add_middleware(
-        BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.data_plane.memory
+        BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.core.data_plane.memory
     )
     if service.authority.asks_callers:
         app.add_middleware(CallersOnly, authority=service.authority)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,25 +31,18 @@ def watch_keys(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
     return watchers
 
 
-def watch_trust(
-    settings: Settings, registry: Callable[[], Registry]
-) -> tuple[Trust | None, list[KeyWatcher[Any]]]:
-    """The keys of which one must have signed a version, and what keeps them in step.
+def watch_trust(path: Path, trust: Trust, registry: Registry) -> KeyWatcher[Any]:
+    """What keeps the keys that must sign versions in step with a file, and the registry with them.
 
-    registry: Returns what serves by them.
-
-    None and nothing where nobody must have signed.
+    trust: The keys.
+    registry: Serves by them.
     """
-    if settings.trusted_keys is None:
-        return None, []
-    trust = Trust()
 
     def follow(keys: TrustedKeys) -> None:
         trust.follow(keys)
-        registry().follow_trust()
+        registry.follow_trust()
 
-    title = "trusted keys"
-    return trust, [KeyWatcher(settings.trusted_keys, title, load=load_trusted_keys, follow=follow)]
+    return KeyWatcher(path, "trusted keys", load=load_trusted_keys, follow=follow)
 
 
 def _load_jwks(path: Path) -> VerifyingKeys:

@@ -87,5 +87,5 @@ class LaterApplication:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _build_once_loaded(self) -> None:
-        await self._service.registry.first_loaded()
+        await self._service.core.registry.first_loaded()
         await self.built()

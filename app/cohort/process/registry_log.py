@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
+from cohort.process.startup import StartUp
 from cohort.registry import (
+    Registry,
     RegistryEvent,
     VersionDoubted,
     VersionEntry,
@@ -30,24 +30,52 @@ class RegistryLog:
     Why a provider cannot be had is logged once for all of them, why requests of a version share no
     run once for the version.
 
-    tabled: Whether a table is about to say which versions are ready, where, and which are not.
+    registry: Knows which versions only those reach who name them.
+    table: While it is pending, it will say which versions are ready, where, and which are not.
     """
 
-    def __init__(self, tabled: Callable[[], bool]) -> None:
-        self._tabled = tabled
+    def __init__(self, registry: Registry, table: StartUp) -> None:
+        self._registry, self._table = registry, table
         self._reasons: set[str] = set()
         self._verdicts: dict[tuple[str, int], list[str]] = {}  # what was said of a version
         self._proven: dict[str, set[int]] = {}  # versions whose rows are independent, by model
 
-    def ready(self, ready: VersionReady, held_back: str) -> None:
-        """A version is ready; `held_back` is why requests that do not name it go elsewhere."""
-        model, version, seconds = ready
+    def observe(self, event: RegistryEvent) -> None:
+        """Say what has happened to a version."""
+        match event:
+            case VersionReady(model, version, seconds):
+                self._ready(model, version, seconds)
+            case VersionDoubted(model, number, reason):
+                log.warning("profile is measured again", model=model, version=number, reason=reason)
+            case VersionMeasured(model, version):
+                _log_measured(model, version)
+                self._log_verdicts(model, version)
+            case VersionFailed(model, number, reason, serving, retry_in) if not self._table.pending:
+                log.error(
+                    "version unavailable",
+                    model=model,
+                    version=number,
+                    reason=reason,
+                    former_files_serve=serving,
+                    retry_in_seconds=None if retry_in is None else round(retry_in, 1),
+                )
+            case VersionUnloaded(model, number):
+                self._verdicts.pop((model, number), None)
+                self._proven.get(model, set()).discard(number)
+                log.info("version unloaded", model=model, version=number)
+            case VersionUnbatched(model, number, reason):
+                log.warning("batching disabled", model=model, version=number, reason=reason)
+            case VersionLeftLoop(model, number, reason):
+                log.warning("runs left the event loop", model=model, version=number, reason=reason)
+
+    def _ready(self, model: str, version: VersionEntry, seconds: float) -> None:
         if version.engine is None:
             return
+        held_back = self._registry.model(model).held_back.get(version.number, "")
         version_log = log.bind(model=model, version=version.number)
         description = version.engine.describe()
         placement = description.placement
-        if not self._tabled():
+        if not self._table.pending:
             version_log.info(
                 "version ready",
                 seconds=round(seconds, 3),
@@ -79,37 +107,11 @@ class RegistryLog:
         self._verdicts[model, version.number] = []
         self._log_verdicts(model, version)
 
-    def observe(self, event: RegistryEvent) -> None:
-        """Anything else has happened to a version."""
-        match event:
-            case VersionDoubted(model, number, reason):
-                log.warning("profile is measured again", model=model, version=number, reason=reason)
-            case VersionMeasured(model, version):
-                _log_measured(model, version)
-                self._log_verdicts(model, version)
-            case VersionFailed(model, number, reason, serving, retry_in) if not self._tabled():
-                log.error(
-                    "version unavailable",
-                    model=model,
-                    version=number,
-                    reason=reason,
-                    former_files_serve=serving,
-                    retry_in_seconds=None if retry_in is None else round(retry_in, 1),
-                )
-            case VersionUnloaded(model, number):
-                self._verdicts.pop((model, number), None)
-                self._proven.get(model, set()).discard(number)
-                log.info("version unloaded", model=model, version=number)
-            case VersionUnbatched(model, number, reason):
-                log.warning("batching disabled", model=model, version=number, reason=reason)
-            case VersionLeftLoop(model, number, reason):
-                log.warning("runs left the event loop", model=model, version=number, reason=reason)
-
     def _log_verdicts(self, model: str, version: VersionEntry) -> None:
         """Say why requests share no run, unless that was said of this version."""
         said = self._verdicts.setdefault((model, version.number), [])
         for event, reason, in_table in (
-            ("requests run one by one", version.batching_off, self._tabled()),
+            ("requests run one by one", version.batching_off, self._table.pending),
             ("requests are not padded to share a run", version.padding_off, False),
         ):
             if reason and reason not in said:

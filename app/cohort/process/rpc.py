@@ -32,7 +32,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
         return None
 
     server = RpcServer(
-        service.data_plane,
+        service.core.data_plane,
         service.control_plane,
         max_message_bytes=settings.max_body_mb * 2**20,
         max_connections=service.connections.grpc,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from math import isnan
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -14,8 +14,9 @@ import numpy as np
 from cohort.codec import is_own_view
 from cohort.codec.json_tensors import from_lists
 from cohort.errors import InvalidInput, quoted
+from cohort.process.core import Core
 from cohort.process.logs import join_program
-from cohort.process.service import Service
+from cohort.process.model_files import ModelFiles, running
 from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContext
 from cohort.settings import read_settings
 from cohort.tensors import Array, Arrays, TensorSpec, check_names
@@ -37,7 +38,9 @@ class Runtime:
 
     def __init__(self, models: str | Path = "models", **settings: object) -> None:
         join_program()
-        self._service = Service(read_settings({"models": models, **settings}))
+        given = read_settings({"models": models, **settings})
+        self._core = Core(given)
+        self._files = ModelFiles(given, self._core)
         self._running: AsyncExitStack | None = None
 
     async def __aenter__(self) -> Self:
@@ -45,8 +48,8 @@ class Runtime:
             raise RuntimeError("a runtime is entered once: make another")
         self._running = AsyncExitStack()
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._service.running())
-            await self._service.registry.first_loaded()
+            await stack.enter_async_context(self._running_core())
+            await self._core.registry.first_loaded()
             self._running = stack.pop_all()
         return self
 
@@ -58,6 +61,9 @@ class Runtime:
     ) -> None:
         if self._running is not None:
             await self._running.__aexit__(kind, error, trace)
+
+    def _running_core(self) -> AbstractAsyncContextManager[None]:
+        return running(self._core, self._files, [self._files.judging()])
 
     async def infer(
         self,
@@ -83,7 +89,7 @@ class Runtime:
         if timeout is not None and isnan(timeout):
             raise InvalidInput("the timeout is not a number")
         version = None if version is None else str(version)
-        plane, reply = self._service.data_plane, AwaitedReply[dict[str, Array]]()
+        plane, reply = self._core.data_plane, AwaitedReply[dict[str, Array]]()
         call = ArraysCall(inputs, model, version, outputs, timeout)
         with plane.memory.hold() as hold:
             exchange = Exchange(plane, RequestContext(), reply, hold)

@@ -81,7 +81,7 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
     try:
         service = Service(
             settings,
-            log_lines_dropped=lambda: writer.dropped,
+            log=writer,
             access_log=access_log,
             siblings=None if worker is None else worker.siblings,
         )
@@ -109,7 +109,9 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
     listeners = [] if worker is not None else [listen(settings.host, settings.port)]
     if membership is None or membership.first:
         port = listeners[0].getsockname()[1] if membership is None else membership.port
-        service.start_up.begin(address_for_people(settings.host, port, tls=service.tls is not None))
+        service.core.start_up.begin(
+            address_for_people(settings.host, port, tls=service.tls is not None)
+        )
     systemd = Systemd.of(os.environ)
     Server(config, service, then_exit=True, systemd=systemd, worker=worker).run(
         [handle for listener in listeners for handle in handles_of(listener)]
@@ -226,7 +228,7 @@ class Server(uvicorn.Server):
         """Serve HTTP on `sockets`, and gRPC, until the shutdown is over."""
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
+            self._loop.add_signal_handler(signal.SIGHUP, self._service.files.watch.look_now)
         if self._worker is None:  # else its parent did
             check_rpc_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())

@@ -82,7 +82,7 @@ class ConnectedWorker:
         link.tell({"kind": "hello"})
         await self._introduced.wait()
         for model in self._unloaded:
-            service.registry.unload_model(model, unknown=True)
+            service.core.registry.unload_model(model, unknown=True)
         self._link = link
 
     def _take(self, head: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ class ConnectedWorker:
                 "reason": ready.reason,
                 "live": live.ready,
                 "ailment": live.reason,
-                "settled": service.registry.settled and not plane.opening,
+                "settled": service.core.registry.settled and not plane.opening,
                 "draining": plane.draining,
             }
             if state != said and self._link is not None:

@@ -75,7 +75,7 @@ class Server:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.hot = Hot(
-            service.data_plane,
+            service.core.data_plane,
             service.control_plane,
             matches=[predict.match_predict, match_v1, match_infer],
             max_body=2**20,
@@ -110,7 +110,7 @@ class Server:
     def counted(self) -> Counter[tuple[str, ...]]:
         """The requests by model, version and code, and how many runs they took part in."""
         found: Counter[tuple[str, ...]] = Counter()
-        lines = exposed(self.service.metrics).splitlines()
+        lines = exposed(self.service.core.metrics).splitlines()
         text = "\n".join(line for line in lines if line.partition("{")[0] in COUNTED)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -133,7 +133,7 @@ async def serving(folder: Path, **options: Any) -> AsyncIterator[Server]:
     # After a run that a busy machine interrupts for long, a version leaves the event loop.
     with mock.patch("cohort.batching.inline.STALL_SECONDS", PATIENCE):
         async with service.running():
-            await until(lambda: service.registry.settled)
+            await until(lambda: service.core.registry.settled)
             server = Server(service)
             await server.ask(GOOD, at_once=False)
             yield server
@@ -478,7 +478,7 @@ async def test_a_caller_that_leaves_is_counted_as_cancelled(models: Path) -> Non
         connections[1][0].connection_lost(None)
         await until(lambda: connections[3][1].written)
         after = server.counted()
-        assert server.service.concurrency_limit.leases == 0
+        assert server.service.core.limit.leases == 0
     assert [bool(transport.written) for _, transport in connections] == [True, False, True, True]
     assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 3
     assert after["mlp", "1", "Cancelled"] == 1
@@ -489,7 +489,7 @@ async def test_the_concurrency_limit_admits_part_of_an_iteration(models: Path) -
     async with serving(models, max_concurrency=5) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
         assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}
-        assert server.service.concurrency_limit.leases == 0
+        assert server.service.core.limit.leases == 0
 
 
 async def test_a_full_queue_refuses_the_requests_above_its_limit(
@@ -525,4 +525,4 @@ async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None
             assert [answer.status for answer in answers] == [500] * 3
             again = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in again] == [200] * 3
-            assert server.service.concurrency_limit.leases == 0
+            assert server.service.core.limit.leases == 0

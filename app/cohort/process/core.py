@@ -1,0 +1,134 @@
+"""What runs the models of a process: no HTTP, no file that is followed, no other process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import structlog
+
+from cohort.batching import Watchdog
+from cohort.connections.memory import MemoryBudget
+from cohort.inspection import Inspected, InspectionLimits, Inspector
+from cohort.metrics import Metrics, RolloutMetrics
+from cohort.process.events import Listeners
+from cohort.process.registry_log import RegistryLog
+from cohort.process.resources import part_of
+from cohort.process.startup import StartUp
+from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
+from cohort.repository import Trust
+from cohort.rollouts import RolloutEvent, Rollouts
+from cohort.rollouts.watcher import log_event
+from cohort.scheduling import Scheduler
+from cohort.serving import ConcurrencyLimit, DataPlane
+from cohort.session import OrtRunControl, available_memory, cores, model_rules
+from cohort.settings import Settings
+
+log = structlog.get_logger("cohort")
+
+
+class Core:
+    """The registry and its scheduler, the rollouts, and the plane that answers requests.
+
+    rules: What is allowed of any model.
+    trust: The keys of which one must have signed a version; None where nobody must.
+    scheduler: Runs the batches of all models.
+    watchdog: Stops runs on the event loop that take too long.
+    inspector: Inspects models before they are opened.
+    memory: What requests may hold.
+    metrics: What is counted; whoever has more to tell registers there.
+    start_up: Says what was loaded first.
+    registry: The models.
+    registry_events: Hears of what happens to versions.
+    rollouts: The rollouts of all models.
+    rollout_events: Hears of what happens to rollouts.
+    limit: How many requests may be in progress.
+    data_plane: Answers requests.
+
+    settings: Those of the process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.rules = model_rules(
+            settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
+        )
+        self.trust = None if settings.trusted_keys is None else Trust()
+        self.scheduler = Scheduler({"cpu": cores()})
+        self.watchdog = Watchdog(OrtRunControl)
+        self.memory = MemoryBudget(
+            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
+            // settings.workers
+        )
+        self.metrics = Metrics()
+        self.start_up = StartUp(settings, self.rules.default_chain)
+        self.inspector = Inspector(
+            InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
+            settings.cache,
+            self._log_inspected,
+        )
+        self.registry_events = Listeners[RegistryEvent]()
+        self.registry = self._make_registry(settings)
+        self.rollout_events = Listeners[RolloutEvent]()
+        self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
+        self.limit = ConcurrencyLimit(part_of(settings.max_concurrency, settings.workers))
+        self.data_plane = DataPlane(
+            self.registry,
+            self.metrics,
+            self.rollouts,
+            default_model=settings.default_model,
+            limit=self.limit,
+            memory=self.memory,
+            gather=self.scheduler.gather,
+        )
+        rollout_metrics = RolloutMetrics()
+        self.metrics.register(rollout_metrics)
+        self.registry_events.add(self.metrics.observe)
+        self.registry_events.add(RegistryLog(self.registry, self.start_up).observe)
+        self.registry_events.add(self._begin_waiting)
+        self.rollout_events.add(rollout_metrics.observe)
+        self.rollout_events.add(log_event)
+
+    def _make_registry(self, settings: Settings) -> Registry:
+        make: Callable[..., Registry] = Registry
+        if settings.max_loaded_models is not None:
+            make = partial(OnDemandRegistry, settings.max_loaded_models)
+        return make(
+            wake=self.scheduler.wake,
+            count=self.metrics.batches_of,
+            observe=self.registry_events,
+            cache=settings.cache,
+            rules=self.rules,
+            inspector=self.inspector,
+            trust=self.trust,
+            inline_run=self.watchdog.inline,
+            started=lambda: self.scheduler.started,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run models, once the registry is given some to follow, and end what runs at the end."""
+        with ExitStack() as stack:
+            self.watchdog.start()
+            stack.callback(self.watchdog.close)
+            stack.callback(self.scheduler.close)  # its threads finish batches in flight
+            stack.callback(self.registry.close)
+            stack.callback(self.inspector.close)
+            stack.callback(self.rollouts.close)  # shadow requests hold versions
+            yield
+
+    def _begin_waiting(self, event: RegistryEvent) -> None:
+        if isinstance(event, VersionReady):
+            self.rollouts.begin_waiting()
+
+    def _log_inspected(self, inspected: Inspected) -> None:
+        if self.start_up.pending:  # the table has what is harmful
+            return
+        log.info(
+            "model inspected",
+            model=inspected.path.parent.parent.name,
+            version=inspected.path.parent.name,
+            sha256=inspected.sha256,
+            seconds=round(inspected.seconds, 3),
+            harm=inspected.harm,
+        )
