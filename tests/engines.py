@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from cohort.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult
 from cohort.errors import CohortError, NotReady, Overloaded
@@ -11,6 +12,7 @@ from cohort.profiling import Profile, ProfileResult
 from cohort.registry import (
     RESTING,
     UNLOADED,
+    BatchingDescription,
     Engine,
     EngineDescription,
     LeaseCount,
@@ -139,7 +141,7 @@ class ControlledQueue:
 
 
 class ControlledEngine(ControlledQueue):
-    """An engine whose requests the test answers. Fulfils `Engine`.
+    """An engine whose requests the test answers. Fulfils `BatchEngine`.
 
     inputs, outputs: Its specs; default one FP32 input "x" and one output "y" of two columns.
     model: What gives the outputs; default twice the inputs.
@@ -179,6 +181,11 @@ class ControlledEngine(ControlledQueue):
         self.policy = BatchPolicy()
         self.profile = ProfileResult(Profile({1: 0.0001, 32: 0.001}, 32), PadPlan())
 
+    @property
+    def by_tensors(self) -> Self:
+        """This."""
+        return self
+
     def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
         """Run the model before returning; None where others wait. Raises NotReady."""
         if self.closed:
@@ -209,12 +216,22 @@ class ControlledEngine(ControlledQueue):
     def describe(self) -> EngineDescription:
         """What it claims to be made of."""
         return EngineDescription(
-            self.metadata, self.placement, "cpu", self.policy, self.profile, rows=self.rows
+            self.metadata,
+            self.placement,
+            "cpu",
+            batching=BatchingDescription(self.policy, self.profile, rows=self.rows),
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """None: there is no model."""
         return ()
+
+
+def batching_of(engine: Engine) -> BatchingDescription:
+    """How requests share its runs."""
+    batching = engine.describe().batching
+    assert batching is not None
+    return batching
 
 
 def make_entry(
@@ -237,12 +254,7 @@ def make_catalog(models: Mapping[str, Sequence[VersionEntry]]) -> dict[str, Mode
 
 def make_registry(models: Mapping[str, Sequence[VersionEntry]]) -> Registry:
     """A registry that has loaded these versions and reads no disk."""
-    registry = Registry(
-        wake=lambda batcher: None,
-        count=lambda model, version: lambda event: None,
-        observe=lambda event: None,
-        cache=None,
-    )
+    registry = Registry([], observe=lambda event: None)
     registry.catalog = make_catalog(models)
     registry.settled = True
     registry._once_ready |= {name for name, model in registry.catalog.items() if model.ready}

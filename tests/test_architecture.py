@@ -31,7 +31,15 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             *("http2", "connections", "workers", "auth", "notifications", "observability"),
             *("metrics", "rollouts", "registry", "remote", "repository", "inspection", "profiling"),
-            *("scheduling", "batching", "row_independence", "session", "model_file", "settings"),
+            *(
+                "onnx_engine",
+                "scheduling",
+                "batching",
+                "row_independence",
+                "session",
+                "model_file",
+                "settings",
+            ),
         }
     ),
     frozenset({"codec", "comparing", "tensors", "system", "errors"}),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +52,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """What `cohort.process.serve` was called with; a stand-in, so that nothing is served."""
     calls: list[Settings] = []
     stand_in = ModuleType("cohort.process")
+    stand_in.__path__ = import_module("cohort.process").__path__  # its modules are the real ones
     stand_in.serve = lambda settings, _: calls.append(settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cohort.process", stand_in)
     return calls

@@ -24,8 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from cohort.cli import cli
 from cohort.errors import LoadFailed
-from cohort.registry.catalog import Source
-from cohort.registry.preparation import prepare_version
+from cohort.onnx_engine import VersionOpener
+from cohort.onnx_engine.preparation import prepare_version
+from cohort.registry import Source
 from cohort.repository import ModelConfig, PublishedRows, Trust, fingerprint_of, read_manifest, scan
 from cohort.session import Provider, open_session
 from cohort_prepare.publishing import placing
@@ -69,7 +70,7 @@ def publish(model: Path, *options: object, code: int = 0, to: str = "models") ->
 
 def load(folder: Path, trust: Trust | None = None) -> None:
     source = Source(folder / "model.onnx", "", ModelConfig(providers=(Provider("cpu"),)))
-    prepare_version(source, None, trust=trust).close()
+    prepare_version(source, VersionOpener(None, trust=trust)).close()
 
 
 def left(models: Path) -> list[str]:

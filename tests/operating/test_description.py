@@ -24,7 +24,7 @@ from cohort.row_independence import (
 from cohort.session import Placement
 from cohort.session.running import Fallback
 from cohort.tensors import Arrays, TensorSpec
-from tests.engines import ControlledEngine, make_catalog, make_entry, make_registry
+from tests.engines import ControlledEngine, batching_of, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
@@ -181,7 +181,7 @@ def test_a_version_without_an_engine_has_only_its_state() -> None:
 
 def test_a_profile_says_what_runs_on_the_loop_on_the_cpu_only() -> None:
     """Rows whose run takes at most 0.2 ms; none on another device."""
-    profile = ControlledEngine().describe().profile
+    profile = batching_of(ControlledEngine()).profile
     assert describe_profile(profile, "cpu")["seconds_by_rows"] == {"1": 0.0001, "32": 0.001}
     assert describe_profile(profile, "cpu")["inline_up_to_rows"] == 1
     assert describe_profile(profile, "cuda:0")["inline_up_to_rows"] == 0

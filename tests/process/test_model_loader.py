@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -50,9 +51,9 @@ class Loading:
         await self.disk.registry.loaded()
 
 
-def scan_now(models: Path, previous: Snapshot | None = None) -> Snapshot:
+def scan_now(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
     """Scan without waiting for files that were written just now."""
-    return scan(models, previous, quiet=0)
+    return scan(models, previous, quiet=0, **named)
 
 
 @pytest.fixture
@@ -96,10 +97,10 @@ async def test_a_folder_that_hangs_is_a_problem(
     """As long as it does, also while nothing has been loaded yet."""
     looking, goes_on = threading.Event(), threading.Event()
 
-    def hang(models: Path, previous: Snapshot | None) -> Snapshot:
+    def hang(models: Path, previous: Snapshot | None, **named: Any) -> Snapshot:
         looking.set()
         assert goes_on.wait(PATIENCE)
-        return scan_now(models, previous)
+        return scan_now(models, previous, **named)
 
     monkeypatch.setattr(model_loader, "scan", hang)
     monkeypatch.setattr(model_loader, "SLOW_SCAN_SECONDS", 0.0)
@@ -165,11 +166,11 @@ async def test_calls_at_the_same_time_take_turns(
     """The background task's and an operator's scans never overlap."""
     running = most = 0
 
-    def counted(models: Path, previous: Snapshot | None = None) -> Snapshot:
+    def counted(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        snapshot = scan_now(models, previous)
+        snapshot = scan_now(models, previous, **named)
         running -= 1
         return snapshot
 
@@ -186,10 +187,10 @@ class StillCopying:
         self.times = times
         self.scans = 0
 
-    def __call__(self, models: Path, previous: Snapshot | None = None) -> Snapshot:
+    def __call__(self, models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
         self.scans += 1
         if self.scans > self.times:
-            return scan_now(models, previous)
+            return scan_now(models, previous, **named)
         fresh = scan(models, Snapshot(), quiet=3600)
         assert fresh.settling
         return fresh

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from time import thread_time
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -27,9 +28,9 @@ from tests.planes import infer
 from tests.waiting import iterations, until
 
 
-def scan_now(models: Path, previous: Snapshot | None = None) -> Snapshot:
+def scan_now(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
     """Scan without waiting for files that were written just now."""
-    return scan(models, previous, quiet=0)
+    return scan(models, previous, quiet=0, **named)
 
 
 @pytest.fixture
@@ -135,12 +136,12 @@ async def test_a_background_step_that_fails_is_logged_and_repeated(settings: Set
     """One scan's failure does not end the process or the watching."""
     calls = 0
 
-    def failing(models: Path, previous: Snapshot | None = None) -> Snapshot:
+    def failing(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise RuntimeError("the disk is gone for a moment")
-        return scan_now(models, previous)
+        return scan_now(models, previous, **named)
 
     service = Service(settings)
     with mock.patch.object(model_loader, "scan", failing), capture_logs() as logs:
@@ -155,10 +156,10 @@ async def test_without_watching_the_disk_is_scanned_once(settings: Settings) -> 
     """`watch_seconds` 0."""
     scans = 0
 
-    def counted(models: Path, previous: Snapshot | None = None) -> Snapshot:
+    def counted(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
         nonlocal scans
         scans += 1
-        return scan_now(models, previous)
+        return scan_now(models, previous, **named)
 
     service = Service(settings.model_copy(update={"watch_seconds": 0}))
     with mock.patch.object(model_loader, "scan", counted):
@@ -171,11 +172,11 @@ async def test_without_watching_the_disk_is_scanned_once(settings: Settings) -> 
 async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> None:
     """A scan may take half a percent of a core: after one of 5 ms there is none for a second."""
 
-    def long(models: Path, previous: Snapshot | None = None) -> Snapshot:
+    def long(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
         end = thread_time() + 0.005
         while thread_time() < end:
             pass
-        return scan_now(models, previous)
+        return scan_now(models, previous, **named)
 
     service = Service(settings)
     assert service.files.loader.pause == 0

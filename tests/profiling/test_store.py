@@ -16,6 +16,8 @@ from structlog.testing import capture_logs
 
 from cohort.batching import BatchPolicy, Padding
 from cohort.errors import InferenceFailed
+from cohort.onnx_engine import VersionOpener
+from cohort.onnx_engine.preparation import prepare_version
 from cohort.profiling import (
     ConcurrentRuns,
     ProfileResult,
@@ -27,8 +29,7 @@ from cohort.profiling import (
     profile_briefly,
     profile_model,
 )
-from cohort.registry.catalog import Source
-from cohort.registry.preparation import prepare_version
+from cohort.registry import Source
 from cohort.repository import ModelConfig
 from cohort.session import Opener, Provider, Session, SessionOptions, identity, open_session
 from cohort.tensors import Array
@@ -360,15 +361,18 @@ def test_load_recalls_what_an_earlier_one_kept(
 ) -> None:
     """And measures again for a config that matters; without a cache folder nothing is kept."""
     slowly = partial(profile_briefly, seconds=PATIENCE)  # a result that is not complete is not kept
-    monkeypatch.setattr("cohort.registry.measurement.profile_briefly", slowly)
+    monkeypatch.setattr("cohort.onnx_engine.measurement.profile_briefly", slowly)
     cache = tmp_path / "cache"
     source = Source(path, "", ModelConfig(providers=CHAIN))
     assert [
-        prepare_version(source, where).profile_result.kept for where in (cache, cache, None)
+        prepare_version(source, VersionOpener(where)).profile_result.kept
+        for where in (cache, cache, None)
     ] == [
         False,
         True,
         False,
     ]
     other = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=4))
-    assert not prepare_version(replace(source, config=other), cache).profile_result.kept
+    assert not prepare_version(
+        replace(source, config=other), VersionOpener(cache)
+    ).profile_result.kept

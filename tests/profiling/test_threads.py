@@ -17,11 +17,12 @@ from structlog.testing import capture_logs
 
 from cohort.batching import RunFeeds
 from cohort.errors import InferenceFailed, LoadFailed
+from cohort.onnx_engine import VersionOpener
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
 from cohort.profiling import Threads, Trial, result, small_enough, threads
 from cohort.profiling.runs import FREE_RUNS
 from cohort.profiling.threads import TURNS, counts_up_to, find_threads, measure_gain
-from cohort.registry.catalog import Source
-from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.registry import Source
 from cohort.repository import Manifest, ModelConfig, Published
 from cohort.session import Opener, Provider, Session, SessionOptions, open_session
 from cohort.session.thread_priority import NICENESS, with_low_priority
@@ -37,7 +38,7 @@ def promised(*_: Any, **__: Any) -> Published:
 
 
 TWO = Threads(2, 2, 1.7)
-COMPARING = ("cohort.registry.examples", "cohort.registry.measurement")
+COMPARING = ("cohort.onnx_engine.examples", "cohort.onnx_engine.measurement")
 """The modules that compare a session with the examples of a manifest."""
 
 TRIAL = Trial((TensorSpec("x", "FP32", ("N", 4)),), 16)
@@ -193,7 +194,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             asked.append(exclusive_threads)
             return super().open(exclusive_threads)
 
-    monkeypatch.setattr("cohort.registry.preparation.Opener", Watched)
+    monkeypatch.setattr("cohort.onnx_engine.preparation.Opener", Watched)
     monkeypatch.setattr(result, "may_pay", lambda *_: True)
     monkeypatch.setattr(result, "find_threads", lambda *_: TWO)
     return asked
@@ -201,7 +202,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def measured(source: Source, cache: Path | None) -> PreparedVersion:
     """Load a version, and measure in full what the load left out."""
-    prepared = prepare_version(source, cache)
+    prepared = prepare_version(source, VersionOpener(cache))
     if prepared.profile_result.complete:
         return prepared
     assert prepared.measurement is not None
@@ -216,7 +217,7 @@ def test_model_is_opened_once_more_for_lone_runs(
     source = Source(path, "", ModelConfig(providers=CHAIN))
     first = measured(source, tmp_path / "cache")
     assert opened == [0, 2]
-    second = prepare_version(source, tmp_path / "cache")
+    second = prepare_version(source, VersionOpener(tmp_path / "cache"))
     assert first.profile_result.threads == second.profile_result.threads == TWO
     assert second.profile_result.kept
     assert opened == [0, 2, 0, 2]
@@ -228,7 +229,7 @@ def test_model_is_opened_once_more_for_lone_runs(
 
 def test_load_leaves_threads_to_an_idle_moment(path: Path, opened: list[int]) -> None:
     """Other loads, and requests, have the cores that they would be tried on."""
-    found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), VersionOpener(None))
     assert not found.profile_result.complete
     assert found.profile_result.profile.seconds
     assert opened == [0]
@@ -237,7 +238,7 @@ def test_load_leaves_threads_to_an_idle_moment(path: Path, opened: list[int]) ->
 def test_a_number_in_the_config_is_what_every_run_gets(path: Path, opened: list[int]) -> None:
     """Nothing else is tried."""
     config = ModelConfig(providers=CHAIN, session=SessionOptions(intra_op_threads=1))
-    found = prepare_version(Source(path, "", config), None)
+    found = prepare_version(Source(path, "", config), VersionOpener(None))
     assert found.profile_result.complete
     assert found.profile_result.threads == Threads()
     assert found.exclusive is None
@@ -249,8 +250,8 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
 ) -> None:
     """They go to callers as well."""
     compared: list[Session] = []
-    monkeypatch.setattr("cohort.registry.preparation.read_published", promised)
-    monkeypatch.setattr("cohort.registry.preparation.verify_digests", lambda *_: None)
+    monkeypatch.setattr("cohort.onnx_engine.preparation.read_published", promised)
+    monkeypatch.setattr("cohort.onnx_engine.preparation.verify_digests", lambda *_: None)
     for module in COMPARING:
         monkeypatch.setattr(
             f"{module}.compare_examples", lambda session, run, manifest: compared.append(session)
@@ -264,11 +265,11 @@ def test_version_serves_without_a_second_session(
     path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
-    from cohort.registry import preparation
+    from cohort.onnx_engine import opening
 
-    monkeypatch.setattr(preparation, "read_published", promised)
-    monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
-    modules = COMPARING if step == "compare_examples" else ("cohort.registry.preparation",)
+    monkeypatch.setattr(opening, "read_published", promised)
+    monkeypatch.setattr(opening, "verify_digests", lambda *_: None)
+    modules = COMPARING if step == "compare_examples" else ("cohort.onnx_engine.opening",)
     real, calls = attrgetter(step)(import_module(modules[0])), []
 
     def fail_the_second_time(*arguments: Any, **named: Any) -> Any:

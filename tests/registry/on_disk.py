@@ -9,7 +9,8 @@ import numpy as np
 
 from cohort.batching import Outputs
 from cohort.errors import CohortError
-from cohort.registry import Engine, Registry, RegistryEvent, State
+from cohort.onnx_engine import OnnxEngines, VersionOpener
+from cohort.registry import BatchEngine, Registry, RegistryEvent, State
 from cohort.repository import scan
 from cohort.scheduling import Scheduler
 from cohort.tensors import Arrays
@@ -24,12 +25,16 @@ class RegistryOnDisk:
         self.scheduler = Scheduler()
         self.events: list[RegistryEvent] = []
         self.batch_events: list[object] = []
-        self.registry = Registry(
+        self.engines = OnnxEngines(
             wake=self.scheduler.wake,
             count=lambda model, version: self.batch_events.append,
-            observe=self.events.append,
-            cache=None,
+            opener=VersionOpener(None),
         )
+        self.registry = Registry([self.engines], observe=self.events.append)
+
+    def keep_in(self, cache: Path) -> None:
+        """Keep profiles and copies there from now on."""
+        self.engines._opener = VersionOpener(cache)
 
     def put(self, version: int, name: str = "m") -> None:
         """Put a good model on disk."""
@@ -51,12 +56,14 @@ class RegistryOnDisk:
 
     async def infer(self, model: str, row: list[float]) -> Outputs:
         """Run one row on the model's default version."""
-        engine = self.registry.find(model).engine
-        assert engine is not None
-        return await infer(engine, {"x": np.array([row], np.float32)})
+        engine = self.registry.lease(model)
+        try:
+            return await infer(engine, {"x": np.array([row], np.float32)})
+        finally:
+            engine.leases.release()
 
 
-async def infer(engine: Engine, inputs: Arrays) -> Outputs:
+async def infer(engine: BatchEngine, inputs: Arrays) -> Outputs:
     """Submit `inputs` and wait for the outputs. Raises the error of the reply."""
     answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
 

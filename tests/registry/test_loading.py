@@ -7,16 +7,16 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from cohort.errors import LoadFailed
-from cohort.registry import Source, State, loading, registry
+from cohort.onnx_engine import VersionOpener, factory
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
+from cohort.registry import OpenedVersion, Source, State, loading
 from cohort.registry.loading import PLACES, LoadThreads
-from cohort.registry.preparation import PreparedVersion, prepare_version
 from cohort.session import CancellationToken
 from tests.registry.on_disk import RegistryOnDisk
 from tests.waiting import PATIENCE, until, wait_until
@@ -36,13 +36,13 @@ class Puppet:
     released: threading.Event = field(default_factory=threading.Event)
     closed: threading.Event = field(default_factory=threading.Event)
 
-    def prepare(self) -> PreparedVersion:
+    def prepare(self) -> OpenedVersion:
         self.begun.set()
         with self.token.calling(self.released.set if self.heeds else lambda: None):
             assert self.released.wait(PATIENCE)
         if self.heeds:
             self.token.check()
-        return cast(PreparedVersion, self)
+        return cast(OpenedVersion, self)
 
     def close(self) -> None:
         self.closed.set()
@@ -159,8 +159,8 @@ async def test_a_load_that_waits_for_its_place_is_cancelled_at_once() -> None:
 async def test_errors_are_the_loads_own() -> None:
     """Whatever it raises; an exit of its thread is none of the event loop's."""
 
-    def fails(error: BaseException) -> Callable[[], PreparedVersion]:
-        def prepare() -> PreparedVersion:
+    def fails(error: BaseException) -> Callable[[], OpenedVersion]:
+        def prepare() -> OpenedVersion:
             raise error
 
         return prepare
@@ -187,7 +187,7 @@ class Held:
     released: threading.Event = field(default_factory=threading.Event)
 
     def __call__(
-        self, source: Source, cache: Path | None, *, token: CancellationToken, **_: object
+        self, source: Source, opener: VersionOpener, token: CancellationToken
     ) -> PreparedVersion:
         if source.path.parts[-3:-1] == ("m", str(self.number)) and not self.released.is_set():
             self.begun += 1
@@ -196,13 +196,13 @@ class Held:
             with token.calling(self.released.set):
                 assert self.released.wait(PATIENCE)
             token.check()
-        return prepare_version(source, cache, token=token)
+        return prepare_version(source, opener, token)
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     holding = Held()
-    monkeypatch.setattr(registry, "prepare_version", holding)
+    monkeypatch.setattr(factory, "prepare_version", holding)
     yield holding
     holding.released.set()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cohort.batching import BatchPolicy, Ran
 from cohort.errors import ModelNotFound, NotReady, VersionNotFound
+from cohort.onnx_engine.batched_session import BatchedSession
 from cohort.registry import (
     Catalog,
     Load,
@@ -30,7 +31,6 @@ from cohort.registry import (
     select_versions,
 )
 from cohort.registry.actions import PlannedModels, plan_model
-from cohort.registry.batched_session import BatchedSession
 from cohort.registry.published import PublishedCatalog
 from cohort.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
 from tests import onnx_models
@@ -174,9 +174,7 @@ async def test_a_lease_keeps_a_version_open_until_it_is_given_back(disk: Registr
     """A version that is replaced serves those who hold it, and closes after the last."""
     disk.put(1)
     await disk.reconcile()
-    old = disk.registry.find("m").engine
-    assert old is not None
-    old.leases.count += 1
+    old = disk.registry.lease("m")
     disk.put(2)
     await disk.reconcile()
     assert disk.states("m") == {1: State.UNLOADING, 2: READY}
@@ -278,8 +276,8 @@ async def test_closing_lets_everything_go(disk: RegistryOnDisk) -> None:
     """Nothing is left in the catalog, and every engine refuses."""
     disk.put(1)
     await disk.reconcile()
-    engine = disk.registry.find("m").engine
-    assert engine is not None
+    engine = disk.registry.lease("m")
+    engine.leases.release()
     disk.registry.close()
     assert disk.registry.catalog == {}
     with pytest.raises(NotReady):

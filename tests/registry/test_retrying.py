@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 import pytest
 
 from cohort.errors import InferenceFailed, LoadFailed, NotReady
 from cohort.http.errors import headers_of
-from cohort.registry import Source, State, VersionFailed, registry, retrying
+from cohort.onnx_engine import VersionOpener, factory
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
+from cohort.registry import Source, State, VersionFailed, retrying
 from cohort.registry.loading import LoadTimedOut
-from cohort.registry.preparation import PreparedVersion, prepare_version
 from cohort.registry.retrying import LONGEST_WAIT_SECONDS, is_transient, next_try
 from cohort.rpc.errors import metadata_of
 from tests.registry.on_disk import RegistryOnDisk
@@ -89,11 +89,11 @@ class Lacking:
         self.failures, self.error = failures, error
         self.tries = 0
 
-    def __call__(self, source: Source, cache: Path | None, **_: object) -> PreparedVersion:
+    def __call__(self, source: Source, opener: VersionOpener, _: object) -> PreparedVersion:
         self.tries += 1
         if self.tries <= self.failures:
             raise self.error
-        return prepare_version(source, cache)
+        return prepare_version(source, opener)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ async def test_a_version_comes_up_once_what_it_lacked_is_there(
 ) -> None:
     """Each failure is reported with the next try, and nobody has to ask."""
     lacking = Lacking(2, OSError(errno.EIO, "Input/output error"))
-    monkeypatch.setattr(registry, "prepare_version", lacking)
+    monkeypatch.setattr(factory, "prepare_version", lacking)
     disk.put(1)
     await disk.follow()
     await until(lambda: disk.states("m") == {1: READY})
@@ -124,7 +124,7 @@ async def test_files_that_could_not_replace_others_are_tried_again(
     disk.put(1)
     await disk.reconcile()
     before = disk.registry.find("m").engine
-    monkeypatch.setattr(registry, "prepare_version", Lacking(1, MemoryError()))
+    monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     (disk.models / "m/1/notes.txt").write_text("something changed")
     await disk.reconcile()
     assert disk.registry.find("m").engine is before
@@ -139,16 +139,16 @@ async def test_a_version_comes_up_though_its_folder_was_gone_for_a_moment(
     """It comes back with the very same files; no look at them tells that they would load now."""
     away = disk.models.with_name("away")
 
-    def load(source: Source, cache: Path | None, **_: object) -> PreparedVersion:
+    def load(source: Source, opener: VersionOpener, _: object) -> PreparedVersion:
         folder = source.path.parent.parent
-        monkeypatch.setattr(registry, "prepare_version", prepare_version)
+        monkeypatch.setattr(factory, "prepare_version", prepare_version)
         folder.rename(away)
         try:
-            return prepare_version(source, cache)
+            return prepare_version(source, opener)
         finally:
             away.rename(folder)
 
-    monkeypatch.setattr(registry, "prepare_version", load)
+    monkeypatch.setattr(factory, "prepare_version", load)
     disk.put(1)
     await disk.follow()
     await until(lambda: disk.states("m") == {1: READY})
@@ -166,7 +166,7 @@ async def test_callers_are_told_when_a_version_is_tried_again(
 ) -> None:
     """In seconds over HTTP, in milliseconds over gRPC."""
     monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 40.0)
-    monkeypatch.setattr(registry, "prepare_version", Lacking(1, MemoryError()))
+    monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
     await disk.reconcile()
     refused = refusal(disk)
@@ -197,7 +197,7 @@ async def test_what_is_not_wanted_is_not_tried_again(
 ) -> None:
     """Its next try is forgotten."""
     lacking = Lacking(1, MemoryError())
-    monkeypatch.setattr(registry, "prepare_version", lacking)
+    monkeypatch.setattr(factory, "prepare_version", lacking)
     disk.put(1)
     await disk.reconcile()
     if act == "unload":
@@ -215,7 +215,7 @@ async def test_an_operator_need_not_wait_for_the_next_try(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And after that, waits begin anew."""
-    monkeypatch.setattr(registry, "prepare_version", Lacking(1, MemoryError()))
+    monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
     await disk.reconcile()
     disk.registry.reload_model("m")

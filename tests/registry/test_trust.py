@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from cohort.errors import LoadFailed
-from cohort.registry.catalog import Source
-from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.onnx_engine import VersionOpener
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
+from cohort.registry import Source
 from cohort.repository import (
     ConfigProblems,
     Example,
@@ -40,7 +41,9 @@ def load(folder: Path, tmp_path: Path) -> PreparedVersion:
     """Load a version where our key alone is trusted."""
     trust(tmp_path / "keys.pem", OURS)
     source = Source(folder / "model.onnx", "", ModelConfig(providers=(Provider("cpu"),)))
-    return prepare_version(source, None, trust=Trust(load_trusted_keys(tmp_path / "keys.pem")))
+    return prepare_version(
+        source, VersionOpener(None, trust=Trust(load_trusted_keys(tmp_path / "keys.pem")))
+    )
 
 
 def test_version_that_is_signed_loads(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 
 import pytest
 
 from cohort.errors import ModelNotFound, NotReady
+from cohort.onnx_engine import VersionOpener
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
 from cohort.operating import ControlPlane
 from cohort.registry import UNLOADED, Source, State
-from cohort.registry.preparation import PreparedVersion, prepare_version
 from tests import onnx_models
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane
@@ -105,12 +105,12 @@ async def test_a_model_taken_out_while_it_loads_does_not_come_up(
     """The load that was under way ends unused."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def held(source: Source, cache: Path | None, **_: object) -> PreparedVersion:
+    def held(source: Source, opener: VersionOpener, _: object) -> PreparedVersion:
         begun.set()
         assert go_on.wait(PATIENCE)
-        return prepare_version(source, cache)
+        return prepare_version(source, opener)
 
-    monkeypatch.setattr("cohort.registry.registry.prepare_version", held)
+    monkeypatch.setattr("cohort.onnx_engine.factory.prepare_version", held)
     disk.put(1)
     loading = asyncio.create_task(disk.reconcile())
     assert await asyncio.to_thread(begun.wait, PATIENCE)

@@ -15,7 +15,7 @@ import pytest
 
 from cohort.errors import CohortError, InvalidInput, NotFound, NotReady
 from cohort.metrics import RolloutGauges
-from cohort.registry.batched_session import BatchedSession
+from cohort.onnx_engine.batched_session import BatchedSession
 from cohort.rollouts import (
     Compared,
     Decision,
@@ -434,7 +434,7 @@ async def test_half_a_queue_of_copies_is_a_full_batch(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However large the model's own batches may be."""
-    monkeypatch.setattr("cohort.registry.batched_session.SHADOW_DELAY_MS", 1e6)
+    monkeypatch.setattr("cohort.onnx_engine.batched_session.SHADOW_DELAY_MS", 1e6)
     loaded = deployment.disk.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)
     loaded._batcher.policy = replace(loaded._batcher.policy, max_batch_size=512)

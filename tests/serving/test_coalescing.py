@@ -27,7 +27,7 @@ from cohort.http.calls import RowForm
 from cohort.http.predict.calls import PredictCall
 from cohort.http.predict.rows import read_predict_rows
 from cohort.metrics import VersionMetrics
-from cohort.registry import Engine
+from cohort.registry import BatchEngine
 from cohort.registry.engine import LeaseCount
 from cohort.serving import RequestContext
 from cohort.serving.coalescing import COALESCED_RUN_SECONDS, Coalescer
@@ -186,7 +186,7 @@ class Plane:
         self.counts = FakeMetrics()
         self.limit = ConcurrencyLimit(most)
         self.served = ServedVersion(
-            "m", "1", cast("Engine", engine), cast("VersionMetrics", self.counts)
+            "m", "1", cast("BatchEngine", engine), cast("VersionMetrics", self.counts)
         )
         self.models: dict[Asked, ServedVersion] = {"m": self.served}
         self.collect: list[Callable[[], None]] = []

@@ -13,9 +13,9 @@ import numpy as np
 from cohort.batching import BatchPolicy, Outputs, PadPlan
 from cohort.batching.output_limit import NO_LIMIT
 from cohort.errors import InferenceFailed, LoadFailed
+from cohort.onnx_engine.preparation import PreparedVersion
 from cohort.profiling import MEASURING, Profile, ProfileResult, Runs
 from cohort.registry import Source
-from cohort.registry.preparation import PreparedVersion
 from cohort.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
 from cohort.row_independence import RowKind, RowVerdict
 from cohort.session import CancellationToken, Metadata, Placement

@@ -25,11 +25,11 @@ from uvicorn.server import ServerState
 from cohort.auth.keys import ApiKey
 from cohort.batching import Batch, BatchDecision, Batcher, Ticket
 from cohort.errors import InferenceFailed
+from cohort.onnx_engine.batched_session import BatchedSession
+from cohort.onnx_engine.preparation import PreparedVersion
 from cohort.process.service import Service
 from cohort.registry import Source, State
-from cohort.registry.batched_session import BatchedSession
 from cohort.registry.loading import LONG_SECONDS, PLACES
-from cohort.registry.preparation import PreparedVersion
 from cohort.rollouts.config import parse_rollouts
 from cohort.session import CancellationToken
 from cohort.settings import Settings
@@ -125,12 +125,12 @@ class World:
             mock.patch.object(Batcher, "submit", submit_noted),
             mock.patch.object(Batcher, "take", take_noted),
             mock.patch("cohort.process.core.OrtRunControl", Control),
-            mock.patch("cohort.registry.registry.prepare_version", self._prepare),
+            mock.patch("cohort.onnx_engine.factory.prepare_version", self._prepare),
             mock.patch("cohort.scheduling.devices.lower_priority"),
-            mock.patch("cohort.registry.measurer.lower_priority"),
-            mock.patch("cohort.registry.measurer.give_back_memory"),
-            mock.patch("cohort.registry.measurer.RETRY_SECONDS", 5.0),
-            mock.patch("cohort.registry.doubt.LOOKS", 1),
+            mock.patch("cohort.onnx_engine.measurer.lower_priority"),
+            mock.patch("cohort.onnx_engine.measurer.give_back_memory"),
+            mock.patch("cohort.onnx_engine.measurer.RETRY_SECONDS", 5.0),
+            mock.patch("cohort.onnx_engine.doubt.LOOKS", 1),
         ):
             yield
 
@@ -190,7 +190,7 @@ class World:
             elif act == 5:
                 service.core.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
             elif act == 6:
-                await service.core.registry.look_at_profiles()
+                await service.core.registry.look_at_engines()
             else:
                 service.core.rollouts.judge()
             self._follow()
@@ -336,9 +336,7 @@ class World:
         self._ids += 1
         return self._ids
 
-    def _prepare(
-        self, source: Source, cache: object, *, token: CancellationToken, **_: object
-    ) -> PreparedVersion:
+    def _prepare(self, source: Source, _: object, token: CancellationToken) -> PreparedVersion:
         now = self.turns.now
         if source.path in self._preparing:
             self.violated(f"{source.path.parent} is loaded twice at once")

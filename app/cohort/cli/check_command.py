@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from cohort.inspection import Inspector
-    from cohort.repository import Found, Manifest, ModelConfig, Problem, Snapshot, Trust
-    from cohort.session import ModelRules, Session
+    from cohort.registry import Source
+    from cohort.repository import ModelConfig, Problem, Snapshot, Trust
     from cohort.settings import Settings
 
 
@@ -213,19 +212,21 @@ def _named(
 
 class _Wanted(NamedTuple):
     label: str
-    found: Found
+    source: Source
     config: ModelConfig
 
 
 def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
-    from cohort.registry import select_versions
+    from cohort.registry import Source, select_versions
 
     for name, sources in select_versions(snapshot, {}, pinned=named).items():
         model = snapshot.models[name]
         if model.config is not None:
             for number in sources:
                 if number in model.versions:
-                    yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
+                    found = model.versions[number]
+                    source = Source(found.path, found.stamp, model.config)
+                    yield _Wanted(f"{name}/{number}", source, model.config)
 
 
 def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[str]:
@@ -264,21 +265,21 @@ def _open_all(
     from cohort.process.version_table import Footnotes, spec_cell, version_table
     from cohort.repository import Problem
 
-    rules, inspector = options.opening(settings)
-    trust = _trust(settings)
+    opener = options.opening(settings, _trust(settings))
     footnotes = Footnotes()
     table = version_table(
         *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
     )
     stderr = Console(stderr=True)
-    for label, found, config in track(
+    for label, source, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
         try:
-            session, manifest = _open(found, config, rules, inspector, trust, settings.cache)
+            opened = opener.open(source)
         except LoadFailed as error:
-            problems.append(Problem(f"{label}/model.onnx", "", str(error)))
+            problems.append(Problem(f"{label}/{source.path.name}", "", str(error)))
             continue
+        session = opened.session
         name, _, number = label.partition("/")
         table.add_row(
             name,
@@ -292,15 +293,18 @@ def _open_all(
             for one in session.outputs
             if not one.transportable
         ]
-        notes += (f"{label}: {note}" for note in row_notes(session, config, manifest))
+        notes += (
+            f"{label}: {note}" for note in row_notes(session, config, opened.published.manifest)
+        )
         padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
         if padding.reason:
             notes.append(f"{label}: no input is padded: {padding.reason}")
-        session.close()
-    inspector.rest()
+        opened.close()
+    if opener.inspector is not None:
+        opener.inspector.rest()
     if not table.row_count:
         return []
-    default = rules.default_chain.reason
+    default = opener.rules.default_chain.reason
     told = [Text(f"Models run on the CPU: {default}.")] if default else []
     return [table, *footnotes.lines(), *told]
 
@@ -310,9 +314,9 @@ def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:
     from cohort.errors import LoadFailed
     from cohort.repository import read_manifest
 
-    for label, found, _ in wanted:
+    for label, source, _ in wanted:
         with suppress(LoadFailed):
-            manifest = read_manifest(found.folder)
+            manifest = read_manifest(source.path.parent)
             rows = None if manifest is None else manifest.rows
             if rows is not None and not rows.independent:
                 yield f"{label}: its manifest says that requests run one by one: {rows.reason}"
@@ -337,44 +341,6 @@ def _trusted_keys(settings: Settings) -> Iterator[Problem]:
     from cohort.repository import load_trusted_keys
 
     yield from _problems_of(load_trusted_keys, settings.trusted_keys)
-
-
-def _open(
-    found: Found,
-    config: ModelConfig,
-    rules: ModelRules,
-    inspector: Inspector,
-    trust: Trust | None,
-    cache: Path,
-) -> tuple[Session, Manifest | None]:
-    from cohort.errors import CohortError, LoadFailed
-    from cohort.registry import run_examples
-    from cohort.repository import read_published, verify_opened
-    from cohort.session import Opener
-
-    opener = Opener(
-        found.path,
-        chain=config.providers,
-        policy=config.provider_policy,
-        options=config.session,
-        memory_limit_mb=config.memory_limit_mb,
-        rules=rules,
-    )
-    manifest = read_published(found.folder, opener.digests, trust=trust).manifest
-    if manifest is not None:
-        verify_opened(manifest, opener.file_digests())
-    opener.resolve_links(cache)
-    try:
-        inspector.inspect(opener)
-        session = opener.open()
-    finally:
-        opener.close()
-    try:
-        run_examples(opener, session, session.run, config, manifest)
-    except CohortError as error:
-        session.close()
-        raise LoadFailed(str(error)) from error
-    return session, manifest
 
 
 def _count(number: int, noun: str) -> str:

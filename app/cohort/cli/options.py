@@ -11,9 +11,8 @@ import rich_click as click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from cohort.inspection import Inspector
-    from cohort.repository import Problem
-    from cohort.session import ModelRules
+    from cohort.onnx_engine import VersionOpener
+    from cohort.repository import Problem, Trust
     from cohort.settings import Settings
 
 OK, PROBLEMS, MISUSED = 0, 1, 2
@@ -194,13 +193,18 @@ def fetch_models(settings: Settings) -> list[Problem]:
     return [*trouble, *status.problems]
 
 
-def opening(settings: Settings) -> tuple[ModelRules, Inspector]:
-    """What `settings` say about opening models."""
+def opening(settings: Settings, trust: Trust | None = None) -> VersionOpener:
+    """Opens versions as a server with these settings does, where they are, one after the other.
+
+    trust: The keys of which one must have signed them; default None: anybody may publish.
+    """
     from cohort.inspection import InspectionLimits, Inspector
+    from cohort.onnx_engine import VersionOpener
     from cohort.session import model_rules
 
     rules = model_rules(
         settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
     )
     limits = InspectionLimits(settings.inspection_seconds, settings.inspection_mb)
-    return rules, Inspector(limits, settings.cache)
+    inspector = Inspector(limits, settings.cache)
+    return VersionOpener(settings.cache, rules, inspector, trust, private=False)

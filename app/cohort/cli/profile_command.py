@@ -20,6 +20,7 @@ from cohort.cli import options
 if TYPE_CHECKING:
     from cohort.batching import BatchPolicy
     from cohort.profiling import ConcurrentRuns, Profile, ProfileResult, Trial
+    from cohort.registry import Source
     from cohort.repository import ModelConfig
     from cohort.row_independence import RowVerdict
     from cohort.session import Opener, Session
@@ -88,6 +89,7 @@ class _Seen:
 def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
+    from cohort.onnx_engine import examples_to_try
     from cohort.profiling import (
         RowFindings,
         Store,
@@ -97,45 +99,31 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         profile_model,
         with_findings,
     )
-    from cohort.registry import examples_to_try, run_examples
-    from cohort.repository import read_manifest
-    from cohort.session import Opener
 
-    rules, inspector = options.opening(settings)
+    version_opener = options.opening(settings)
     for problem in options.fetch_models(settings):
         click.echo(f"Warning: {problem}", err=True)
-    number, path, config = _find(settings.models_folder, model, number)
+    number, source, config = _find(settings.models_folder, model, number)
     stderr = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     hidden = not stderr.is_terminal
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
-        opener = Opener(
-            path,
-            chain=config.providers,
-            policy=config.provider_policy,
-            options=config.session,
-            memory_limit_mb=config.memory_limit_mb,
-            rules=rules,
-            cache=settings.cache,
-        )
-        opener.resolve_links(settings.cache)
-        inspector.inspect(opener)
-        inspector.rest()
-        session = opener.open()
+        opened = version_opener.open(source)
+        opener, session = opened.opener, opened.session
         try:
-            manifest = read_manifest(path.parent)
-            given = run_examples(opener, session, session.run, config, manifest)
             progress.update(task, description="Measuring runs")
-            tried = examples_to_try(session, given)
+            tried = examples_to_try(session, opened.given)
             trial = find_trial(
                 session.run, session.inputs, session.rows.axes, session.tables, tried
             )
             key = key_for(opener, session, config.batching, trial)
             store = Store(settings.cache)
             differences = store.differences(key)
-            found = profile_model(opener, session, trial, config.batching, store, fresh=fresh)
+            found = profile_model(
+                opened.opener, session, trial, config.batching, store, fresh=fresh
+            )
             if found.profile.seconds and not found.concurrency:
                 progress.update(task, description="Measuring concurrent runs")
                 runs = _measure_concurrency(opener, session, trial, found)
@@ -144,7 +132,9 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             findings = RowFindings(settings.cache)
             found = with_findings(found, session, config.batching, findings, opener.digest)
         finally:
-            session.close()
+            opened.close()
+            if version_opener.inspector is not None:
+                version_opener.inspector.rest()
     return _Seen(
         model,
         number,
@@ -159,9 +149,10 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     )
 
 
-def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, ModelConfig]:
+def _find(folder: Path, model: str, number: int | None) -> tuple[int, Source, ModelConfig]:
     """The version to profile. Raises a CohortError that names what is available."""
     from cohort.errors import LoadFailed, available, did_you_mean, quoted
+    from cohort.registry import Source
     from cohort.repository import scan
 
     models = scan(folder, quiet=0).models
@@ -175,7 +166,8 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, Mode
     if wanted not in found.versions:
         there = available(found.versions)
         raise LoadFailed(f"version {wanted} of model {quoted(model)} not found{there}")
-    return wanted, found.versions[wanted].path, found.config
+    version = found.versions[wanted]
+    return wanted, Source(version.path, version.stamp, found.config), found.config
 
 
 def _measure_concurrency(

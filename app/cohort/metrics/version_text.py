@@ -191,14 +191,15 @@ def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
         placement = description.placement
         queue = f"model_queue_requests{of} {engine.waiting}.0\n"
         inflight = f"model_inflight_requests{of} {engine.leases.count}.0\n"
-        rows = label_text("rows", description.rows.kind.value)
-        batches = _flag(description.policy.batches)
-        batching = f"model_batching{{{model_label},{rows},{version_label}}} {batches}\n"
+        if (shared := description.batching) is not None:
+            rows = label_text("rows", shared.rows.kind.value)
+            batches = _flag(shared.policy.batches)
+            batching = f"model_batching{{{model_label},{rows},{version_label}}} {batches}\n"
+            unpredictable = f"model_unpredictable{of} {_flag(shared.unpredictable)}\n"
         active = label_text("active", placement.active)
         wanted = label_text("wanted", ",".join(placement.wanted))
         info = f"model_provider_info{{{active},{model_label},{version_label},{wanted}}} 1.0\n"
         fallback = f"model_provider_fallback{of} {_flag(placement.fell_back)}\n"
-        unpredictable = f"model_unpredictable{of} {_flag(description.unpredictable)}\n"
     texts = (
         *(queue, inflight, states, outdated, held_back, mixed),
         *(batching, objective, info, fallback, unpredictable),

@@ -9,7 +9,14 @@ from typing import Any
 
 from cohort.batching import BatchPolicy
 from cohort.profiling import ProfileResult, row_advice
-from cohort.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
+from cohort.registry import (
+    NOT_FAILED,
+    BatchingDescription,
+    Catalog,
+    ModelEntry,
+    State,
+    VersionEntry,
+)
 from cohort.repository import ModelConfig, Published
 from cohort.row_independence import RowVerdict
 from cohort.scheduling import INLINE_SECONDS
@@ -125,7 +132,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     if engine is None:
         return result
     description = engine.describe()
-    metadata, placement, policy = description.metadata, description.placement, description.policy
+    metadata, placement = description.metadata, description.placement
     result |= {
         "inputs": _specs(engine.inputs),
         "optional_inputs": _specs(engine.optional_inputs),
@@ -152,23 +159,29 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             ],
             "nodes": dict(placement.nodes),
         },
-        "batching": {
-            "on": policy.batches,
-            "reason": entry.batching_off,
-            "padding_off": entry.padding_off,
-            "rows": describe_rows(description.rows),
-            **describe_exactness(description.profile, policy, description.rows),
-            "max_batch_size": policy.max_batch_size,
-            "max_queue_size": policy.max_queue_size,
-            "max_queue_seconds": policy.max_queue_seconds,
-            "max_queue_delay_ms": policy.max_queue_delay_ms,
-        },
-        "profile": describe_profile(
-            description.profile, description.device, description.unpredictable
-        ),
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
+    if (batching := description.batching) is not None:
+        result["batching"] = _describe_batching(batching, entry)
+        result["profile"] = describe_profile(
+            batching.profile, description.device, batching.unpredictable
+        )
     return result
+
+
+def _describe_batching(batching: BatchingDescription, entry: VersionEntry) -> Description:
+    policy = batching.policy
+    return {
+        "on": policy.batches,
+        "reason": entry.batching_off,
+        "padding_off": entry.padding_off,
+        "rows": describe_rows(batching.rows),
+        **describe_exactness(batching.profile, policy, batching.rows),
+        "max_batch_size": policy.max_batch_size,
+        "max_queue_size": policy.max_queue_size,
+        "max_queue_seconds": policy.max_queue_seconds,
+        "max_queue_delay_ms": policy.max_queue_delay_ms,
+    }
 
 
 def describe_exactness(found: ProfileResult, policy: BatchPolicy, rows: RowVerdict) -> Description:

@@ -12,6 +12,7 @@ from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
 from cohort.metrics import Metrics, RolloutMetrics
+from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
 from cohort.process.resources import part_of
@@ -93,17 +94,14 @@ class Core:
         make: Callable[..., Registry] = Registry
         if settings.max_loaded_models is not None:
             make = partial(OnDemandRegistry, settings.max_loaded_models)
-        return make(
+        onnx = OnnxEngines(
             wake=self.scheduler.wake,
-            count=self.metrics.batches_of,
-            observe=self.registry_events,
-            cache=settings.cache,
-            rules=self.rules,
-            inspector=self.inspector,
-            trust=self.trust,
-            inline_run=self.watchdog.inline,
             started=lambda: self.scheduler.started,
+            count=self.metrics.batches_of,
+            opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
+            inline_run=self.watchdog.inline,
         )
+        return make([onnx], observe=self.registry_events, trust=self.trust)
 
     @contextmanager
     def running(self) -> Iterator[None]:

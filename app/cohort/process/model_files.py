@@ -22,7 +22,7 @@ from cohort.process.key_files import watch_trust
 from cohort.process.model_loader import ModelLoader
 from cohort.process.remote_models import RemoteModels
 from cohort.process.resources import return_memory
-from cohort.registry import PACE_INTERVAL_SECONDS
+from cohort.registry import LOOK_SECONDS
 from cohort.rollouts.watcher import RolloutWatcher
 from cohort.settings import Settings
 
@@ -91,7 +91,7 @@ class ModelFiles:
 
     def _background(self) -> Iterator[Background]:
         core, loader, watch = self._core, self.loader, self.watch
-        yield repeat(core.registry.look_at_profiles, PACE_INTERVAL_SECONDS)
+        yield repeat(core.registry.look_at_engines, LOOK_SECONDS)
         yield return_memory(core.memory)
         yield attempt(loader.report_first)
         yield watch.follow(loader.reconcile, lambda: loader.pause, loader.again)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, thread_time
 
@@ -152,7 +153,7 @@ class ModelLoader:
         self._scan_began = monotonic()
         try:
             snapshot, self._scan_seconds = await asyncio.to_thread(
-                _timed_scan, self._settings.models_folder, before
+                _timed_scan, self._settings.models_folder, before, self._registry.kinds
             )
         finally:
             self._scan_began = None
@@ -164,7 +165,9 @@ class ModelLoader:
         self._registry.follow(snapshot, self._rollouts.pinned)
 
 
-def _timed_scan(models: Path, before: Snapshot | None) -> tuple[Snapshot, float]:
+def _timed_scan(
+    models: Path, before: Snapshot | None, kinds: Sequence[str]
+) -> tuple[Snapshot, float]:
     """A scan, and the seconds that it took of a core."""
     started = thread_time()
-    return scan(models, before), thread_time() - started
+    return scan(models, before, kinds=kinds), thread_time() - started

@@ -6,6 +6,7 @@ import structlog
 
 from cohort.process.startup import StartUp
 from cohort.registry import (
+    BatchingDescription,
     Registry,
     RegistryEvent,
     VersionDoubted,
@@ -96,16 +97,23 @@ class RegistryLog:
             version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
         if held_back:
             version_log.warning("only requests that name the version reach it", reason=held_back)
-        if description.unpredictable:
-            version_log.info("runs stay off the event loop", reason=description.unpredictable)
+        if (batching := description.batching) is not None:
+            self._say_batching(model, version, batching)
+        self._verdicts[model, version.number] = []
+        self._log_verdicts(model, version)
+
+    def _say_batching(
+        self, model: str, version: VersionEntry, batching: BatchingDescription
+    ) -> None:
+        version_log = log.bind(model=model, version=version.number)
+        if batching.unpredictable:
+            version_log.info("runs stay off the event loop", reason=batching.unpredictable)
         proven = self._proven.setdefault(model, set())
-        if description.rows.independent:
+        if batching.rows.independent:
             proven.add(version.number)
         elif proven and version.batching_off:
             before, reason = max(proven), version.batching_off
             version_log.warning("batching is lost", version_with_it=before, reason=reason)
-        self._verdicts[model, version.number] = []
-        self._log_verdicts(model, version)
 
     def _log_verdicts(self, model: str, version: VersionEntry) -> None:
         """Say why requests share no run, unless that was said of this version."""
@@ -129,10 +137,11 @@ class RegistryLog:
 
 
 def _log_measured(model: str, version: VersionEntry) -> None:
-    if version.engine is None:
+    batching = None if version.engine is None else version.engine.describe().batching
+    if batching is None:
         return
     version_log = log.bind(model=model, version=version.number)
-    found = version.engine.describe().profile
+    found = batching.profile
     version_log.info(
         "version measured",
         max_batch_size=found.profile.max_batch_size,

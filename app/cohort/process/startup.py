@@ -120,11 +120,14 @@ def _cells(entry: VersionEntry, notes: Footnotes) -> list[Text]:
     if engine is None:
         return [state]
     description = engine.describe()
-    placement, policy = description.placement, description.policy
+    placement, batching = description.placement, description.batching
+    shared = "off"
+    if batching is not None and batching.policy.batches:
+        shared = f"up to {batching.policy.max_batch_size}"
     unbatched = f"one by one: {entry.batching_off}" if entry.batching_off else ""
     return [
         state,
         spec_cell(engine.inputs),
         notes.mark(placement.active, placement.footnote),
-        notes.mark(f"up to {policy.max_batch_size}" if policy.batches else "off", unbatched),
+        notes.mark(shared, unbatched),
     ]

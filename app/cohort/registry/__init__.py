@@ -13,14 +13,28 @@ from cohort.registry.catalog import (
     UNLOADED,
     Catalog,
     ModelEntry,
-    Source,
     State,
     VersionEntry,
     seconds_until_ready,
     why_not_ready,
 )
-from cohort.registry.doubt import PACE_INTERVAL_SECONDS
-from cohort.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
+from cohort.registry.engine import (
+    BatchEngine,
+    BatchingDescription,
+    Cancellable,
+    Doubted,
+    Engine,
+    EngineDescription,
+    EngineEvent,
+    EngineFactory,
+    LeaseCount,
+    Measured,
+    OpenedVersion,
+    RequestQueue,
+    Site,
+    Unmeasured,
+    VersionDirectory,
+)
 from cohort.registry.events import (
     RegistryEvent,
     VersionDoubted,
@@ -31,33 +45,43 @@ from cohort.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
-from cohort.registry.examples import examples_to_try, run_examples
 from cohort.registry.on_demand import OnDemandRegistry
-from cohort.registry.registry import Registry
+from cohort.registry.registry import LOOK_SECONDS, Registry
 from cohort.registry.seen import Readable, SeenRegistry
+from cohort.registry.source import Source
 from cohort.registry.succession import hold_back
 
 __all__ = [
+    "LOOK_SECONDS",
     "NOT_FAILED",
-    "PACE_INTERVAL_SECONDS",
     "RESTING",
     "UNLOADED",
+    "BatchEngine",
+    "BatchingDescription",
     "Cancellable",
     "Catalog",
+    "Doubted",
     "Engine",
     "EngineDescription",
+    "EngineEvent",
+    "EngineFactory",
     "LeaseCount",
     "Load",
+    "Measured",
     "ModelEntry",
     "OnDemandRegistry",
+    "OpenedVersion",
     "Readable",
     "Registry",
     "RegistryEvent",
     "RequestQueue",
     "SeenRegistry",
+    "Site",
     "Source",
     "State",
     "Unload",
+    "Unmeasured",
+    "VersionDirectory",
     "VersionDoubted",
     "VersionEntry",
     "VersionFailed",
@@ -66,10 +90,8 @@ __all__ = [
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",
-    "examples_to_try",
     "hold_back",
     "plan",
-    "run_examples",
     "seconds_until_ready",
     "select_versions",
     "why_not_ready",

@@ -7,8 +7,9 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeVar
 
 from cohort.errors import available
-from cohort.registry.catalog import Catalog, ModelEntry, Source, State
-from cohort.repository import Found, FoundModel, ModelConfig, Snapshot
+from cohort.registry.catalog import Catalog, ModelEntry, State
+from cohort.registry.source import Source
+from cohort.repository import MODEL_FILE, Found, FoundModel, ModelConfig, Snapshot
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ def _source(model: FoundModel, found: Found) -> Source:
 
 
 def _missing(model: FoundModel, number: int) -> Source:
-    path = model.folder / str(number) / "model.onnx"
+    path = model.folder / str(number) / MODEL_FILE
     reason = f"it is not on disk{available(model.versions)}"
     return Source(path, "", model.config, reason)
 

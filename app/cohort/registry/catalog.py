@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
 
 from cohort.errors import ModelNotFound, NotReady, check_model_name, shortened
 from cohort.profiling import ProfileResult
 from cohort.registry.engine import Engine
+from cohort.registry.source import Source
 from cohort.registry.succession import hold_back
-from cohort.repository import ModelConfig, Signatures, stamp_files
+from cohort.repository import Signatures
 from cohort.session import Signature
 
 
@@ -33,29 +33,6 @@ RESTING = "not loaded; a request for it loads it (COHORT_MAX_LOADED_MODELS)"
 
 NOT_FAILED = frozenset({"", UNLOADED, RESTING})
 """The reasons of versions that did not fail to load."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a version is loaded from. It is reloaded when that changes.
-
-    path: Its model.onnx.
-    stamp: Changes whenever a file of the version does.
-    config: The model's config; None where it cannot be used.
-    problem: Why it cannot be used; default "".
-    """
-
-    path: Path
-    stamp: str
-    config: ModelConfig | None
-    problem: str = ""
-
-    def is_on_disk(self) -> bool:
-        """Whether the files there are still the same; looks at the disk."""
-        try:
-            return stamp_files(str(self.path.parent))[0] == self.stamp
-        except OSError:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +71,13 @@ class VersionEntry:
         """Whether its graph proves that rows are independent, and no served request said else."""
         if self.engine is None or self.mixed:
             return False
-        return self.engine.describe().rows.independent
+        batching = self.engine.describe().batching
+        return batching is not None and batching.rows.independent
 
-    def profiled(self, found: ProfileResult) -> VersionEntry:
-        """The same with what was found of batching."""
+    def profiled(self, found: ProfileResult | None) -> VersionEntry:
+        """The same with what was found of batching; None: it has none."""
+        if found is None:
+            return self
         return replace(
             self,
             batching_off=found.profile.reason,

@@ -1,22 +1,23 @@
-"""The port between loaded models and their users.
+"""The ports between the registry, what runs models, and those who use them.
 
-An engine answers the requests of one version. Today it is a batched session
-(`cohort.registry.batched_session`); a generative model, which answers many times, and a pipeline of
-models will be others. The planes and rollouts know only the Protocol below, with plain specs and
-arrays (docs/decisions/0009).
+An engine answers the requests of one version. A factory makes the engines of all versions whose
+folder holds a file of one name, such as `model.onnx` (`cohort.onnx_engine`). The registry knows
+factories and engines, planes and rollouts know engines, and all of them only the Protocols below,
+with plain specs and arrays (docs/decisions/0009, 0057).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from cohort.batching import BatchPolicy, Reply, RunResult
+from cohort.batching import BatchEvent, BatchPolicy, Reply, RunResult
 from cohort.profiling import ProfileResult
+from cohort.registry.source import Source
 from cohort.repository import Published
 from cohort.row_independence import NOT_READ, RowVerdict
-from cohort.session import AssignedNode, Metadata, Placement
+from cohort.session import AssignedNode, CancellationToken, Metadata, Placement, Signature
 from cohort.tensors import Arrays, TensorSpec
 
 
@@ -43,30 +44,40 @@ class LeaseCount:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchingDescription:
+    """How requests share runs.
+
+    policy: The batch policy in force, which the profile or a row check may have restricted.
+    profile: What was measured.
+    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
+        loop; "" where it can.
+    rows: Whether rows of a run influence each other; default: not known.
+    """
+
+    policy: BatchPolicy
+    profile: ProfileResult
+    unpredictable: str = ""
+    rows: RowVerdict = NOT_READ
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDescription:
     """How an engine runs its model, for operators.
 
     metadata: What the model's file says about it.
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
-    policy: The batch policy in force, which the profile or a row check may have restricted.
-    profile: What was measured at load.
     files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
-    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
-        loop; "" where it can.
     published: What its manifest says, and who signed it; default: it has none.
-    rows: Whether rows of a run influence each other; default: not known.
+    batching: How requests share runs; default None: this engine has no runs that they share.
     """
 
     metadata: Metadata
     placement: Placement
     device: str
-    policy: BatchPolicy
-    profile: ProfileResult
-    unpredictable: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     published: Published = field(default_factory=Published)
-    rows: RowVerdict = NOT_READ
+    batching: BatchingDescription | None = None
 
 
 class Cancellable(Protocol):
@@ -123,14 +134,13 @@ class RunNow(Protocol):
         """
 
 
-class Engine(RequestQueue, Protocol):
-    """Answers the requests of one version. Every method is called on the event loop.
+class Engine(Protocol):
+    """Runs one version. Every method is called on the event loop.
 
     leases: The requests that hold it.
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out. One that sets any shares a
         run with no other: they need not have rows.
-    labels: The names of the model's classes by index; empty where it has none.
     timeout: The longest that a request may take, in seconds.
     example: Inputs that the model accepted at load; None where none were found.
     """
@@ -139,13 +149,34 @@ class Engine(RequestQueue, Protocol):
     inputs: Sequence[TensorSpec]
     optional_inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
-    labels: Sequence[str]
     timeout: float
     example: Arrays | None
 
     @property
+    def by_tensors(self) -> BatchEngine | None:
+        """What answers requests that are tensors; None where the model takes something else."""
+
+    @property
     def waiting(self) -> int:
         """The number of queued requests."""
+
+    def describe(self) -> EngineDescription:
+        """Describe it as it is now."""
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it; from any thread."""
+
+    def close(self) -> None:
+        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+
+
+class BatchEngine(Engine, RequestQueue, Protocol):
+    """Answers requests of tensors, several in one run where their rows are independent.
+
+    labels: The names of the model's classes by index; empty where it has none.
+    """
+
+    labels: Sequence[str]
 
     def room_for(self, priority: int) -> int:
         """How many more requests of one row and of this priority may be queued."""
@@ -172,11 +203,104 @@ class Engine(RequestQueue, Protocol):
         shadow: Whether its requests run only while no other request waits for the device.
         """
 
-    def describe(self) -> EngineDescription:
-        """Describe it as it is now."""
 
-    def assigned_nodes(self) -> Iterable[AssignedNode]:
-        """The nodes of the model, each with the provider that runs it; from any thread."""
+class Measured(NamedTuple):
+    """An engine was measured, and serves by that from now on.
+
+    unbatched: Whether batching stays disabled, by what requests have shown.
+    """
+
+    engine: Engine
+    found: ProfileResult
+    unbatched: bool
+
+
+class Unmeasured(NamedTuple):
+    """An engine cannot be measured, and is not tried any more."""
+
+    engine: Engine
+    reason: str
+
+
+class Doubted(NamedTuple):
+    """The runs of an engine are not as its profile says; it is measured again."""
+
+    reason: str
+
+
+EngineEvent = BatchEvent | Measured | Unmeasured | Doubted
+"""What an engine reports; its batches among it."""
+
+
+class VersionDirectory(Protocol):
+    """The versions that serve, for an engine that is made of others."""
+
+    def lease(self, model: str, version: str | None = None) -> BatchEngine:
+        """Hold the version that answers now; `leases.release()` gives it back.
+
+        version: Its number; default None: the model's default.
+
+        Raises ModelNotFound, VersionNotFound, NotReady, or InvalidInput where it takes no tensors.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where an engine serves.
+
+    model, number: The version.
+    observe: Takes each EngineEvent, on the event loop.
+    directory: The other models.
+    """
+
+    model: str
+    number: int
+    observe: Callable[[EngineEvent], None]
+    directory: VersionDirectory
+
+
+class OpenedVersion(Protocol):
+    """A version that is open, and not started yet.
+
+    signature: What callers must know of it.
+    published: What its manifest says, and who signed it.
+    """
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def published(self) -> Published: ...
+
+    def start(self, site: Site) -> Engine:
+        """Serve it, on the event loop. The engine closes what was opened."""
+
+    def close(self) -> None:
+        """Free what it holds: it is not started."""
+
+
+class EngineFactory(Protocol):
+    """Opens the versions of one kind of folder.
+
+    file: The name of the file that a version's folder has which is of this kind.
+    """
+
+    file: str
+
+    def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
+        """Open a version; on a thread. `token` cancels that, and is told what it is at.
+
+        Raises LoadFailed with the reason, Untrusted and WorkCancelled.
+        """
+
+    def look(self) -> None:
+        """Look at the engines that serve, now and then: whether they run as expected."""
+
+    def rest(self) -> None:
+        """Let go of what only loads need: none goes on."""
+
+    def close(self) -> None:
+        """Begin nothing more on the side. Engines are closed by themselves."""
 
 
 def close_when_idle(engine: Engine, then: Callable[[], None] | None = None) -> None:

@@ -11,7 +11,7 @@ from time import monotonic
 import structlog
 
 from cohort.errors import LoadFailed
-from cohort.registry.preparation import PreparedVersion
+from cohort.registry.engine import OpenedVersion
 from cohort.session import CancellationToken
 
 log = structlog.get_logger("cohort.registry")
@@ -33,7 +33,7 @@ class LoadTimedOut(LoadFailed):
     """A load took longer than `load_timeout_s`."""
 
 
-Outcome = asyncio.Future[PreparedVersion]
+Outcome = asyncio.Future[OpenedVersion]
 
 
 class LoadThreads:
@@ -53,19 +53,19 @@ class LoadThreads:
     async def run(
         self,
         version: tuple[str, int],
-        prepare: Callable[[], PreparedVersion],
+        open_version: Callable[[], OpenedVersion],
         token: CancellationToken,
         *,
         seconds: float,
-    ) -> tuple[PreparedVersion, float]:
+    ) -> tuple[OpenedVersion, float]:
         """Load a version; give it, and the seconds that it took. Wait for a place first.
 
         version: The model and the number. Two loads of one version must not go on at once.
-        prepare: Loads it, on a thread.
-        token: Cancels `prepare`.
+        open_version: Loads it, on a thread.
+        token: Cancels it.
         seconds: How long that may take.
 
-        Where this is cancelled, the load is. Raises LoadFailed, and as `prepare`.
+        Where this is cancelled, the load is. Raises LoadFailed, and as `open_version`.
         """
         if version in self._left:
             raise LoadFailed(
@@ -75,7 +75,7 @@ class LoadThreads:
             )
         async with self._place():
             began = monotonic()
-            outcome = self._start(version, prepare)
+            outcome = self._start(version, open_version)
             try:
                 await self._wait(version, outcome, token, seconds)
             except asyncio.CancelledError:
@@ -109,35 +109,37 @@ class LoadThreads:
                 long.cancel()
                 give_up()
 
-    def _start(self, version: tuple[str, int], prepare: Callable[[], PreparedVersion]) -> Outcome:
+    def _start(
+        self, version: tuple[str, int], open_version: Callable[[], OpenedVersion]
+    ) -> Outcome:
         loop = asyncio.get_running_loop()
         outcome: Outcome = loop.create_future()
 
-        def finish(prepared: PreparedVersion | None, error: Exception | None) -> None:
+        def finish(opened: OpenedVersion | None, error: Exception | None) -> None:
             if outcome.cancelled():
                 self._left.discard(version)
                 log.warning("a load that was left has ended", model=version[0], version=version[1])
-                if prepared is not None:
-                    prepared.close()
-            elif prepared is not None:
-                outcome.set_result(prepared)
+                if opened is not None:
+                    opened.close()
+            elif opened is not None:
+                outcome.set_result(opened)
             else:
                 outcome.set_exception(error or AssertionError("neither loaded nor failed"))
 
         def work() -> None:
-            prepared: PreparedVersion | None = None
+            opened: OpenedVersion | None = None
             failure: Exception | None = None
             try:
-                prepared = prepare()
+                opened = open_version()
             except Exception as error:  # noqa: BLE001 - the one who waits gets it
                 failure = error
             except BaseException as error:  # noqa: BLE001 - it would end the event loop
                 failure = RuntimeError(repr(error))
             try:
-                loop.call_soon_threadsafe(finish, prepared, failure)
+                loop.call_soon_threadsafe(finish, opened, failure)
             except RuntimeError:  # the loop is closed
-                if prepared is not None:
-                    prepared.close()
+                if opened is not None:
+                    opened.close()
 
         threading.Thread(target=work, name="cohort-load", daemon=True).start()
         return outcome

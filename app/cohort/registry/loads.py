@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from cohort.registry.actions import Load
-from cohort.registry.catalog import Source
+from cohort.registry.source import Source
 from cohort.session import CancellationToken
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from cohort.batching import BatchEvent, BatchObserver
 from cohort.errors import NotLoaded, NotReady, quoted
 from cohort.registry.actions import NO_VERSIONS, Load
 from cohort.registry.catalog import RESTING, State, VersionEntry
+from cohort.registry.engine import EngineEvent, Site
 from cohort.registry.registry import Registry
 from cohort.repository import Snapshot
 
@@ -36,10 +37,8 @@ class OnDemandRegistry(Registry):
     others: As `Registry` takes them.
     """
 
-    def __init__(
-        self, most: int, *, count: Callable[[str, str], BatchObserver], **others: Any
-    ) -> None:
-        super().__init__(count=self._noting_runs(count), **others)
+    def __init__(self, most: int, *args: Any, **others: Any) -> None:
+        super().__init__(*args, **others)
         self._most = most
         self._used: dict[str, float] = {}  # when a model last ran, on the monotonic clock
         self._refused: dict[str, tuple[float, float]] = {}  # when first, and when last
@@ -155,16 +154,12 @@ class OnDemandRegistry(Registry):
     def _last_used(self, model: str) -> float:
         return self._used.get(model, 0.0)
 
-    def _noting_runs(
-        self, count: Callable[[str, str], BatchObserver]
-    ) -> Callable[[str, str], BatchObserver]:
-        def counting(model: str, version: str) -> BatchObserver:
-            counted = count(model, version)
+    def _site(self, model: str, number: int) -> Site:
+        """As `Registry._site`; each run is noted as a use."""
+        site = super()._site(model, number)
 
-            def observe(event: BatchEvent) -> None:
-                self._used[model] = monotonic()
-                counted(event)
+        def observe(event: EngineEvent) -> None:
+            self._used[model] = monotonic()
+            site.observe(event)
 
-            return observe
-
-        return counting
+        return replace(site, observe=observe)

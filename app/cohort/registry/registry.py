@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
-from cohort.batching import (
-    Batcher,
-    BatchEvent,
-    BatchingDisabled,
-    BatchObserver,
-    InlineRun,
-    LeftLoop,
-)
+from cohort.batching import BatchingDisabled, LeftLoop
 from cohort.errors import LoadFailed, check_model_name
-from cohort.inspection import Inspector
 from cohort.profiling import MEASURING
 from cohort.registry.actions import NO_VERSIONS, Load, PlannedModels, Unload
-from cohort.registry.batched_session import BatchedSession
 from cohort.registry.catalog import NOT_FAILED, UNLOADED, State, VersionEntry
-from cohort.registry.engine import close_when_idle
+from cohort.registry.engine import (
+    Doubted,
+    Engine,
+    EngineEvent,
+    EngineFactory,
+    Measured,
+    OpenedVersion,
+    Site,
+    Unmeasured,
+    close_when_idle,
+)
 from cohort.registry.events import (
     RegistryEvent,
     VersionDoubted,
@@ -37,14 +37,18 @@ from cohort.registry.events import (
 )
 from cohort.registry.loading import LoadThreads
 from cohort.registry.loads import Loads
-from cohort.registry.measurer import Measurer
-from cohort.registry.preparation import PreparedVersion, prepare_version
 from cohort.registry.published import PublishedCatalog
-from cohort.registry.rechecks import Rechecks
 from cohort.registry.retrying import Retries, why_failed
+from cohort.registry.source import Source
 from cohort.registry.succession import misfit_in_place
 from cohort.repository import ModelConfig, Published, Snapshot, Trust
-from cohort.session import ANY_MODEL, CancellationToken, ModelRules, Signature
+from cohort.session import CancellationToken
+
+LOOK_SECONDS = 5.0
+"""How often engines are looked at: whether they run as expected."""
+
+REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, Doubted})
+"""The events of engines that change what is known of a version."""
 
 
 class Registry(PublishedCatalog):
@@ -58,29 +62,17 @@ class Registry(PublishedCatalog):
     settled: Whether the loads of the first `follow` are over, each at the latest after its model's
         `load_timeout_s`.
 
-    wake: Called with a batcher that has requests: `Scheduler.wake`.
-    count: Makes the observer that counts a version's batches, from its model and version.
+    engines: The factories of all kinds of folders, the first that fits first.
     observe: Called with each RegistryEvent.
-    cache: The folder of kept profiles and optimized graphs; None: none are kept.
-    rules: What is allowed of any model; default: any size, no custom operators.
-    inspector: Inspects models before they are opened; default None: none are inspected.
     trust: The keys of which one must have signed a version; default None: anybody may publish.
-    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
-    started: Returns how many runs were started so far: `Scheduler.started`; default: none.
     """
 
     def __init__(
         self,
+        engines: Sequence[EngineFactory],
         *,
-        wake: Callable[[Batcher], None],
-        count: Callable[[str, str], BatchObserver],
         observe: Callable[[RegistryEvent], None],
-        cache: Path | None,
-        rules: ModelRules = ANY_MODEL,
-        inspector: Inspector | None = None,
         trust: Trust | None = None,
-        inline_run: InlineRun | None = None,
-        started: Callable[[], int] = int,
     ) -> None:
         super().__init__()
         self._wanted: tuple[Snapshot, Mapping[str, AbstractSet[int]]] | None = None
@@ -90,14 +82,14 @@ class Registry(PublishedCatalog):
         self._retries = Retries(self._retry)
         self._first: set[str] | None = None  # models that the first pass still loads
         self._first_over = asyncio.Event()
-        self._wake = wake
-        self._count = count
+        self._engines = {factory.file: factory for factory in engines}
         self._observe = observe
-        self._inspector = inspector
-        self._cache, self._rules, self._trust = cache, rules, trust
-        self._inline_run = inline_run
-        self._measurer = Measurer(wake=wake, started=started)
-        self._rechecks = Rechecks(wake=wake, started=started)
+        self._trust = trust
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The files by which a version's folder is known to hold a model, the first first."""
+        return list(self._engines)
 
     def follow(
         self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
@@ -187,8 +179,8 @@ class Registry(PublishedCatalog):
         Loads that go on are cancelled; nobody waits for them.
         """
         self._wanted = None
-        self._measurer.close()
-        self._rechecks.close()
+        for factory in self._engines.values():
+            factory.close()
         self._loads.cancel_all()
         for model in list(self.catalog.values()):
             for number in model.versions:
@@ -231,24 +223,23 @@ class Registry(PublishedCatalog):
 
     async def _load(self, load: Load, token: CancellationToken) -> None:
         model, number, source = load
-        prepare = partial(
-            prepare_version,
-            source,
-            self._cache,
-            rules=self._rules,
-            inspector=self._inspector,
-            trust=self._trust,
-            token=token,
-        )
         seconds = (source.config or ModelConfig()).load_timeout_s
         try:
-            prepared, took = await self._threads.run(
-                (model, number), prepare, token, seconds=seconds
+            open_version = partial(self._factory_of(source).open, source, token)
+            opened, took = await self._threads.run(
+                (model, number), open_version, token, seconds=seconds
             )
         except Exception as error:  # noqa: BLE001 - other versions must still load
             self._record_failure(load, error)
         else:
-            self._publish(load, prepared, took)
+            self._publish(load, opened, took)
+
+    def _factory_of(self, source: Source) -> EngineFactory:
+        """What opens a version. Raises LoadFailed where nothing here does."""
+        factory = self._engines.get(source.path.name)
+        if factory is None:
+            raise LoadFailed(source.problem or f"nothing here serves a {source.path.name}")
+        return factory
 
     def _on_load_over(self, load: Load, cancelled: bool) -> None:
         entry = self._entry(load.model, load.number)
@@ -256,8 +247,9 @@ class Registry(PublishedCatalog):
             self._remove(load.model, load.number)
         self._proceed([load.model])
         self._settle()
-        if not self._loads.models and self._inspector is not None and self._inspector.busy:
-            asyncio.get_running_loop().run_in_executor(None, self._inspector.rest)
+        if not self._loads.models:
+            for factory in self._engines.values():
+                factory.rest()
 
     def _settle(self) -> None:
         """See whether the first loads are over."""
@@ -267,32 +259,29 @@ class Registry(PublishedCatalog):
                 self.settled = True
                 self._first_over.set()
 
-    def _publish(self, load: Load, prepared: PreparedVersion, seconds: float) -> None:
+    def _publish(self, load: Load, opened: OpenedVersion, seconds: float) -> None:
         """Let a version that is loaded answer requests, in place of what had its number."""
         model, number, source = load
         before = self._entry(model, number)
         former = before.signature if before is not None else None
-        session = prepared.session
-        signature = Signature(session.inputs, session.outputs, session.optional_inputs)
         allowed = (source.config or ModelConfig()).allow_signature_change
-        misfit = "" if allowed else misfit_in_place(former, signature)
-        if not self._trusts(prepared.published):
+        misfit = "" if allowed else misfit_in_place(former, opened.signature)
+        if not self._trusts(opened.published):
             misfit = "the key that signed it was taken out of COHORT_TRUSTED_KEYS meanwhile"
         if misfit:
-            prepared.close()
+            opened.close()
             self._record_failure(load, LoadFailed(misfit))
             return
-        engine = self._make_engine(model, number, prepared)
+        engine = opened.start(self._site(model, number))
+        batching = engine.describe().batching
         entry = VersionEntry(number, State.READY, source, engine=engine)
-        entry = entry.profiled(prepared.profile_result)
+        entry = entry.profiled(None if batching is None else batching.profile)
         self._put(model, entry)
         self._retries.forget(model, number)
         self._once_ready |= {model}
         if before is not None and before.engine is not None and before.state is State.READY:
             close_when_idle(before.engine)
         self._observe(VersionReady(model, entry, seconds))
-        if not engine.profile.complete:
-            self._measure(model, number, engine)
 
     def _record_failure(self, load: Load, error: Exception) -> None:
         model, number, source = load
@@ -315,25 +304,14 @@ class Registry(PublishedCatalog):
             self._put(model, entry.to_reload())
             self._proceed([model])
 
-    def _make_engine(self, model: str, number: int, prepared: PreparedVersion) -> BatchedSession:
-        count = self._count(model, str(number))
+    def _site(self, model: str, number: int) -> Site:
+        """Where a version's engine serves, and reports."""
 
-        def observe(event: BatchEvent) -> None:
-            count(event)
-            if event.__class__ is BatchingDisabled:
-                prepared.keep_unbatched(event.reason)
-                self._record_unbatched(model, number, event.reason)
-            elif event.__class__ is LeftLoop:
-                self._observe(VersionLeftLoop(model, number, event.reason))
+        def observe(event: EngineEvent) -> None:
+            if event.__class__ in REPORTED:
+                self._record(model, number, event)
 
-        return BatchedSession(
-            prepared,
-            wake=self._wake,
-            observe=observe,
-            inline_run=self._inline_run,
-            rechecks=self._rechecks,
-            name=f"model {model}, version {number}",
-        )
+        return Site(model, number, observe, self)
 
     def _unload(self, unload: Unload) -> None:
         model, number = unload
@@ -356,40 +334,37 @@ class Registry(PublishedCatalog):
 
         close_when_idle(engine, on_closed)
 
-    async def look_at_profiles(self) -> None:
+    async def look_at_engines(self) -> None:
         """Have versions measured again whose runs show that their profiles are wrong."""
-        now = monotonic()
-        for model in self.catalog.values():
-            for number, entry in model.versions.items():
-                engine = entry.engine
-                if isinstance(engine, BatchedSession) and (doubt := engine.look_at_pace(now)):
-                    self._observe(VersionDoubted(model.name, number, doubt))
-                    self._measure(model.name, number, engine, fresh=True)
+        for factory in self._engines.values():
+            factory.look()
 
-    def _measure(
-        self, model: str, number: int, engine: BatchedSession, *, fresh: bool = False
-    ) -> None:
-        """Measure a version in idle moments, and record what follows."""
+    def _record(self, model: str, number: int, event: EngineEvent) -> None:
+        """Record what an engine reports of a version."""
+        match event:
+            case BatchingDisabled(reason):
+                if (entry := self._entry(model, number)) is not None:
+                    self._put(model, replace(entry, batching_off=reason, mixed=reason))
+                self._observe(VersionUnbatched(model, number, reason))
+            case LeftLoop(reason):
+                self._observe(VersionLeftLoop(model, number, reason))
+            case Doubted(reason):
+                self._observe(VersionDoubted(model, number, reason))
+            case Measured(engine, found, unbatched):
+                if (entry := self._serving_by(engine, model, number)) is not None:
+                    off, mixed = entry.batching_off, entry.mixed
+                    entry = entry.profiled(found)
+                    if unbatched:
+                        entry = replace(entry, batching_off=off, mixed=mixed)
+                    self._put(model, entry)
+                    self._observe(VersionMeasured(model, entry))
+            case Unmeasured(engine, reason):
+                entry = self._serving_by(engine, model, number)
+                if entry is not None and entry.batching_off == MEASURING:
+                    off = f"it could not be measured: {reason}"
+                    self._put(model, replace(entry, batching_off=off))
 
-        def adopted() -> None:
-            entry = self._entry(model, number)
-            if entry is not None and entry.engine is engine:
-                off, mixed = entry.batching_off, entry.mixed
-                entry = entry.profiled(engine.profile)
-                if engine.unbatched:
-                    entry = replace(entry, batching_off=off, mixed=mixed)
-                self._put(model, entry)
-                self._observe(VersionMeasured(model, entry))
-
-        def failed(reason: str) -> None:
-            entry = self._entry(model, number)
-            if entry is not None and entry.engine is engine and entry.batching_off == MEASURING:
-                off = f"it could not be measured: {reason}"
-                self._put(model, replace(entry, batching_off=off))
-
-        self._measurer.measure(model, number, engine, adopted, failed, fresh=fresh)
-
-    def _record_unbatched(self, model: str, number: int, reason: str) -> None:
-        if (entry := self._entry(model, number)) is not None:
-            self._put(model, replace(entry, batching_off=reason, mixed=reason))
-        self._observe(VersionUnbatched(model, number, reason))
+    def _serving_by(self, engine: Engine, model: str, number: int) -> VersionEntry | None:
+        """The entry of a version, if it is this engine that serves it."""
+        entry = self._entry(model, number)
+        return entry if entry is not None and entry.engine is engine else None

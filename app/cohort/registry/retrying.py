@@ -10,8 +10,8 @@ from random import Random
 from time import monotonic
 
 from cohort.errors import InferenceFailed, LoadFailed
-from cohort.registry.catalog import Source
 from cohort.registry.loading import LoadTimedOut
+from cohort.registry.source import Source
 from cohort.session import lacks_resources, sentence
 
 FIRST_WAIT_SECONDS = 1.0

@@ -13,13 +13,12 @@ from cohort.remote.store import RemoteFile
 from cohort.repository import (
     CONFIG_FILE,
     MAX_FILES,
+    MODEL_FILE,
     VERSION_NUMBER,
     Problem,
     VersionPolicy,
     models_beside,
 )
-
-MODEL_FILE = "model.onnx"
 
 LONGEST_NAME_BYTES = 255
 """Of one file or folder, as file systems have it."""
@@ -155,7 +154,7 @@ def _why_no_version(files: Mapping[str, RemoteFile]) -> str:
             return f"{printable(path)}: {problem}"
         if any(str(above) in files for above in PurePosixPath(path).parents):
             return f"{printable(path)}: it lies in what is a file itself"
-    return "" if MODEL_FILE in files else "has no model.onnx, or not yet"
+    return "" if MODEL_FILE in files else f"has no {MODEL_FILE}, or not yet"
 
 
 def _why_no_path(path: str) -> str:

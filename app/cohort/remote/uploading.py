@@ -8,10 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cohort.errors import RemoteFailed, check_model_name
-from cohort.remote.listing import MODEL_FILE
 from cohort.remote.looking import look
 from cohort.remote.store import RemoteFile, RemoteStore
-from cohort.repository import MANIFEST_FILE, SIGNATURE_FILE, VERSION_NUMBER
+from cohort.repository import MANIFEST_FILE, MODEL_FILE, SIGNATURE_FILE, VERSION_NUMBER
 from cohort.repository.manifest import MAX_MANIFEST_BYTES
 from cohort.system.remote_address import check_remote
 

@@ -61,7 +61,7 @@ from cohort.repository.snapshot import (
     scan,
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
-from cohort.repository.version_files import MAX_FILES, stamp_files
+from cohort.repository.version_files import MAX_FILES, MODEL_FILE, stamp_files
 from cohort.repository.yaml_files import (
     ConfigProblems,
     Problem,
@@ -75,6 +75,7 @@ __all__ = [
     "EMPTY_FOLDER",
     "MANIFEST_FILE",
     "MAX_FILES",
+    "MODEL_FILE",
     "NEVER_SEEN",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",

@@ -9,6 +9,7 @@ from itertools import islice
 
 from cohort.errors import MODEL_NAME
 from cohort.repository.model_config import CONFIG_FILE
+from cohort.repository.version_files import MODEL_FILE
 
 MOST_NAMED = 8
 """Files of one folder that are named; more would say no more."""
@@ -56,7 +57,7 @@ def config_elsewhere(files: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def model_without_version(name: str, files: Sequence[str]) -> str:
     """Where the model of a folder without versions belongs."""
-    loose = "model.onnx" if "model.onnx" in files else next(filter(_is_model, files), "")
+    loose = MODEL_FILE if MODEL_FILE in files else next(filter(_is_model, files), "")
     if not loose:
         return f", such as {name}/1/model.onnx"
     if name.isdecimal():
@@ -64,7 +65,7 @@ def model_without_version(name: str, files: Sequence[str]) -> str:
             f"; move {loose} to {name}/1/model.onnx, or, if this is a version of a model, let "
             "COHORT_MODELS name the folder above"
         )
-    renamed = "" if loose == "model.onnx" else "model.onnx"
+    renamed = "" if loose == MODEL_FILE else MODEL_FILE
     return f"; move {loose} to {name}/1/{renamed}"
 
 

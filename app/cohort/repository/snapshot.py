@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from cohort.repository.misplaced import (
     not_pulled,
 )
 from cohort.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
-from cohort.repository.version_files import NO_MODEL, stamp_files, why_no_model
+from cohort.repository.version_files import MODEL_FILE, NO_MODEL, stamp_files, why_no_model
 from cohort.repository.yaml_files import ConfigProblems, Problem
 from cohort.session import Signature, read_signature
 
@@ -126,30 +126,38 @@ class Snapshot:
 
 
 def scan(
-    models: Path, previous: Snapshot | None = None, *, quiet: float = QUIET_SECONDS
+    models: Path,
+    previous: Snapshot | None = None,
+    *,
+    quiet: float = QUIET_SECONDS,
+    kinds: Sequence[str] = (MODEL_FILE,),
 ) -> Snapshot:
     """Look at the models folder. Never raises: what is wrong is among the snapshot's problems.
 
     models: the folder, holding `<name>/<version>/model.onnx`.
     previous: the last snapshot; None (default) at the first look.
     quiet: seconds for which nothing may have changed in a version; 0 takes everything as it stands.
+    kinds: the files of which a version's folder holds one; the first that it has says what it is.
     """
     if previous is not None:
-        return _Scan(models, previous, quiet).snapshot()
-    first = _Scan(models, Snapshot(), quiet).snapshot()
+        return _Scan(models, previous, quiet, kinds).snapshot()
+    first = _Scan(models, Snapshot(), quiet, kinds).snapshot()
     if not first.settling:
         return first
     time.sleep(quiet)
-    return _Scan(models, first, quiet).snapshot()
+    return _Scan(models, first, quiet, kinds).snapshot()
 
 
 class _Scan:
     """One look, collecting what it sees."""
 
-    def __init__(self, models: Path, previous: Snapshot, quiet: float) -> None:
+    def __init__(
+        self, models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]
+    ) -> None:
         self._folder = models
         self._previous = previous
         self._quiet = quiet
+        self._kinds = kinds
         self._now = time.monotonic()
         self._wall = time.time()
         self._problems: list[Problem] = []
@@ -228,6 +236,8 @@ class _Scan:
 
     def _signature(self, found: Found) -> Signature | None:
         known = self._previous.signatures
+        if found.path.name != MODEL_FILE:
+            return None
         signature = known[found.stamp] if found.stamp in known else read_signature(found.path)
         self._signatures[found.stamp] = signature
         return signature
@@ -304,7 +314,7 @@ class _Scan:
             if before is not None and before.stamp == stamp:
                 return before
             folder = Path(path)
-            problem = why_no_model(folder / "model.onnx")
+            file, problem = self._model_file(folder)
             hint = model_in_version(path) if problem == NO_MODEL else ""
         except OSError as error:
             self._say(f"{name}/{version}", _reason(error, Path(path)))
@@ -320,7 +330,14 @@ class _Scan:
             sentence = f"{problem}; what was loaded before stays" if stays else problem + hint
             self._say(f"{name}/{version}", sentence)
             return before if stays else None
-        return Found(folder / "model.onnx", folder, stamp)
+        return Found(file, folder, stamp)
+
+    def _model_file(self, folder: Path) -> tuple[Path, str]:
+        """The file that says what kind of model it is, and why it cannot be one. Raises OSError."""
+        for kind in self._kinds:
+            if (problem := why_no_model(folder / kind)) != NO_MODEL:
+                return folder / kind, problem
+        return folder / MODEL_FILE, NO_MODEL
 
     def _say(self, file: str, sentence: str) -> None:
         self._problems.append(Problem(file, "", sentence))

@@ -11,7 +11,10 @@ from pathlib import Path
 MAX_FILES = 10_000
 """In one version; a link to a whole disk must not be walked."""
 
-NO_MODEL = "has no model.onnx"
+MODEL_FILE = "model.onnx"
+"""What a version's folder holds whose model is ONNX's."""
+
+NO_MODEL = f"has no {MODEL_FILE}"
 
 
 def why_no_model(path: Path) -> str:
@@ -19,14 +22,14 @@ def why_no_model(path: Path) -> str:
     try:
         found = path.stat()
     except FileNotFoundError:
-        return "its model.onnx is a broken link" if path.is_symlink() else NO_MODEL
+        return f"its {path.name} is a broken link" if path.is_symlink() else NO_MODEL
     if not stat.S_ISREG(found.st_mode):
         if (path / "saved_model.pb").exists():
-            return "its model.onnx is a TensorFlow SavedModel; convert it with tf2onnx"
-        return "its model.onnx is not a file"
+            return f"its {path.name} is a TensorFlow SavedModel; convert it with tf2onnx"
+        return f"its {path.name} is not a file"
     if not os.access(path, os.R_OK):
-        return "its model.onnx cannot be read: Permission denied"
-    return "" if found.st_size else "its model.onnx is empty"
+        return f"its {path.name} cannot be read: Permission denied"
+    return "" if found.st_size else f"its {path.name} is empty"
 
 
 def stamp_files(folder: str) -> tuple[str, float]:

@@ -7,7 +7,7 @@ from time import monotonic
 
 from cohort.batching import Outputs
 from cohort.errors import CohortError, NotReady, Overloaded
-from cohort.registry import Catalog, Engine, RequestQueue, State
+from cohort.registry import BatchEngine, Catalog, RequestQueue, State
 from cohort.tensors import Arrays, by_name, check_inputs, sent_specs
 
 COPY_TIMEOUT_SECONDS = 10.0
@@ -40,7 +40,7 @@ class SideQueue:
         self._catalog = catalog
         self._max_requests = max_requests
         self._shadow = shadow
-        self._engine: Engine | None = None
+        self._engine: BatchEngine | None = None
         self._queue: RequestQueue | None = None
         self._bytes = self._copies = 0
 
@@ -80,14 +80,16 @@ class SideQueue:
             self._queue.close()
         self._queue = self._engine = None
 
-    def _find(self) -> Engine:
+    def _find(self) -> BatchEngine:
         model = self._catalog().get(self.model)
         entry = model.versions.get(self.version) if model is not None else None
         if entry is None or entry.state is not State.READY or entry.engine is None:
             raise NotReady(f"version {self.version} is not ready")
-        return entry.engine
+        if (engine := entry.engine.by_tensors) is None:
+            raise NotReady(f"version {self.version} takes no tensors")
+        return engine
 
-    def _open(self, engine: Engine) -> RequestQueue:
+    def _open(self, engine: BatchEngine) -> RequestQueue:
         if self._queue is None or self._engine is not engine:
             self.close()
             self._engine = engine

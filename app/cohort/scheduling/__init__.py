@@ -31,6 +31,7 @@ from cohort.scheduling.choice import (
     next_run,
     seconds_to_express,
 )
+from cohort.scheduling.ports import RunQueue
 from cohort.scheduling.scheduler import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
 from cohort.scheduling.troubles import TROUBLES, Trouble
 
@@ -42,6 +43,7 @@ __all__ = [
     "TROUBLES",
     "Choice",
     "QueueHead",
+    "RunQueue",
     "Scheduler",
     "Slots",
     "Trouble",

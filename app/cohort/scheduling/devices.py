@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
-from cohort.batching import Batch
 from cohort.scheduling.choice import EXPRESS_RATIO, OVERSTAY_SECONDS, Slots
+from cohort.scheduling.ports import Run
 from cohort.scheduling.troubles import Trouble
 from cohort.session import lower_priority
 
@@ -22,13 +22,13 @@ class Device:
     on_executed: Called on a run's thread, with a batch that was executed.
     """
 
-    def __init__(self, name: str, slots: int, on_executed: Callable[[Batch], None]) -> None:
+    def __init__(self, name: str, slots: int, on_executed: Callable[[Run], None]) -> None:
         self.name = name
         self.slots = slots
         self.lost = ""
-        self.running: dict[Batch, bool] = {}  # whether it was given the express slot
+        self.running: dict[Run, bool] = {}  # whether it was given the express slot
         self._credit = 0.0  # seconds that runs may take which overtake longer ones
-        self._overtaking: dict[Batch, float] = {}  # the seconds that they should take
+        self._overtaking: dict[Run, float] = {}  # the seconds that they should take
         # One more than slots: a run that overstays on the express thread takes a slot, too.
         self.ordinary = RunThreads(slots + 1, on_executed, low_priority=True)
         self.express = RunThreads(1, on_executed, low_priority=False)
@@ -50,7 +50,7 @@ class Device:
         )
 
     def start(
-        self, batch: Batch, *, likely: float, express: bool = False, overtakes: bool = False
+        self, batch: Run, *, likely: float, express: bool = False, overtakes: bool = False
     ) -> None:
         """Start a batch. A low-priority thread takes it where a long run has the express thread.
 
@@ -67,7 +67,7 @@ class Device:
         self.running[batch] = express
         threads.put(batch)
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: Run) -> None:
         """Free the slot of a batch that was executed."""
         del self.running[batch]
         if batch in self._overtaking:  # it gives back, or owes, what it took less or more
@@ -78,7 +78,7 @@ class Device:
             self.lost = ""
 
     def troubles(
-        self, now: float, *, patience: float, names: Callable[[Batch], str]
+        self, now: float, *, patience: float, names: Callable[[Run], str]
     ) -> Iterator[Trouble]:
         """What is wrong at `now`, in seconds on the monotonic clock.
 
@@ -102,7 +102,7 @@ class Device:
         self.express.close()
 
 
-def _overstays(batch: Batch, now: float) -> bool:
+def _overstays(batch: Run, now: float) -> bool:
     return now - batch.started > max(EXPRESS_RATIO * batch.expected, OVERSTAY_SECONDS)
 
 
@@ -110,16 +110,16 @@ class RunThreads:
     """Threads that execute batches, started when first needed, at most `limit` of them."""
 
     def __init__(
-        self, limit: int, on_executed: Callable[[Batch], None], *, low_priority: bool
+        self, limit: int, on_executed: Callable[[Run], None], *, low_priority: bool
     ) -> None:
         self._limit = limit
         self._low_priority = low_priority
         self._on_executed = on_executed
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._queue: SimpleQueue[Run | None] = SimpleQueue()
         self._wanted = 0
         self._count = 0
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: Run) -> None:
         self._queue.put(batch)
         if self._wanted < self._limit:
             self._wanted += 1

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic
 
-from cohort.batching import Batch, BatchDecision, Batcher
 from cohort.scheduling.choice import (
     EXPRESS_RATIO,
     Choice,
@@ -18,6 +17,7 @@ from cohort.scheduling.choice import (
     seconds_to_express,
 )
 from cohort.scheduling.devices import Device
+from cohort.scheduling.ports import Decision, Run, RunQueue
 from cohort.scheduling.troubles import Trouble
 
 INLINE_SECONDS = 0.0002
@@ -49,18 +49,18 @@ class Scheduler:
         }
         self._default_slots = default_slots
         self.started = 0
-        self._work: dict[Batcher, None] = {}  # batchers with requests, in the order of `wake`
+        self._work: dict[RunQueue, None] = {}  # batchers with requests, in the order of `wake`
         self._dispatch_scheduled = False
         self._collectors: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
         self._interrupted = 0.0  # when runs on the loop gave way to sockets; 0 where none did
         self._loop: asyncio.AbstractEventLoop | None = None  # the running one at the first `wake`
-        self._in_flight: dict[Batch, tuple[Batcher, Device]] = {}
-        self._done: deque[Batch] = deque()
+        self._in_flight: dict[Run, tuple[RunQueue, Device]] = {}
+        self._done: deque[Run] = deque()
         self._collecting = False
 
-    def wake(self, batcher: Batcher) -> None:
+    def wake(self, batcher: RunQueue) -> None:
         """Dispatch `batcher` in the next event-loop iteration.
 
         So requests that are read in the current iteration can share a run.
@@ -128,10 +128,10 @@ class Scheduler:
                 current = batcher.next_batch(now) if position else decision
                 self._run_inline(batcher, current, share)
 
-    def _fill_slots(self, now: float) -> list[tuple[Batcher, BatchDecision]]:
+    def _fill_slots(self, now: float) -> list[tuple[RunQueue, Decision]]:
         """Start runs on free slots; return the batchers whose next run executes on the loop."""
-        inline: list[tuple[Batcher, BatchDecision]] = []
-        ready: list[tuple[Batcher, BatchDecision]] = []
+        inline: list[tuple[RunQueue, Decision]] = []
+        ready: list[tuple[RunQueue, Decision]] = []
         heads: list[QueueHead] = []
         wait = float("inf")
         pending = list(self._work)
@@ -178,9 +178,7 @@ class Scheduler:
             self._clear_timer()
         return inline
 
-    def _run_inline(
-        self, batcher: Batcher, decision: BatchDecision | float, seconds: float
-    ) -> None:
+    def _run_inline(self, batcher: RunQueue, decision: Decision | float, seconds: float) -> None:
         """Run batches of one batcher for about `seconds`, then return to the event loop.
 
         `decision` is what `batcher.next_batch` returned last.
@@ -188,7 +186,7 @@ class Scheduler:
         now = monotonic()
         until = now + seconds
         while (
-            isinstance(decision, BatchDecision)
+            not isinstance(decision, float)
             and batcher.seconds_for(decision.work) <= INLINE_SECONDS
             and batcher.inline.allowed
         ):
@@ -232,7 +230,7 @@ class Scheduler:
 
     # -- executed batches come back from the threads: one wake-up of the loop for many
 
-    def _on_executed(self, batch: Batch) -> None:
+    def _on_executed(self, batch: Run) -> None:
         self._done.append(batch)
         if not self._collecting and self._loop is not None:
             self._collecting = True
@@ -254,7 +252,7 @@ class Scheduler:
 
 
 def _cut_to_express(
-    ready: list[tuple[Batcher, BatchDecision]], heads: list[QueueHead], slots: Mapping[str, Slots]
+    ready: list[tuple[RunQueue, Decision]], heads: list[QueueHead], slots: Mapping[str, Slots]
 ) -> Choice | None:
     """Cut the oldest batch that is short enough for the express slot with fewer requests.
 

@@ -17,7 +17,7 @@ from cohort.errors import (
     did_you_mean,
     quoted,
 )
-from cohort.registry import Cancellable, Engine
+from cohort.registry import BatchEngine, Cancellable
 from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import Observer
@@ -56,7 +56,7 @@ class Lease:
         self._observer = observer
         self.context = context
         self._limit = limit
-        self._engine: Engine | None = served.engine
+        self._engine: BatchEngine | None = served.engine
         self._ticket: Cancellable | None = None
         self._observed = observed
         self.served = served

@@ -290,7 +290,10 @@ class DataPlane:
             raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
         number = str(entry.number)
         counts = self._metrics.version(name, number)
-        served = ServedVersion(name, number, entry.engine, counts)
+        engine = entry.engine.by_tensors
+        if engine is None:
+            raise InvalidInput(f"model {quoted(name)} takes no tensors")
+        served = ServedVersion(name, number, engine, counts)
         self._served[name, version] = served
         return served
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cohort.codec import is_coalescible
 from cohort.metrics import VersionMetrics
-from cohort.registry import Engine
+from cohort.registry import BatchEngine
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
@@ -41,7 +41,9 @@ class ServedVersion:
         "outputs", "row_bytes", "sent", "target", "version", "width",
     )  # fmt: skip
 
-    def __init__(self, model: str, version: str, engine: Engine, counts: VersionMetrics) -> None:
+    def __init__(
+        self, model: str, version: str, engine: BatchEngine, counts: VersionMetrics
+    ) -> None:
         self.model = model
         self.version = version
         self.engine = engine

@@ -41,7 +41,7 @@ from tests.waiting import PATIENCE, until
 @pytest.fixture(autouse=True)
 def _slow_runs_are_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may be coalesced does not depend on how long runs take on this machine."""
-    monkeypatch.setattr("cohort.registry.batched_session.INLINE_SECONDS", 60.0)
+    monkeypatch.setattr("cohort.onnx_engine.batched_session.INLINE_SECONDS", 60.0)
     monkeypatch.setattr("cohort.serving.coalescing.COALESCED_RUN_SECONDS", 60.0)
 
 

@@ -74,7 +74,7 @@ def check_highest(settings: Settings, model: str, version: int) -> None:
 
 def read_signatures(settings: Settings, model: str, versions: Iterable[int]) -> Signatures:
     """The signatures of a model's versions, as far as their files tell."""
-    from cohort.repository import ConfigProblems, load_model_config
+    from cohort.repository import MODEL_FILE, ConfigProblems, load_model_config
     from cohort.session import read_signature
 
     folder = settings.models_folder / model
@@ -83,7 +83,7 @@ def read_signatures(settings: Settings, model: str, versions: Iterable[int]) -> 
         if load_model_config(folder).allow_signature_change:
             return {}
         for version in versions:
-            path = folder / str(version) / "model.onnx"
+            path = folder / str(version) / MODEL_FILE
             found[version] = read_signature(path) if path.is_file() else None
     except (ConfigProblems, OSError):
         return {}

@@ -14,6 +14,7 @@ from cohort.repository.manifest.content import (
     read_manifest_bytes,
 )
 from cohort.repository.manifest.trust import Trust, Untrusted
+from cohort.repository.version_files import MODEL_FILE
 from cohort.session import Digests, why_pointer
 
 
@@ -82,8 +83,8 @@ def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
                 f"{quoted(name)} is not the file that was published: its SHA-256 starts with "
                 f"{found[:12]}, {MANIFEST_FILE} says {published[:12]}"
             )
-    if manifest.files and "model.onnx" not in manifest.files:
-        raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of model.onnx")
+    if manifest.files and MODEL_FILE not in manifest.files:
+        raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of {MODEL_FILE}")
 
 
 def verify_opened(manifest: Manifest, opened: Mapping[str, str]) -> None:

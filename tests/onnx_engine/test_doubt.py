@@ -5,14 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohort.registry.doubt import (
-    FACTOR,
-    FIRST_PAUSE_SECONDS,
-    LOOKS,
-    MATTERS_SECONDS,
-    PACE_INTERVAL_SECONDS,
-    Doubt,
-)
+from cohort.onnx_engine.doubt import FACTOR, FIRST_PAUSE_SECONDS, LOOKS, MATTERS_SECONDS, Doubt
+from cohort.registry import LOOK_SECONDS
 
 SECONDS = 0.01
 
@@ -20,7 +14,7 @@ SECONDS = 0.01
 def look(doubt: Doubt, paces: list[float], seconds: float = SECONDS, start: float = 0.0) -> int:
     """Look at each of `paces`; the number of doubts."""
     return sum(
-        bool(doubt.look(pace, seconds, start + number * PACE_INTERVAL_SECONDS))
+        bool(doubt.look(pace, seconds, start + number * LOOK_SECONDS))
         for number, pace in enumerate(paces)
     )
 
@@ -56,8 +50,8 @@ def test_what_decides_nothing_is_no_doubt(far: list[float]) -> None:
 def count_doubts(*, right: bool) -> int:
     """The doubts of a day on which runs take five times what the profile says."""
     doubt, doubts = Doubt(), 0
-    for number in range(int(86_400 / PACE_INTERVAL_SECONDS)):
-        if doubt.look(5 + number / 1e6, SECONDS, number * PACE_INTERVAL_SECONDS):
+    for number in range(int(86_400 / LOOK_SECONDS)):
+        if doubt.look(5 + number / 1e6, SECONDS, number * LOOK_SECONDS):
             doubts += 1
             doubt.settle(SECONDS, SECONDS if right else SECONDS * 5)
     return doubts

@@ -16,11 +16,12 @@ from typing import Protocol
 
 import structlog
 
-from cohort.batching import Batcher, PadPlan, Run, RunFeeds, Sample, Stacking
+from cohort.batching import PadPlan, Run, RunFeeds, Sample, Stacking
 from cohort.comparing import ROUNDING, SAME_BITS
 from cohort.errors import CohortError
+from cohort.onnx_engine.idle_runs import IdleRuns, RunSlots
 from cohort.profiling import OTHER_BITS, OutOfTime, changed_output, influenced
-from cohort.registry.idle_runs import IdleRuns, RunSlots
+from cohort.scheduling import RunQueue
 from cohort.session import Session, lower_priority
 from cohort.tensors import held_bytes
 
@@ -80,11 +81,11 @@ class Rechecked(Protocol):
 class Rechecks:
     """Runs requests again, one at a time. Its methods are called on the event loop.
 
-    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    wake: Called with a queue that has requests: `Scheduler.wake`.
     started: Returns how many runs were started so far: `Scheduler.started`.
     """
 
-    def __init__(self, *, wake: Callable[[Batcher], None], started: Callable[[], int]) -> None:
+    def __init__(self, *, wake: Callable[[RunQueue], None], started: Callable[[], int]) -> None:
         self._wake, self._started = wake, started
         self._busy = self._closed = False
         self._due = 0.0  # on the monotonic clock

@@ -10,19 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cohort.onnx_engine import doubt, measurement, measurer
+from cohort.onnx_engine.batched_session import BatchedSession
 from cohort.profiling import MEASURING, Threads, profile_briefly, result
 from cohort.registry import (
     VersionDoubted,
     VersionEntry,
     VersionMeasured,
     VersionReady,
-    doubt,
-    measurement,
-    measurer,
 )
-from cohort.registry.batched_session import BatchedSession
 from cohort.tensors import Array, Arrays
 from tests import onnx_models
+from tests.engines import batching_of
 from tests.registry.on_disk import RegistryOnDisk, infer
 from tests.waiting import PATIENCE, until
 
@@ -62,13 +61,13 @@ async def test_a_version_serves_one_by_one_until_it_is_measured(disk: RegistryOn
     disk.put(1)
     await disk.reconcile()
     assert [type(one) for one in disk.events] == [VersionReady]
-    described = engine_of(disk).describe()
+    described = batching_of(engine_of(disk))
     assert (described.policy.max_batch_size, described.unpredictable) == (1, MEASURING)
     assert entry_of(disk).batching_off == MEASURING
     assert not described.profile.complete
     before = await infer(engine_of(disk), ROW)
     await until_measured(disk)
-    described = engine_of(disk).describe()
+    described = batching_of(engine_of(disk))
     assert described.profile.complete
     assert described.unpredictable == ""
     assert entry_of(disk).batching_off == described.profile.profile.reason != MEASURING
@@ -104,14 +103,14 @@ async def test_what_was_measured_is_kept_for_the_next_load(
 
     A machine that was busy may have measured what cannot be, which is measured again.
     """
-    disk.registry._cache = tmp_path / "cache"
+    disk.keep_in(tmp_path / "cache")
 
     async def is_kept(load: int) -> bool:
         disk.put(1, f"copy{load}")
         await disk.reconcile()
         engine = disk.registry.find(f"copy{load}").engine
         assert engine is not None
-        if kept := engine.describe().profile.kept:
+        if kept := batching_of(engine).profile.kept:
             return kept
         await until_measured(disk, load)
         return False
@@ -145,12 +144,12 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
 ) -> None:
     """One that was made on a busy machine, say, or changed by hand."""
     monkeypatch.setattr(doubt, "LOOKS", 3)
-    disk.registry._cache = tmp_path / "cache"
+    disk.keep_in(tmp_path / "cache")
     onnx_models.save(onnx_models.slow(nodes=20), disk.models / "m" / "1" / "model.onnx")
     configure(disk, "session: {intra_op_threads: 1}")
     await disk.reconcile()
     await until_measured(disk)
-    await disk.registry.look_at_profiles()
+    await disk.registry.look_at_engines()
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
     kept = json.loads(file.read_text())
     right = kept["seconds"]
@@ -165,7 +164,7 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     async def doubted() -> bool:
         for _ in range(10):
             await infer(engine_of(disk), ROW)
-        await disk.registry.look_at_profiles()
+        await disk.registry.look_at_engines()
         return any(isinstance(one, VersionDoubted) for one in disk.events)
 
     await until(doubted)
@@ -183,7 +182,7 @@ async def test_a_version_is_unloaded_while_it_is_measured(disk: RegistryOnDisk) 
         await disk.reconcile()
     await until_measured(disk)
     assert disk.registry.find("m").engine is engine_of(disk)
-    assert engine_of(disk).describe().profile.complete
+    assert batching_of(engine_of(disk)).profile.complete
 
 
 async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Self
 
 from cohort.batching import (
     FIRST_AXIS,
@@ -23,16 +24,16 @@ from cohort.batching import (
     aligned_runs,
     ignore,
 )
+from cohort.onnx_engine.doubt import Doubt
+from cohort.onnx_engine.measurement import Measurement
+from cohort.onnx_engine.measurer import MeasuredVersion
+from cohort.onnx_engine.preparation import PreparedVersion
+from cohort.onnx_engine.rechecks import Rechecks
+from cohort.onnx_engine.side_queue import EngineSideQueue
 from cohort.profiling import MEASURING, ProfileResult, plan_rows
 from cohort.profiling.exactness import Exactness
-from cohort.registry.doubt import Doubt
-from cohort.registry.engine import EngineDescription, LeaseCount, RequestQueue
-from cohort.registry.measurement import Measurement
-from cohort.registry.measurer import MeasuredVersion
-from cohort.registry.preparation import PreparedVersion
-from cohort.registry.rechecks import Rechecks
-from cohort.registry.side_queue import EngineSideQueue
-from cohort.scheduling import INLINE_SECONDS
+from cohort.registry import BatchingDescription, EngineDescription, LeaseCount, RequestQueue
+from cohort.scheduling import INLINE_SECONDS, RunQueue
 from cohort.session import AssignedNode, Session
 from cohort.tensors import Arrays, TensorSpec
 
@@ -49,13 +50,13 @@ more is looked at: copies of requests may wait for it that long.
 
 
 class BatchedSession:
-    """An open session with its batcher. Implements `Engine`.
+    """An open session with its batcher. Implements `BatchEngine`.
 
     closed: Whether it was closed.
     unbatched: Whether batching was disabled under load, for good.
 
     prepared: The version as it was opened, checked and profiled; closed with this engine.
-    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    wake: Called with a queue that has requests: `Scheduler.wake`.
     observe: Called with each BatchEvent of the batcher, but not those of side queues.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     rechecks: Runs requests that shared a run again alone; default None: nothing does.
@@ -63,6 +64,7 @@ class BatchedSession:
     """
 
     __slots__ = (
+        "__weakref__",
         "_batcher",
         "_doubt",
         "_former",
@@ -92,7 +94,7 @@ class BatchedSession:
         self,
         prepared: PreparedVersion,
         *,
-        wake: Callable[[Batcher], None],
+        wake: Callable[[RunQueue], None],
         observe: BatchObserver,
         inline_run: InlineRun | None = None,
         rechecks: Rechecks | None = None,
@@ -151,6 +153,11 @@ class BatchedSession:
             full = profile.seconds_for(policy.max_batch_size)
             self._inline_pace = INLINE_SECONDS / max(full, 1e-9)
         return batcher
+
+    @property
+    def by_tensors(self) -> Self:
+        """This: requests are tensors."""
+        return self
 
     @property
     def session(self) -> Session:
@@ -264,7 +271,7 @@ class BatchedSession:
 
     @property
     def inline_rows(self) -> int:
-        """The rows that `run_now` may run in one run; see `Engine`."""
+        """The rows that `run_now` may run in one run; see `BatchEngine`."""
         batcher = self._batcher
         if batcher.estimate.own_pace <= self._inline_pace and batcher.inline.allowed:
             return batcher.policy.max_batch_size  # 1 where batching is off
@@ -280,7 +287,7 @@ class BatchedSession:
         requests: int = 1,
         priority: int = 0,
     ) -> Ticket:
-        """Queue a request; see `Engine`."""
+        """Queue a request; see `BatchEngine`."""
         batcher = self._batcher
         if len(inputs) > len(self.inputs):
             batcher = self._single = self._single or self._make_single_batcher()
@@ -310,7 +317,7 @@ class BatchedSession:
         )
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """Open another queue on the same session; see `Engine`."""
+        """Open another queue on the same session; see `BatchEngine`."""
         make = partial(self._make_side_batcher, max_requests, shadow)
         return EngineSideQueue(lambda: self._batcher, make, len(self.inputs))
 
@@ -350,12 +357,14 @@ class BatchedSession:
             session.metadata,
             session.placement,
             session.device,
-            self._batcher.policy,
-            self._prepared.profile_result,
-            self._batcher.inline.unpredictable,
             self._prepared.files,
             self._prepared.published,
-            session.rows,
+            BatchingDescription(
+                self._batcher.policy,
+                self._prepared.profile_result,
+                self._batcher.inline.unpredictable,
+                session.rows,
+            ),
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:

@@ -12,6 +12,7 @@ from cohort.errors import CohortError
 from cohort.registry import RequestQueue
 from cohort.tensors import Arrays
 from tests import onnx_models
+from tests.engines import batching_of
 from tests.registry.on_disk import RegistryOnDisk
 
 # As many rows as terms, so that both could be joined: the sum of others' terms would be added, too.
@@ -23,9 +24,8 @@ async def test_they_are_not_joined(disk: RegistryOnDisk, queue: str) -> None:
     """Eight at once, in a queue whose other requests are."""
     onnx_models.save(onnx_models.with_default_sum(), disk.models / "m/1/model.onnx")
     await disk.reconcile()
-    engine = disk.registry.find("m").engine
-    assert engine is not None
-    assert engine.describe().policy.batches
+    engine = disk.registry.lease("m")
+    assert batching_of(engine).policy.batches
     wanted: RequestQueue = engine
     if queue != "callers":
         wanted = engine.side_queue(max_requests=64, shadow=queue == "shadow")

@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from cohort.batching import Batcher
+from cohort.onnx_engine.idle_runs import IdleRuns, RunSlots
+from cohort.onnx_engine.measurement import Measurement
 from cohort.profiling import ProfileResult
-from cohort.registry.idle_runs import IdleRuns, RunSlots
-from cohort.registry.measurement import Measurement
+from cohort.scheduling import RunQueue
 from cohort.session import Session, give_back_memory, lower_priority
 
 log = structlog.get_logger("cohort.registry")
@@ -83,11 +83,11 @@ class Measurer:
 
     One thread waits for idle moments while there is something to measure; nothing waits for it.
 
-    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    wake: Called with a queue that has requests: `Scheduler.wake`.
     started: Returns how many runs were started so far: `Scheduler.started`.
     """
 
-    def __init__(self, *, wake: Callable[[Batcher], None], started: Callable[[], int]) -> None:
+    def __init__(self, *, wake: Callable[[RunQueue], None], started: Callable[[], int]) -> None:
         self._wake, self._started = wake, started
         self._jobs: deque[_Job] = deque()
         self._busy = self._closed = False

@@ -16,11 +16,11 @@ import pytest
 from cohort.batching import BatchPolicy, RunFeeds
 from cohort.errors import LoadFailed
 from cohort.inspection import Inspector
+from cohort.onnx_engine import VersionOpener, measurement, opening, preparation
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
 from cohort.profiling import Threads, Trial, find_trial, result
 from cohort.profiling.runs import FREE_RUNS
-from cohort.registry import measurement, preparation
-from cohort.registry.catalog import Source
-from cohort.registry.preparation import PreparedVersion, prepare_version
+from cohort.registry import Source
 from cohort.repository import (
     Example,
     Manifest,
@@ -101,7 +101,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def load(path: Path, cache: Path | None, config: ModelConfig = CONFIG) -> PreparedVersion:
     """Load a version, and measure in full what the load left out."""
-    prepared = prepare_version(Source(path, "", config), cache)
+    prepared = prepare_version(Source(path, "", config), VersionOpener(cache))
     if not prepared.profile_result.complete:
         assert prepared.measurement is not None
         found = prepared.measurement.fully(FREE_RUNS)
@@ -147,7 +147,7 @@ def test_file_that_changes_before_it_is_opened_fails_the_load(
         onnx_models.save(onnx_models.mlp(seed=1), path)
         return published
 
-    monkeypatch.setattr(preparation, "read_published", read_and_swap)
+    monkeypatch.setattr(opening, "read_published", read_and_swap)
     with pytest.raises(LoadFailed, match="is not the file that was published"):
         load(path, None)
 
@@ -201,7 +201,7 @@ def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -
     path = onnx_models.save(endless, tmp_path / "slow" / "3" / "model.onnx")
     cache, token = tmp_path / "cache", CancellationToken()
     with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(prepare_version, Source(path, "", CONFIG), cache, token=token)
+        load = pool.submit(prepare_version, Source(path, "", CONFIG), VersionOpener(cache), token)
         wait_until(lambda: token.stage == "in its first runs")
         token.cancel("enough")
         with pytest.raises(WorkCancelled, match="enough"):
@@ -227,7 +227,7 @@ def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
 
     for module in (preparation, measurement):
         monkeypatch.setattr(module, "warm_up", warm_up)
-    prepared = prepare_version(Source(path, "", CONFIG), tmp_path / "cache", token=token)
+    prepared = prepare_version(Source(path, "", CONFIG), VersionOpener(tmp_path / "cache"), token)
     prepared.close()
     assert prepared.exclusive is None
     assert prepared.profile_result.profile.seconds
@@ -243,9 +243,9 @@ def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path
             shutil.rmtree(cache)
 
     with pytest.raises(LoadFailed, match="deleted from COHORT_CACHE") as failed:
-        prepare_version(source, cache, inspector=cast(Inspector, Deleting()))
+        prepare_version(source, VersionOpener(cache, inspector=cast(Inspector, Deleting())))
     assert failed.value.transient
-    prepare_version(source, cache).close()
+    prepare_version(source, VersionOpener(cache)).close()
 
 
 @pytest.mark.parametrize("change", ["moved away", "written"])
@@ -269,7 +269,7 @@ def test_files_that_change_while_they_are_loaded_may_load_another_time(
 
     for inspector, transient in ((Broken(), False), (Changing(), True)):
         with pytest.raises(LoadFailed, match="it is broken") as failed:
-            prepare_version(source, None, inspector=cast(Inspector, inspector))
+            prepare_version(source, VersionOpener(None, inspector=cast(Inspector, inspector)))
         assert failed.value.transient == transient
 
 

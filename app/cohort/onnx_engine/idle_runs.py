@@ -18,6 +18,7 @@ from typing import Any
 from cohort.batching import Batcher, BatchPolicy, Outputs, RunFeeds, Ticket, ignore
 from cohort.errors import CohortError, InferenceFailed
 from cohort.profiling import OutOfTime
+from cohort.scheduling import RunQueue
 from cohort.session import Session
 from cohort.tensors import Arrays
 
@@ -49,13 +50,13 @@ class RunSlots:
     """Where runs get their slots: the scheduler.
 
     loop: Its event loop.
-    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    wake: Called with a queue that has requests: `Scheduler.wake`.
     started: Returns how many runs were started so far: `Scheduler.started`.
     name: What runs, for operators; default "".
     """
 
     loop: asyncio.AbstractEventLoop
-    wake: Callable[[Batcher], None]
+    wake: Callable[[RunQueue], None]
     started: Callable[[], int]
     name: str = ""
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cohort.onnx_engine.batched_session import BatchedSession
+from cohort.onnx_engine.measurer import MeasuredVersion
 from cohort.profiling import Profile
 from cohort.registry import RequestQueue
-from cohort.registry.batched_session import BatchedSession
-from cohort.registry.measurer import MeasuredVersion
 from tests import onnx_models
 from tests.fakes import RecordedReply
 from tests.registry.on_disk import RegistryOnDisk

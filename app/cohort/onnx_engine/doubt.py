@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
-PACE_INTERVAL_SECONDS = 5.0
-"""How often the pace is looked at."""
-
 LOOKS = 24
-"""Looks with runs between them before there is a doubt: two minutes of requests."""
+"""Looks with runs between them before there is a doubt: two minutes, by `LOOK_SECONDS`."""
 
 FACTOR = 3.0
 """How many times as long or as short runs must be."""

@@ -12,6 +12,7 @@ import structlog
 
 from cohort.batching import RunFeeds
 from cohort.errors import CohortError, LoadFailed
+from cohort.onnx_engine.examples import compare_examples
 from cohort.profiling import (
     OutOfTime,
     ProfileResult,
@@ -24,7 +25,6 @@ from cohort.profiling import (
     small_enough,
     with_findings,
 )
-from cohort.registry.examples import compare_examples
 from cohort.repository import Manifest, ModelConfig, WarmUp
 from cohort.session import Opener, Session
 

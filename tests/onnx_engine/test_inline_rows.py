@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cohort.batching import BatchPolicy
-from cohort.registry.batched_session import BatchedSession
+from cohort.onnx_engine.batched_session import BatchedSession
 from tests.registry.on_disk import RegistryOnDisk
 
 WAITING = 0.5

@@ -12,14 +12,16 @@ import onnx
 import pytest
 
 from cohort.batching import BatchPolicy, Padding, Sample
+from cohort.onnx_engine import measurement
+from cohort.onnx_engine.batched_session import BatchedSession
+from cohort.onnx_engine.measurer import MeasuredVersion
+from cohort.onnx_engine.rechecks import Rechecked, Rechecks, VersionSampler
 from cohort.profiling import Profile, RowFindings, profile_briefly
 from cohort.profiling.exactness import Exactness
-from cohort.registry import RequestQueue, VersionUnbatched, measurement
-from cohort.registry.batched_session import BatchedSession
-from cohort.registry.measurer import MeasuredVersion
-from cohort.registry.rechecks import Rechecked, Rechecks, VersionSampler
+from cohort.registry import RequestQueue, VersionUnbatched
 from cohort.tensors import Array, Arrays
 from tests import onnx_models
+from tests.engines import batching_of
 from tests.fakes import RecordedReply
 from tests.registry.on_disk import RegistryOnDisk
 from tests.waiting import until
@@ -57,7 +59,7 @@ async def ask_together(queue: RequestQueue, *values: float) -> list[Array]:
 
 @pytest.fixture
 def cache(disk: RegistryOnDisk, tmp_path: Path) -> Path:
-    disk.registry._cache = tmp_path / "cache"
+    disk.keep_in(tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -87,11 +89,11 @@ async def test_it_stays_known_over_restarts(disk: RegistryOnDisk, cache: Path) -
     assert digest
     await until(lambda: any((cache / "rows").glob("*.json")))
     again = await engine_of(disk, model, TRUSTED, "again")
-    assert not again.describe().policy.batches
+    assert not batching_of(again).policy.batches
     found = disk.registry.find("again")
     assert found.batching_off == found.mixed == disk.registry.find("m").batching_off
     trusted = await engine_of(disk, model, "batching: {trust: refuted}", "trusted")
-    assert trusted.describe().policy.batches
+    assert batching_of(trusted).policy.batches
     assert disk.registry.find("trusted").mixed == ""
     mixed = await ask_together(trusted, 1.0, 2.0)
     assert [float(one[0, 0]) for one in mixed] == [-2.0, -1.0]

@@ -12,9 +12,9 @@ import pytest
 
 from cohort.batching import Batcher, BatchPolicy, Outputs
 from cohort.errors import InferenceFailed
+from cohort.onnx_engine import idle_runs
+from cohort.onnx_engine.idle_runs import IdleRuns, RunSlots, Stopped
 from cohort.profiling import OutOfTime
-from cohort.registry import idle_runs
-from cohort.registry.idle_runs import IdleRuns, RunSlots, Stopped
 from cohort.scheduling import Scheduler
 from cohort.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply

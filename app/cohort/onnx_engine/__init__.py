@@ -1,0 +1,16 @@
+"""The engine of ONNX models: opened, tried, measured, batched, and watched while they serve."""
+
+from cohort.onnx_engine.examples import examples_to_try, run_examples
+from cohort.onnx_engine.factory import OnnxEngines
+from cohort.onnx_engine.opening import OpenVersion, VersionOpener
+from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
+
+__all__ = [
+    "OnnxEngines",
+    "OpenVersion",
+    "PreparedVersion",
+    "VersionOpener",
+    "examples_to_try",
+    "prepare_version",
+    "run_examples",
+]

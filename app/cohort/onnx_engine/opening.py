@@ -1,0 +1,198 @@
+"""Open one version: inspected, verified against its manifest, and tried on its examples.
+
+Runs on a thread. A server prepares it further; `cohort check` and `cohort profile` need no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cohort.batching import Outputs, RunFeeds
+from cohort.errors import CohortError, LoadFailed
+from cohort.inspection import Inspector
+from cohort.onnx_engine.examples import run_examples
+from cohort.onnx_engine.measurement import RunsOf
+from cohort.registry import Source
+from cohort.repository import (
+    ModelConfig,
+    Published,
+    Trust,
+    read_published,
+    stamp_files,
+    verify_digests,
+    verify_opened,
+)
+from cohort.session import (
+    ANY_MODEL,
+    ROOM,
+    CancellationToken,
+    ModelRules,
+    Opener,
+    OrtRunControl,
+    Session,
+)
+from cohort.tensors import Arrays
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVersion:
+    """A version that is open, and does what its manifest and its config promise.
+
+    opener: Opened the session, and opens others.
+    session: The open session.
+    config: The model's config.
+    published: The version's manifest, and who signed it.
+    files: The SHA-256 of its files, in hex, by their paths in its folder; empty if not asked for.
+    given: The inputs of its examples.
+    """
+
+    opener: Opener
+    session: Session
+    config: ModelConfig
+    published: Published
+    files: Mapping[str, str]
+    given: Sequence[Arrays]
+
+    def close(self) -> None:
+        """Close the session, and what it was opened on."""
+        self.session.close()
+        self.opener.close()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionOpener:
+    """Opens versions, as the settings of a process allow it.
+
+    cache: The folder of kept profiles, optimized graphs and private copies; None: none are kept.
+    rules: What is allowed of any model; default: any size, no custom operators.
+    inspector: Inspects the model before it is opened; default None: it is not inspected.
+    trust: The keys of which one must have signed the version; default None: anybody may publish.
+    private: Whether a copy of the files is opened that nobody else can change; default yes.
+    """
+
+    cache: Path | None
+    rules: ModelRules = ANY_MODEL
+    inspector: Inspector | None = None
+    trust: Trust | None = None
+    private: bool = True
+
+    def open(self, source: Source, token: CancellationToken | None = None) -> OpenVersion:
+        """Open a version, and compare it with its examples.
+
+        source: Its files and config.
+        token: Cancels this, and is told what it is at; default None: nothing does.
+
+        Each file is hashed once. Raises LoadFailed with the reason, a transient one where the files
+        have changed meanwhile, Untrusted and WorkCancelled.
+        """
+        if source.problem or source.config is None:
+            raise LoadFailed(source.problem or "its config cannot be read")
+        config = source.config
+        opener = Opener(
+            source.path,
+            chain=config.providers,
+            policy=config.provider_policy,
+            options=config.session,
+            memory_limit_mb=config.memory_limit_mb,
+            rules=self.rules,
+            cache=self.cache,
+            room=ROOM,
+            token=token or CancellationToken(),
+        )
+        with closed_on_failure(source, opener):
+            return self._open(source, config, opener)
+
+    def _open(self, source: Source, config: ModelConfig, opener: Opener) -> OpenVersion:
+        folder, token = source.path.parent, opener.token
+        token.enter("reading its files")
+        published = read_published(folder, opener.digests, trust=self.trust)
+        manifest = published.manifest
+        token.enter("waiting for memory")
+        with opener.room.take(opener.memory_needed(), token.check):
+            token.enter("being copied")
+            if self.private or self.cache is None:
+                opener.secure(self.cache)
+            else:
+                opener.resolve_links(self.cache)
+            token.enter("being inspected")
+            inspected = None if self.inspector is None else self.inspector.inspect(opener)
+        token.enter("opening a session")
+        session = opener.open()
+        with first_runs(session, token) as runs_of:
+            unneeded = self.cache is None and inspected is None and manifest is None
+            files = {} if unneeded else opener.file_digests()
+            if inspected not in (None, files):
+                raise LoadFailed("its files changed while it was loaded")
+            if manifest is not None:  # again, for files that changed meanwhile
+                verify_digests(folder, manifest, opener.digests)
+                verify_opened(manifest, files)
+            token.enter("in its first runs")
+            given = run_examples(opener, session, runs_of(session), config, manifest)
+        return OpenVersion(opener, session, config, published, files, given)
+
+
+@contextmanager
+def closed_on_failure(source: Source, opener: Opener) -> Iterator[None]:
+    """Close what was opened where what is done inside fails.
+
+    Raises a transient LoadFailed where the files are others now than those that were seen.
+    """
+    try:
+        yield
+    except BaseException as error:
+        gone = opener.copy is not None and not opener.copy.path.exists()
+        opener.close()
+        if gone:
+            message = "the copy of its files was deleted from COHORT_CACHE while it was loaded"
+            raise LoadFailed(message, transient=True) from error
+        if isinstance(error, LoadFailed) and _changed(source):
+            raise LoadFailed(str(error), transient=True) from error
+        raise
+
+
+def _changed(source: Source) -> bool:
+    """Whether the files are others than those that were seen, or cannot be looked at, just now.
+
+    A folder that is moved away, or a share that is gone for a moment, comes back with the very same
+    files, which nothing but another try tells from those that failed.
+    """
+    try:
+        return bool(source.stamp) and stamp_files(str(source.path.parent))[0] != source.stamp
+    except OSError:
+        return True
+
+
+@contextmanager
+def first_runs(session: Session, token: CancellationToken) -> Iterator[RunsOf]:
+    """Give what makes a session's `run` one that `token` cancels: it raises WorkCancelled then.
+
+    A run ends before its next node, or the next one of a loop's body. Where what is done inside
+    fails, `session` is closed; raises LoadFailed for what a model or a disk may cause.
+    """
+    control = OrtRunControl()
+
+    def of(session: Session) -> RunFeeds:
+        def run(feeds: Arrays) -> Outputs:
+            try:
+                return session.run(feeds, control)
+            finally:
+                token.check()
+
+        return run
+
+    try:
+        with token.calling(control.stop):
+            yield of
+    except BaseException as error:
+        session.close()
+        match error:
+            case OSError():
+                reason = f"its files cannot be read: {error.strerror}"
+            case CohortError() if not isinstance(error, LoadFailed):
+                reason = f"its first runs failed: {error}"
+            case _:
+                raise
+        raise LoadFailed(reason) from error

@@ -1,0 +1,127 @@
+"""Prepare one version to serve: open, verify and warm it up, and profile it for a moment.
+
+Runs on a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cohort.batching import BatchPolicy, OutputLimit, limit_outputs
+from cohort.onnx_engine.examples import examples_to_try
+from cohort.onnx_engine.measurement import Measurement, warm_up
+from cohort.onnx_engine.opening import (
+    OpenVersion,
+    VersionOpener,
+    closed_on_failure,
+    first_runs,
+)
+from cohort.profiling import ProfileResult, RowFindings, Store, find_trial
+from cohort.registry import Source
+from cohort.repository import Published
+from cohort.session import CancellationToken, PrivateCopy, Session, give_back_memory
+from cohort.tensors import Arrays
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedVersion:
+    """A version that is ready to serve: open, verified, warm and profiled.
+
+    session: The open session, which runs batches.
+    exclusive: A second session on more threads, for exclusive runs; None where more threads do not
+        pay or it could not be opened.
+    profile_result: What was measured at load, or the profile that an earlier load kept.
+    policy: The config's batch policy with the `max_batch_size` that the profile chose.
+    timeout: The longest that a request may take, in seconds, from the config.
+    output_limit: The most bytes of outputs that a request may get, from the config.
+    published: The version's manifest, and who signed it.
+    example: The inputs of the manifest's first example, or else trial inputs that the model
+        accepted; None where there are neither.
+    files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
+        default none: nothing needed them.
+    copy: The private copy that the sessions were opened on; default None: there is none.
+    measurement: Measures it in full; default None: it could not be run with synthetic inputs.
+    """
+
+    session: Session
+    exclusive: Session | None
+    profile_result: ProfileResult
+    policy: BatchPolicy
+    timeout: float
+    output_limit: OutputLimit
+    published: Published
+    example: Arrays | None
+    files: Mapping[str, str] = field(default_factory=dict)
+    copy: PrivateCopy | None = None
+    measurement: Measurement | None = None
+
+    def keep_unbatched(self, reason: str) -> None:
+        """Keep why its requests must not share runs, over restarts."""
+        if self.measurement is not None:
+            self.measurement.keep_unbatched(reason)
+
+    def profiled(self, found: ProfileResult, exclusive: Session | None) -> PreparedVersion:
+        """This version with another profile, and the session for the exclusive runs it asks for."""
+        policy = replace(self.policy, max_batch_size=found.profile.max_batch_size)
+        return replace(self, profile_result=found, exclusive=exclusive, policy=policy)
+
+    def close(self) -> None:
+        """Close both sessions and what they were opened on."""
+        self.session.close()
+        if self.exclusive is not None:
+            self.exclusive.close()
+        if self.copy is not None:
+            self.copy.close()
+
+
+def prepare_version(
+    source: Source, opener: VersionOpener, token: CancellationToken | None = None
+) -> PreparedVersion:
+    """Open a version, compare it with the examples of its manifest, warm it up and profile it.
+
+    source: Its files and config.
+    opener: Opens it.
+    token: Cancels this; default None: nothing does.
+
+    Each file is hashed once, and trial inputs are searched once. Raises as `VersionOpener.open`.
+    """
+    token = token or CancellationToken()
+    opened = opener.open(source, token)
+    with closed_on_failure(source, opened.opener):
+        return _prepare(opened, opener.cache, token)
+
+
+def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) -> PreparedVersion:
+    opener, session, config = opened.opener, opened.session, opened.config
+    manifest = opened.published.manifest
+    with first_runs(session, token) as runs_of:
+        run = runs_of(session)
+        tried = examples_to_try(session, opened.given)
+        trial = find_trial(run, session.inputs, session.rows.axes, session.tables, tried)
+        trial = warm_up(run, trial, config.warm_up)
+        token.enter("being profiled")
+        store = None if cache is None else Store(cache)
+        findings = None if cache is None else RowFindings(cache)
+        measurement = Measurement(opener, session, trial, config, manifest, store, findings)
+        result = measurement.briefly()
+        exclusive = measurement.open_exclusive(result, runs_of)
+    if opener.in_memory:
+        opener.close()  # the sessions have it, and a third time is too often
+    give_back_memory()
+    example = next(iter(opened.given), None if trial.problem else trial.feeds(1))
+    policy = replace(config.batching, max_batch_size=result.profile.max_batch_size)
+    return PreparedVersion(
+        session,
+        exclusive,
+        result,
+        policy,
+        config.timeout_ms / 1000,
+        limit_outputs(session.inputs, session.outputs, config.max_output_mb * 2**20),
+        opened.published,
+        example,
+        opened.files,
+        opener.copy,
+        None if trial.problem else measurement,
+    )
