@@ -13,6 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from cohort.auth import KeyWatcher
@@ -26,7 +27,8 @@ from cohort.registry import LOOK_SECONDS
 from cohort.rollouts.watcher import RolloutWatcher
 from cohort.settings import Settings
 
-Background = Coroutine[Any, Any, None]
+Background = Callable[[], Coroutine[Any, Any, None]]
+"""What runs in the background, for ever; it begins when it is called."""
 
 GUARD_INTERVAL_SECONDS = 1.0
 """How often variants are judged, and decisions of other processes are read."""
@@ -91,17 +93,17 @@ class ModelFiles:
 
     def _background(self) -> Iterator[Background]:
         core, loader, watch = self._core, self.loader, self.watch
-        yield repeat(core.registry.look_at_engines, LOOK_SECONDS)
-        yield return_memory(core.memory)
-        yield attempt(loader.report_first)
-        yield watch.follow(loader.reconcile, lambda: loader.pause, loader.again)
-        yield watch.follow(self.rollouts.check_file)
+        yield partial(repeat, core.registry.look_at_engines, LOOK_SECONDS)
+        yield partial(return_memory, core.memory)
+        yield partial(attempt, loader.report_first)
+        yield partial(watch.follow, loader.reconcile, lambda: loader.pause, loader.again)
+        yield partial(watch.follow, self.rollouts.check_file)
         if self.trust is not None:
-            yield watch.follow(self.trust.check_file)
+            yield partial(watch.follow, self.trust.check_file)
 
     def judging(self, step: Callable[[], Awaitable[None]] | None = None) -> Background:
         """Judges rollouts, for ever: by `step`, where other processes have a part in it."""
-        return repeat(step or self.rollouts.step, GUARD_INTERVAL_SECONDS)
+        return partial(repeat, step or self.rollouts.step, GUARD_INTERVAL_SECONDS)
 
 
 @asynccontextmanager
@@ -119,7 +121,7 @@ async def running(
         stack.enter_context(core.running())
         steps = await stack.enter_async_context(files.followed())
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        background = [tasks.create_task(step) for step in (*others, *steps)]
+        background = [tasks.create_task(step()) for step in (*others, *steps)]
         stack.callback(lambda: [task.cancel() for task in background])  # no more loading
         stack.callback(core.data_plane.close)  # first: no new requests
         try:

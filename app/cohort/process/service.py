@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from pydantic import SecretStr
@@ -140,15 +141,15 @@ class Service:
         follow = self.files.watch.follow
         judging = Judging(self.siblings, self.core.rollouts, self.files.rollouts)
         yield self.files.judging(judging.step)
-        yield self.health_watch.run()
+        yield self.health_watch.run
         for watcher in self.key_watchers:
-            yield follow(watcher.check_file)
+            yield partial(follow, watcher.check_file)
         if self.tls is not None:
-            yield follow(self.tls.check_files)
+            yield partial(follow, self.tls.check_files)
         if self.webhook_secret is not None:
-            yield follow(self.webhook_secret.check_file)
+            yield partial(follow, self.webhook_secret.check_file)
         if self.webhooks is not None:
-            yield repeat(self.webhooks.run, 1.0)
+            yield partial(repeat, self.webhooks.run, 1.0)
 
     # -- what operators are told
 
