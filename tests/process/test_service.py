@@ -55,11 +55,11 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
         async with service.running():
             assert not service.control_plane.readiness().ready
             await until(lambda: service.control_plane.readiness().ready)
-            assert service.control_plane.ready("m") == "1"
+            assert service.control_plane.seen_by(None).ready("m") == "1"
             text = exposed(service.metrics)
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
             onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
-            await until(lambda: service.control_plane.ready("m") == "2")
+            await until(lambda: service.control_plane.seen_by(None).ready("m") == "2")
     assert service.registry.catalog == {}
     events = [(one["event"], one.get("version")) for one in logs]
     assert ("version ready", 1) in events
@@ -75,7 +75,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     service = Service(settings)
     monkeypatch.setattr("cohort.process.service.LAG_INTERVAL_SECONDS", 0.01)
     service.health = ProcessHealth(service.scheduler.troubles, stuck_seconds=0.05)
-    service.control_plane.troubles = service.health.troubles
+    service.lifecycle.troubles = service.health.troubles
     plane = service.control_plane
 
     async def ask() -> bool:
@@ -191,7 +191,7 @@ async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settin
     service = Service(settings)
     async with service.running():
         await until(lambda: service.registry.settled)
-        problems = "\n".join(service.control_plane.health()["problems"])
+        problems = "\n".join(service.process_plane.summary.problems())
     assert "max_batchsize" in problems
     assert "gone" in problems
 
@@ -202,7 +202,7 @@ async def test_an_operators_load_brings_a_model_back(settings: Settings) -> None
     service = Service(settings)
     async with service.running():
         await until(lambda: service.registry.settled)
-        service.control_plane.unload("m")
+        await service.control_plane.unload("m")
         assert service.registry.version("m", "1").state is State.UNAVAILABLE
         await service.control_plane.load("m")
         assert service.registry.version("m", "1").state is State.READY

@@ -34,8 +34,7 @@ from cohort.metrics import (
     WebhookMetrics,
 )
 from cohort.observability.access_log import AccessLog
-from cohort.operating import ControlPlane, ProcessHealth, Siblings
-from cohort.process.judging import Judging
+from cohort.operating import ControlPlane, Lifecycle, ProcessHealth, ProcessPlane
 from cohort.process.key_files import issuer_of, watch_keys, watch_trust
 from cohort.process.model_loader import ModelLoader
 from cohort.process.notifications import make_webhooks, notification_of, notification_of_unbatched
@@ -64,6 +63,9 @@ from cohort.scheduling import Scheduler
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
+from cohort.workers.host_plane import HostPlane
+from cohort.workers.judging import Judging
+from cohort.workers.siblings import Siblings
 
 log = structlog.get_logger("cohort")
 
@@ -95,7 +97,7 @@ class Service:
         siblings: Siblings | None = None,
     ) -> None:
         self.settings = settings
-        self.siblings = siblings or Siblings()
+        self.siblings = siblings
         self.access_log = access_log
         self.failed = self.ready = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=issuer_of(settings))
@@ -197,22 +199,30 @@ class Service:
         self.model_loader = ModelLoader(
             settings, self.registry, self.rollouts, self.rollout_watcher, self.start_up, self.remote
         )
-        self.control_plane = ControlPlane(
+        self.lifecycle = Lifecycle(
             self.registry,
-            self.metrics,
-            self.rollouts,
-            reconcile=self.model_loader.reconcile_settled,
-            save=self.rollout_watcher.sync,
-            problems=self._problems,
             loading_reason=lambda: (
                 self.model_loader.loading_reason or self.rollout_watcher.loading_reason()
             ),
             unready=lambda: next((one.unready for one in self._watched_keys if one.unready), ""),
             troubles=self.health.troubles,
             allow_empty=settings.allow_empty,
-            default_chain=rules.default_chain,
-            siblings=self.siblings,
         )
+        self.process_plane = ProcessPlane(
+            self.registry,
+            self.metrics,
+            self.rollouts,
+            self.lifecycle,
+            reconcile=self.model_loader.reconcile_settled,
+            save=self.rollout_watcher.sync,
+            problems=self._problems,
+            default_chain=rules.default_chain,
+        )
+        self.control_plane: ControlPlane = self.process_plane
+        self._judge: Callable[[], Awaitable[None]] = self.rollout_watcher.step
+        if siblings is not None:
+            self.control_plane = HostPlane(self.process_plane, siblings, self.rollouts)
+            self._judge = Judging(siblings, self.rollouts, self.rollout_watcher).step
         self.head_rules = HeadRules(settings.hosts, settings.cors_origins)
         self.hot = Hot(
             self.data_plane,
@@ -222,7 +232,7 @@ class Service:
             max_connections=part_of(settings.max_connections or 0, settings.workers)
             or self.connections.http,
             max_connections_per_address=settings.max_connections_per_address,
-            lifecycle=self.control_plane,
+            lifecycle=self.lifecycle,
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,
             access_log=access_log,
@@ -270,10 +280,9 @@ class Service:
                 self.remote.start(self.model_loader.again)
                 self._wake_watches.append(self.remote.wake)
                 stack.callback(self.remote.close)
-            judging = Judging(self.siblings, self.rollouts, self.rollout_watcher)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = [
-                tasks.create_task(self._repeat(judging.step, GUARD_INTERVAL_SECONDS)),
+                tasks.create_task(self._repeat(self._judge, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(
                     self._repeat(self.registry.look_at_profiles, PACE_INTERVAL_SECONDS)
                 ),
@@ -351,7 +360,7 @@ class Service:
             if known and not troubles:
                 log.info("well again")
             known = {trouble.kind for trouble in troubles}
-            readiness = self.control_plane.own_readiness()
+            readiness = self.lifecycle.readiness()
             if readiness.ready and not self.ready:
                 self.start_up.say_ready()
             elif not readiness.ready and self.ready:
