@@ -7,24 +7,8 @@ from typing import Any
 import pytest
 
 from cohort.operating import Readiness
-from cohort.workers.link import Link
 from cohort.workers.siblings import Siblings
-
-
-class NoLink(Link):
-    """Stands for a link that nothing is asked by."""
-
-    def __init__(self) -> None:
-        pass
-
-
-def worker(pid: int, **more: Any) -> dict[str, Any]:
-    """A worker as its parent tells of it."""
-    told = {"pid": pid, "place": pid, "retiring": False, "ready": True, "reason": "no"}
-    return {**told, "live": True, "ailment": "", "settled": True, **more}
-
-
-READY, NOT = Readiness(True), Readiness(False, "own")
+from tests.workers.fake_link import NOT, READY, FakeLink, siblings_of, worker
 
 
 @pytest.mark.parametrize(
@@ -45,27 +29,21 @@ def test_the_host_is_ready_where_all_are_that_connections_are_given_to(
     own: Readiness, workers: list[dict[str, Any]], expected: Readiness
 ) -> None:
     """One that still starts, or retires, says nothing about it while there are others."""
-    siblings = Siblings(1, pid=1)
-    siblings.connect(NoLink())
-    siblings.take_picture({"workers": workers, "judge": 2})
+    siblings = siblings_of(FakeLink(), *workers, judge=2)
     assert siblings.readiness(own) == expected
     assert not siblings.judges
 
 
 def test_a_worker_that_retires_speaks_for_the_host() -> None:
     """It drains, and a probe on its last connection is told how the others are."""
-    siblings = Siblings(1, pid=1)
-    siblings.connect(NoLink())
+    siblings = siblings_of(FakeLink(), worker(1, retiring=True), worker(2))
     siblings.retiring = True
-    siblings.take_picture({"workers": [worker(1, retiring=True), worker(2)], "judge": 2})
     assert siblings.readiness(NOT) == READY
 
 
 def test_the_host_is_live_where_all_workers_are() -> None:
     """What only a restart mends in one of them is told, with its place."""
-    siblings = Siblings(1, pid=1)
-    siblings.connect(NoLink())
-    siblings.take_picture({"workers": [worker(1), worker(2, live=False, ailment="stuck")]})
+    siblings = siblings_of(FakeLink(), worker(1), worker(2, live=False, ailment="stuck"))
     assert siblings.liveness(READY) == Readiness(False, "worker 2: stuck")
     assert siblings.liveness(NOT) == NOT
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 
 from cohort.errors import NotFound, NotReady, quoted
-from cohort.metrics import Metrics, VersionCounts
+from cohort.metrics import Metrics
 from cohort.operating.description import Description
 from cohort.operating.drawings import Drawings
 from cohort.operating.lifecycle import Lifecycle, Readiness
-from cohort.operating.live import Heard, LiveView, VersionKey
+from cohort.operating.live import Counts, LiveView, ProcessCounts
 from cohort.operating.metrics_text import MetricsText
 from cohort.operating.plane import ControlPlane
 from cohort.operating.reading import ModelReader
@@ -64,7 +64,7 @@ class ProcessPlane(ControlPlane):
         self.summary = HealthSummary(
             registry, rollouts, lifecycle, file_problems=problems, default_chain=default_chain
         )
-        self.live = LiveView(self._hear, self.queued)
+        self.live = LiveView(ProcessCounts(self.counts).since, self.queued)
         self.drawings = Drawings()
 
     @property
@@ -150,7 +150,7 @@ class ProcessPlane(ControlPlane):
     async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
         return await self._texts.get(accept)
 
-    async def counts(self) -> Mapping[VersionKey, VersionCounts]:
+    async def counts(self) -> Counts:
         """What was counted of each version, by model and version."""
         return await in_turns(self._metrics.counts())
 
@@ -162,6 +162,3 @@ class ProcessPlane(ControlPlane):
             for entry in model.versions.values()
             if entry.engine is not None
         )
-
-    async def _hear(self) -> Heard:
-        return {0: await self.counts()}

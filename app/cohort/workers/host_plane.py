@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 
 from cohort.errors import NotReady
-from cohort.metrics import VersionCounts, negotiate
+from cohort.metrics import negotiate
 from cohort.operating import (
     ControlPlane,
     Description,
@@ -19,8 +19,8 @@ from cohort.operating import (
     in_turns,
 )
 from cohort.operating.lifecycle import NOT_ALL_SERVED
-from cohort.operating.live import Heard, VersionKey
 from cohort.rollouts import Rollouts
+from cohort.workers.host_counts import HostCounts
 from cohort.workers.merged_health import SaidOfHealth, merge_health, merge_models
 from cohort.workers.merged_metrics import METRICS, merge_metrics
 from cohort.workers.siblings import Siblings
@@ -39,7 +39,7 @@ class HostPlane(ControlPlane):
         self._siblings = siblings
         self._rollouts = rollouts
         self._texts = Shared(self._merge_metrics)
-        self.live = LiveView(self._hear, own.queued)
+        self.live = LiveView(HostCounts(own.counts, siblings).since, own.queued)
         self.drawings = own.drawings
 
     @property
@@ -68,7 +68,7 @@ class HostPlane(ControlPlane):
     async def health(self, view: ModelReader) -> Description:
         own = self._own.summary.describe(view, self.readiness(view))
         found = await self._siblings.ask("health")
-        said = [one.said for one in found.answers if not one.error]
+        said = [one.said for one in found.good]
         return merge_health(own, said, found.silent, whole=view.sees_all)
 
     # -- models
@@ -86,8 +86,7 @@ class HostPlane(ControlPlane):
         return described
 
     async def _health_of_others(self) -> list[SaidOfHealth]:
-        found = await self._siblings.ask("health")
-        return [one.said for one in found.answers if not one.error]
+        return [one.said for one in (await self._siblings.ask("health")).good]
 
     async def load(self, name: str) -> None:
         """Load it in all workers, also where it fails in this one."""
@@ -109,9 +108,8 @@ class HostPlane(ControlPlane):
         """Every rollout by model, with the evidence of all workers."""
         if not self._siblings.judges:
             found = await self._siblings.ask("rollouts", to="judge")
-            for answer in found.answers:
-                if not answer.error:
-                    return dict(answer.said["rollouts"])
+            for answer in found.good:
+                return dict(answer.said["rollouts"])
         return await self._own.rollouts()
 
     async def roll_back(self, name: str, variant: str) -> Description:
@@ -129,11 +127,11 @@ class HostPlane(ControlPlane):
     async def shadow_examples(self, name: str) -> list[Description]:
         """Those of all workers in turn."""
         found = await self._siblings.ask("examples", {"model": name})
-        others = [list(one.said["examples"]) for one in found.answers if not one.error]
+        others = [list(one.said["examples"]) for one in found.good]
         parts = zip_longest(await self._own.shadow_examples(name), *others)
         return [one for part in parts for one in part if one is not None]
 
-    # -- metrics, and the live view
+    # -- metrics
 
     async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
         """Those of all workers added up, always in Prometheus's text format."""
@@ -141,21 +139,6 @@ class HostPlane(ControlPlane):
 
     async def _merge_metrics(self) -> tuple[bytes, ...]:
         found = await self._siblings.ask(METRICS, to="all")
-        texts = [one.body.decode() for one in found.answers if not one.error]
+        texts = [one.body.decode() for one in found.good]
         ended, *others = [one.decode() for one in found.more]
         return await in_turns(merge_metrics([*texts, *others], ended))
-
-    async def _hear(self) -> Heard:
-        found = await self._siblings.ask("live")
-        counts: dict[int, Mapping[VersionKey, VersionCounts] | None] = {
-            one.pid: None
-            if one.error
-            else {
-                (model, version): VersionCounts.read(said)
-                for model, version, said in one.said["counts"]
-            }
-            for one in found.answers
-        }
-        counts |= dict.fromkeys(found.silent)
-        counts[0] = await self._own.counts()
-        return counts

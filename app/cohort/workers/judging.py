@@ -42,9 +42,8 @@ class Judging:
         if not live:
             return
         found = await self._siblings.ask("evidence", {"decisions": self._decisions()})
-        for answer in found.answers:
-            if not answer.error:
-                take_evidence(live, read_given(json.loads(answer.body)))
+        for answer in found.good:
+            take_evidence(live, read_given(json.loads(answer.body)))
 
     def _decisions(self) -> dict[str, list[dict[str, object]]]:
         return {
