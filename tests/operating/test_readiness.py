@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from cohort.operating import ControlPlane, Readiness
+from pathlib import Path
+
+import pytest
+
+from cohort.errors import NotReady
+from cohort.operating import ControlPlane, Lifecycle, Readiness
+from cohort.operating.drawings import Drawable
 from cohort.registry import RESTING, UNLOADED, ModelEntry, Registry, State
 from cohort.tensors import TensorSpec
 from tests.engines import ControlledEngine, X, make_catalog, make_entry, make_registry
@@ -122,13 +128,14 @@ async def test_a_version_that_is_held_back_is_named() -> None:
 
 
 async def test_problems_on_disk_degrade_health() -> None:
-    """They are listed as text; the replica stays ready."""
+    """They are listed as text, for who may see all; the replica stays ready."""
     plane = make(
         make_registry({"m": [make_entry(1, ControlledEngine())]}), "rollouts.yaml: m: typo"
     )
     assert plane.readiness().ready
     assert (await health_of(plane))["status"] == "degraded"
     assert (await health_of(plane))["problems"] == ["rollouts.yaml: m: typo"]
+    assert (await health_of(plane, frozenset({"m"})))["problems"] == []
 
 
 async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
@@ -139,6 +146,25 @@ async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
     assert (await health_of(plane))["problems"] == [
         "m/1: serves its former files, since those on disk cannot be: weights.bin is missing"
     ]
+
+
+def test_what_is_opened_last_is_waited_for() -> None:
+    """The start is over once it is open; it is the last reason that is told."""
+    registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
+    lifecycle = Lifecycle(registry, loading_reason=str, allow_empty=False)
+    assert (lifecycle.settled, lifecycle.readiness()) == (True, Readiness(True))
+    lifecycle.opening = "a port"
+    assert (lifecycle.settled, lifecycle.readiness()) == (False, Readiness(False, "a port"))
+    registry.settled = False
+    assert lifecycle.readiness() == Readiness(False, "")
+
+
+async def test_a_draining_process_draws_nothing_any_more() -> None:
+    """What is being drawn would hold it up."""
+    plane = make(make_registry({}))
+    plane.begin_draining()
+    with pytest.raises(NotReady, match="stop"):
+        await plane.drawings.of(Drawable("a", Path("a"), list, lambda: True, "a"))
 
 
 async def test_a_draining_process_is_not_ready() -> None:

@@ -10,7 +10,7 @@ import pytest
 from cohort.errors import NotReady
 from cohort.operating import Readiness
 from cohort.registry import Registry
-from cohort.rollouts import parse_rollouts
+from cohort.rollouts import Rollouts, parse_rollouts
 from cohort.workers.host_plane import HostPlane
 from cohort.workers.link import WorkerAnswers
 from tests.engines import ControlledEngine, make_entry, make_registry
@@ -141,6 +141,18 @@ async def test_a_model_is_loaded_in_all_workers_also_where_one_fails() -> None:
     link.answers["load"] = WorkerAnswers((), silent=(3,))
     with pytest.raises(NotReady, match="have not finished yet"):
         await host(link).load("m")
+
+
+async def test_the_last_disagreements_are_those_of_all_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In turn, so that none hides the others'."""
+    others = WorkerAnswers((answer(2, examples=[{"id": "b1"}]), answer(3, error="no shadow")))
+    link = FakeLink(examples=others)
+    monkeypatch.setattr(Rollouts, "examples", lambda *_: [{"id": "a1"}, {"id": "a2"}])
+    found = await host(link).shadow_examples("m")
+    assert [one["id"] for one in found] == ["a1", "b1", "a2"]
+    assert link.asked == [("examples", {"model": "m"}, "others")]
 
 
 async def test_metrics_of_all_workers_are_one_text() -> None:
