@@ -13,10 +13,9 @@ from cohort.operating.reading import ModelReader
 
 
 class ControlPlane(Protocol):
-    """What operators may read and do: of one process, or of a host with several workers.
+    """What operators may read and do: of one process, or of all workers of a host.
 
-    A view shows what a caller may see, as this process has it. What a host's plane says of a view
-    holds for all its workers.
+    A view shows what a caller may see, as this process has it.
 
     live: What all versions do, second by second.
     drawings: The graphs of models.

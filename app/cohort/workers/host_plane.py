@@ -27,7 +27,7 @@ from cohort.workers.siblings import Siblings
 
 
 class HostPlane(ControlPlane):
-    """What operators may read and do of a host: as the worker's own plane, in all workers.
+    """What operators may read and do of a host: what this worker has, and what the others answer.
 
     own: The plane of this worker.
     siblings: The others.
