@@ -64,8 +64,18 @@ def test_who_may_see_some_models_is_not_told_why_another_worker_is_not_ready() -
     assert plane.readiness(plane.seen_by(None)) == plane.readiness()
     seen = plane.readiness(plane.seen_by(frozenset({"m"})))
     assert seen == Readiness(False, "not everything that is configured can be served")
+
+
+def test_nor_is_who_asks_a_worker_that_retires() -> None:
+    """It drains, and speaks for the others to operators only."""
+    registry, others = serving(m=1), worker(2, ready=False, reason="secret: broken")
+    siblings = siblings_of(FakeLink(), worker(1, retiring=True), others)
+    siblings.retiring = True
+    own = make_control_plane(registry, make_metrics())
+    plane = HostPlane(own, siblings, make_rollouts(registry))
     plane.begin_draining()
     assert plane.draining
+    assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
     assert plane.readiness(plane.seen_by(frozenset({"m"}))) == Readiness(False, "draining")
 
 
