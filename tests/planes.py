@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from cohort.connections.memory import MemoryBudget
 from cohort.errors import CohortError
 from cohort.metrics import Metrics
-from cohort.operating import ControlPlane
+from cohort.operating import ControlPlane, Description, Lifecycle, ProcessPlane
 from cohort.registry import Registry
 from cohort.rollouts import Rollouts
 from cohort.scheduling import Trouble
@@ -77,17 +77,26 @@ def make_control_plane(
     problems: Callable[[], Sequence[object]] = list,
     troubles: Callable[[], Sequence[Trouble]] = tuple,
     allow_empty: bool = False,
-) -> ControlPlane:
+) -> ProcessPlane:
     """A control plane that finds nothing wrong on disk, unless `problems` says so."""
-    return ControlPlane(
+    lifecycle = Lifecycle(
         registry,
-        metrics,
-        make_rollouts(registry) if rollouts is None else rollouts,
-        reconcile=reconcile,
-        save=save,
-        problems=problems,
         loading_reason=lambda: "loading models",
         troubles=troubles,
         allow_empty=allow_empty,
+    )
+    return ProcessPlane(
+        registry,
+        metrics,
+        make_rollouts(registry) if rollouts is None else rollouts,
+        lifecycle,
+        reconcile=reconcile,
+        save=save,
+        problems=problems,
         default_chain=default_chain(["cpu"]),
     )
+
+
+async def health_of(plane: ControlPlane, models: frozenset[str] | None = None) -> Description:
+    """What the plane tells of health to who may see `models`; default: all."""
+    return await plane.health(plane.seen_by(models))

@@ -26,10 +26,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"__main__", "cli"}),
     frozenset({"process"}),
     frozenset({"http", "rpc"}),
-    frozenset({"open_inference", "serving", "operating"}),
+    frozenset({"open_inference", "workers", "serving", "operating"}),
     frozenset(
         {
-            *("http2", "connections", "workers", "auth", "notifications", "observability"),
+            *("http2", "connections", "auth", "notifications", "observability"),
             *("metrics", "rollouts", "registry", "remote", "repository", "inspection", "profiling"),
             *(
                 "onnx_engine",

@@ -8,10 +8,10 @@ import pytest
 
 from cohort.errors import InvalidInput
 from cohort.open_inference import load_model, model_config, model_metadata
-from cohort.operating import ControlPlane
+from cohort.operating import ModelReader, ProcessPlane
 
 
-class Plane(ControlPlane):
+class Reader(ModelReader):
     """Describes one version of one model, without a registry."""
 
     def __init__(self, **described: Any) -> None:
@@ -25,7 +25,6 @@ class Plane(ControlPlane):
             "batching": {"on": True, "max_batch_size": 8, "max_queue_delay_ms": 1.5},
             **described,
         }
-        self.loaded: list[str] = []
 
     def ready(self, name: str, version: str | None = None) -> str:
         return version or "2"
@@ -37,7 +36,14 @@ class Plane(ControlPlane):
         states = {"1": "READY", "2": "READY", "3": "LOADING"}
         return {"versions": [{"version": one, "state": states[one]} for one in states]}
 
-    async def load_in_all(self, name: str) -> None:
+
+class Plane(ProcessPlane):
+    """Notes what is loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+
+    async def load(self, name: str) -> None:
         self.loaded.append(name)
 
 
@@ -54,13 +60,13 @@ class Plane(ControlPlane):
 )
 def test_the_kind_is_where_it_runs(active: str, device: str, kind: str) -> None:
     """By the device, whatever the provider is called."""
-    plane = Plane(providers={"active": active, "device": device})
-    assert model_config(plane, "m")["instance_group"] == [{"name": "m", "kind": kind, "count": 1}]
+    reader = Reader(providers={"active": active, "device": device})
+    assert model_config(reader, "m")["instance_group"] == [{"name": "m", "kind": kind, "count": 1}]
 
 
 def test_rows_are_left_out_where_requests_are_batched() -> None:
     """An output of rows alone has no dimension left: one, reshaped to none."""
-    config = model_config(Plane(), "m")
+    config = model_config(Reader(), "m")
     assert config["max_batch_size"] == 8
     assert config["input"] == [
         {"name": "x", "data_type": "TYPE_FP32", "dims": [3], "format": "FORMAT_NONE"}
@@ -75,7 +81,7 @@ def test_rows_are_left_out_where_requests_are_batched() -> None:
 def test_rows_are_one_at_a_time_where_requests_are_not_batched() -> None:
     """They are rows all the same: classes come by row, and clients send a batch dimension."""
     alone = {"on": False, "max_batch_size": 8, "max_queue_delay_ms": 0}
-    config = model_config(Plane(batching=alone), "m")
+    config = model_config(Reader(batching=alone), "m")
     assert config["max_batch_size"] == 1
     assert config["input"][0]["dims"] == [3]
     assert "dynamic_batching" not in config
@@ -84,7 +90,7 @@ def test_rows_are_one_at_a_time_where_requests_are_not_batched() -> None:
 def test_without_rows_every_dimension_is_there() -> None:
     """An axis 0 of a fixed length that is not 1 is none of rows."""
     fixed = [{"name": "x", "datatype": "FP32", "shape": [4, 3]}]
-    config = model_config(Plane(inputs=fixed, outputs=fixed), "m")
+    config = model_config(Reader(inputs=fixed, outputs=fixed), "m")
     assert config["max_batch_size"] == 0
     assert config["input"][0]["dims"] == [4, 3]
     assert "dynamic_batching" not in config
@@ -93,7 +99,7 @@ def test_without_rows_every_dimension_is_there() -> None:
 def test_a_tensor_of_unknown_rank_is_one_of_any_length() -> None:
     """Beside rows, too; a datatype that Triton lacks is invalid."""
     config = model_config(
-        Plane(outputs=[{"name": "y", "datatype": "FP8E4M3FN", "shape": None}]), "m"
+        Reader(outputs=[{"name": "y", "datatype": "FP8E4M3FN", "shape": None}]), "m"
     )
     assert config["max_batch_size"] == 8
     assert config["output"] == [{"name": "y", "data_type": "TYPE_INVALID", "dims": [-1]}]
@@ -112,16 +118,16 @@ def test_a_tensor_of_unknown_rank_is_one_of_any_length() -> None:
 )
 def test_images_say_how_they_lie(shape: list[Any] | None, says: str) -> None:
     """Triton's `image_client.py` looks for it; four dimensions with one or three channels."""
-    config = model_config(Plane(inputs=[{"name": "x", "datatype": "FP32", "shape": shape}]), "m")
+    config = model_config(Reader(inputs=[{"name": "x", "datatype": "FP32", "shape": shape}]), "m")
     assert config["input"][0]["format"] == says
 
 
 def test_versions_are_those_that_may_be_asked_for() -> None:
     """The one that was named, or all that are ready; properties where there are some."""
-    assert model_metadata(Plane(), "m")["versions"] == ["1", "2"]
-    assert model_metadata(Plane(), "m", "2")["versions"] == ["2"]
-    assert "properties" not in model_metadata(Plane(), "m")
-    named = Plane(metadata={"properties": {"a": "b"}})
+    assert model_metadata(Reader(), "m")["versions"] == ["1", "2"]
+    assert model_metadata(Reader(), "m", "2")["versions"] == ["2"]
+    assert "properties" not in model_metadata(Reader(), "m")
+    named = Reader(metadata={"properties": {"a": "b"}})
     assert model_metadata(named, "m")["properties"] == {"a": "b"}
 
 

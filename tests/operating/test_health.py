@@ -9,7 +9,7 @@ from cohort.operating.health import LAG_LOOKS, LAG_SECONDS
 from cohort.scheduling import TROUBLES, Trouble
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import exposed, make_metrics
-from tests.planes import make_control_plane
+from tests.planes import health_of, make_control_plane
 
 READY = {"m": [make_entry(1, ControlledEngine())]}
 LATE = 2 * LAG_SECONDS
@@ -33,7 +33,7 @@ def test_an_event_loop_that_is_late_look_after_look_is_a_trouble() -> None:
 
 
 @pytest.mark.parametrize(("trouble", "live"), [(STUCK, True), (LOST, False)])
-def test_a_process_in_trouble_is_not_ready(trouble: Trouble, live: bool) -> None:
+async def test_a_process_in_trouble_is_not_ready(trouble: Trouble, live: bool) -> None:
     """With the reason; it is live unless only a restart mends it."""
     registry = make_registry(READY)
     plane = make_control_plane(registry, make_metrics(), troubles=lambda: [trouble])
@@ -41,13 +41,13 @@ def test_a_process_in_trouble_is_not_ready(trouble: Trouble, live: bool) -> None
     assert (readiness.ready, readiness.reason) == (False, str(trouble))
     assert plane.liveness().ready is live
     assert plane.liveness().reason == ("" if live else trouble.text)
-    assert plane.health()["reason"] == str(trouble)
+    assert (await health_of(plane))["reason"] == str(trouble)
 
 
 def test_callers_are_told_of_no_model_that_they_may_not_see() -> None:
     """The reason is without it."""
     plane = make_control_plane(make_registry(READY), make_metrics(), troubles=lambda: [STUCK])
-    seen = plane.seen_by(frozenset({"other"})).readiness()
+    seen = plane.readiness(plane.seen_by(frozenset({"other"})))
     assert (seen.ready, seen.reason) == (False, STUCK.text)
 
 

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cohort.errors import Overloaded
 from cohort.metrics import VersionCounts
 from cohort.operating import at_once, live
-from cohort.operating.live import CountsByProcess, LiveView, changes
+from cohort.operating.live import Counts, LiveView, ProcessCounts, changes
 from tests.waiting import iterations
-
-CODES = st.dictionaries(st.sampled_from(["OK", "InvalidInput"]), st.integers(1, 5))
-COUNTS = st.builds(
-    VersionCounts,
-    CODES,
-    st.dictionaries(st.sampled_from(["", "canary"]), st.integers(1, 5)),
-    st.tuples(*[st.integers(0, 5)] * 19),
-    st.tuples(*[st.integers(0, 5)] * 12),
-)
-LABELS = st.tuples(st.sampled_from("ab"), st.sampled_from("12"))
-HOST = st.dictionaries(st.sampled_from([0, 7, 8]), st.dictionaries(LABELS, COUNTS))
-
-
-NOTHING = VersionCounts().rows
 
 
 def counts(ok: int) -> VersionCounts:
@@ -36,108 +20,42 @@ def counts(ok: int) -> VersionCounts:
     return VersionCounts({"OK": ok}, {"": ok})
 
 
-@given(HOST, HOST)
-def test_what_came_in_between_is_added_to_what_was_there(
-    before: CountsByProcess,
-    more: CountsByProcess,
-) -> None:
-    """Over all processes, those that are new or gone among them; nothing is ever taken away."""
-    now = {
-        process: {
-            labels: versions.get(labels, VersionCounts()).plus(
-                more.get(process, {}).get(labels, VersionCounts())
-            )
-            for labels in {**versions, **more.get(process, {})}
-        }
-        for process, versions in {**{one: {} for one in more}, **before}.items()
-    }
-    found = at_once(changes(before, now))
-    for labels in {labels for versions in now.values() for labels in versions}:
-        since, total = found.get(labels, (VersionCounts(), None))
-        parts = [versions[labels] for versions in more.values() if labels in versions]
-        assert since.requests == sum(part.requests for part in parts)
-        assert since.rows == tuple(map(sum, zip(NOTHING, *[p.rows for p in parts], strict=True)))
-        if total is not None:
-            everything = [versions[labels] for versions in now.values() if labels in versions]
-            assert total == sum(one.requests for one in everything)
-    assert at_once(changes(now, now)) == {}
-    assert at_once(changes(now, {})) == {}
-
-
-def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
-    """What it counted at its end is not taken away from what the new one counts."""
-    found = at_once(
-        changes(
-            {0: {("a", "1"): counts(5)}, 7: {("a", "1"): counts(9)}},
-            {0: {("a", "1"): counts(6)}, 8: {("a", "1"): counts(2)}},
-        )
-    )
-    assert found == {("a", "1"): (counts(3), 8)}
-
-
 def test_counts_that_became_less_are_those_of_another_process() -> None:
     """A replica that was started anew at the same address has counted from nothing."""
-    before: CountsByProcess = {0: {("a", "1"): counts(5000)}}
-    assert at_once(changes(before, {0: {("a", "1"): counts(3)}})) == {("a", "1"): (counts(3), 3)}
+    key = ("a", "1")
+    assert at_once(changes({key: counts(5000)}, {key: counts(3)})) == {key: (counts(3), 3)}
     other = VersionCounts({"OK": 6000}, {"": 6000}, (1,) * 19)
-    now: CountsByProcess = {0: {("a", "1"): VersionCounts({"OK": 6001}, {"": 6001}, (0,) * 19)}}
-    (since, _) = at_once(changes({0: {("a", "1"): other}}, now))["a", "1"]
+    now = VersionCounts({"OK": 6001}, {"": 6001}, (0,) * 19)
+    (since, _) = at_once(changes({key: other}, {key: now}))[key]
     assert since.requests == 6001
 
 
-async def sampled(monkeypatch: pytest.MonkeyPatch, *heard: live.Heard) -> list[dict[str, Any]]:
-    """The samples of what is heard, one after the other."""
-    monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
-    said = iter(heard)
-
-    async def read() -> live.Heard:
-        return next(said)
-
-    watched = LiveView(read, int).watch(bool)
-    found = await anext(watched)
-    while len(found) < len(heard) - 1:
-        found += await anext(watched)
-    await watched.aclose()
-    return [orjson.loads(one.seen_by(None)) for one in found]
+def view_of(read: Callable[[], Awaitable[Counts]], queued: Callable[[], int] = int) -> LiveView:
+    """A live view of what `read` gives."""
+    return LiveView(ProcessCounts(read).since, queued)
 
 
 async def test_of_many_versions_those_with_most_requests_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No sample is larger than that; the others are counted together, for who may see all."""
-    now: live.Heard = {0: {("m", str(number)): counts(number) for number in range(1, 200)}}
-    (sample,) = await sampled(monkeypatch, {0: {}}, now)
+    monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
+    heard: Iterator[Counts] = iter(
+        [{}, {("m", str(number)): counts(number) for number in range(1, 200)}]
+    )
+
+    async def read() -> Counts:
+        return next(heard)
+
+    watched = view_of(read).watch(bool)
+    assert await anext(watched) == []
+    (taken,) = await anext(watched)
+    await watched.aclose()
+    sample = orjson.loads(taken.seen_by(None))
     assert {int(one["version"]) for one in sample["versions"]} == set(range(150, 200))
     assert sample["others"]["codes"] == {"OK": sum(range(150))}
     part = live.LiveSample(0, 1, 0, {("m", "1"): b"{}"}, b'{"codes":{}}')
     assert orjson.loads(part.seen_by(frozenset("m")))["others"] is None
-
-
-async def test_a_worker_that_was_silent_is_not_counted_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Neither for once nor from the first look on; a new one has counted from nothing."""
-    key = ("a", "1")
-    samples = await sampled(
-        monkeypatch,
-        {0: {key: counts(5)}, 7: {key: counts(100_001)}, 8: None},
-        {0: {key: counts(6)}, 7: None, 8: None},
-        {0: {key: counts(6)}, 7: {key: counts(100_003)}, 8: {key: counts(500)}},
-        {
-            0: {key: counts(6)},
-            7: {key: counts(100_003)},
-            8: {key: counts(504)},
-            9: {key: counts(3)},
-        },
-    )
-    told = [[(one["codes"]["OK"], one["total"]) for one in each["versions"]] for each in samples]
-    assert told == [[(1, 100_007)], [(2, 100_509)], [(7, 100_516)]]
-
-
-def test_counts_go_through_json() -> None:
-    """As workers tell them to each other."""
-    said = orjson.loads(orjson.dumps(counts(3).plain()))
-    assert VersionCounts.read(said) == counts(3)
 
 
 async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
@@ -147,12 +65,12 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
     seen = 0
 
-    async def read() -> CountsByProcess:
+    async def read() -> Counts:
         nonlocal seen
         seen += 1
-        return {0: {("a", "1"): counts(2 * seen), ("b", "2"): counts(3 * seen)}}
+        return {("a", "1"): counts(2 * seen), ("b", "2"): counts(3 * seen)}
 
-    view = LiveView(read, lambda: 7)
+    view = view_of(read, lambda: 7)
     watched = view.watch(bool)
     assert await anext(watched) == []
     (sample,) = await anext(watched)
@@ -176,13 +94,13 @@ async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.05)
     reads = 0
 
-    async def read() -> CountsByProcess:
+    async def read() -> Counts:
         nonlocal reads
         reads += 1
         await iterations(1)
-        return {0: {("a", "1"): counts(reads)}}
+        return {("a", "1"): counts(reads)}
 
-    view = LiveView(read, int)
+    view = view_of(read)
     seen: list[list[float]] = [[], [], []]
 
     async def look(place: int) -> None:
@@ -202,10 +120,10 @@ async def test_who_looks_away_for_long_begins_anew(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
     total = 0
 
-    async def read() -> CountsByProcess:
-        return {0: {("a", "1"): counts(total)}} if total else {}
+    async def read() -> Counts:
+        return {("a", "1"): counts(total)} if total else {}
 
-    view = LiveView(read, int)
+    view = view_of(read)
     first = view.watch(bool)
     assert await anext(first) == []
     await first.aclose()
@@ -221,10 +139,10 @@ async def test_as_many_may_look_as_there_is_room_for(monkeypatch: pytest.MonkeyP
     """The others are refused until one leaves, also where all come at once."""
     monkeypatch.setattr(live, "MOST_VIEWERS", 2)
 
-    async def read() -> CountsByProcess:
+    async def read() -> Counts:
         return {}
 
-    view = LiveView(read, int)
+    view = view_of(read)
     looking = [view.watch(bool) for _ in range(5)]
     found = await asyncio.gather(*map(anext, looking), return_exceptions=True)
     assert found[:2] == [[], []]

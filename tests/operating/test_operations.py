@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cohort.errors import InvalidInput, ModelNotFound, NotFound, NotReady, VersionNotFound
-from cohort.operating import ControlPlane
+from cohort.operating import ProcessPlane
 from cohort.registry import UNLOADED, Registry, State
 from cohort.rollouts import Rollouts, parse_rollouts
 from tests.engines import ControlledEngine, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
-from tests.planes import make_control_plane, make_rollouts
+from tests.planes import health_of, make_control_plane, make_rollouts
 
 
 def states(registry: Registry) -> dict[int, tuple[State, str]]:
@@ -28,7 +28,7 @@ async def test_unloading_waits_for_leases() -> None:
     registry = make_registry({"m": [make_entry(1, engine)]})
     plane = make_control_plane(registry, make_metrics())
     engine.leases.count = 1
-    plane.unload("m")
+    await plane.unload("m")
     assert states(registry) == {1: (State.UNLOADING, "")}
     before = engine.closed
     engine.leases.release()
@@ -41,10 +41,10 @@ async def test_unloading_a_model_that_failed_makes_it_no_problem() -> None:
     """Its reason becomes that of the operator."""
     registry = make_registry({"m": [make_entry(1, reason="broken")]})
     plane = make_control_plane(registry, make_metrics())
-    assert plane.health()["problems"] == ["m/1: failed: broken"]
-    plane.unload("m")
+    assert (await health_of(plane))["problems"] == ["m/1: failed: broken"]
+    await plane.unload("m")
     assert states(registry) == {1: (State.UNAVAILABLE, UNLOADED)}
-    assert plane.health()["status"] == "healthy"
+    assert (await health_of(plane))["status"] == "healthy"
 
 
 async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
@@ -59,7 +59,7 @@ async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
     plane = make_control_plane(registry, make_metrics(), reconcile=reconcile)
     await plane.load("m")
     assert found == [""]
-    assert plane.ready("m") == "1"
+    assert plane.seen_by(None).ready("m") == "1"
 
 
 async def test_loading_tells_why_a_version_could_not_be_loaded() -> None:
@@ -85,7 +85,7 @@ async def test_a_model_that_is_not_on_disk_cannot_be_loaded_or_unloaded() -> Non
         await plane.load("nope")
     assert looked
     with pytest.raises(ModelNotFound):
-        plane.unload("nope")
+        await plane.unload("nope")
 
 
 def test_usage_is_that_of_ready_versions() -> None:
@@ -99,16 +99,16 @@ def test_usage_is_that_of_ready_versions() -> None:
     )
     plane = make_control_plane(registry, metrics)
     metrics.version("a", "2").request("", "OK", 0.5)
-    assert [one[:2] for one in plane.usage()] == [("a", "1"), ("a", "2"), ("b", "1")]
-    assert [one[:2] for one in plane.usage("a")] == [("a", "1"), ("a", "2")]
-    ((_, version, counts),) = plane.usage("a", "2")
+    assert [one[:2] for one in plane.seen_by(None).usage()] == [("a", "1"), ("a", "2"), ("b", "1")]
+    assert [one[:2] for one in plane.seen_by(None).usage("a")] == [("a", "1"), ("a", "2")]
+    ((_, version, counts),) = plane.seen_by(None).usage("a", "2")
     assert (version, counts.outcomes) == ("2", {("", "OK"): 1})
     with pytest.raises(ModelNotFound):
-        plane.usage("nope")
+        plane.seen_by(None).usage("nope")
     with pytest.raises(VersionNotFound):
-        plane.usage("a", "3")
+        plane.seen_by(None).usage("a", "3")
     with pytest.raises(NotReady):
-        plane.usage("b", "2")
+        plane.seen_by(None).usage("b", "2")
 
 
 # -- rollouts
@@ -127,7 +127,7 @@ class Setup:
                 "rollouts.yaml",
             )
         )
-        self.plane: ControlPlane = make_control_plane(
+        self.plane: ProcessPlane = make_control_plane(
             registry, make_metrics(), self.rollouts, save=self._save
         )
 
@@ -152,8 +152,8 @@ async def test_rolling_back_and_clearing_are_saved_at_once(rollout: Setup) -> No
     description = await rollout.plane.roll_back("m", "new")
     assert description == rollout.plane.rollout("m")
     assert rollout.rolled_back() == {"stable": False, "new": True}
-    assert rollout.plane.health()["rolled_back"] == {"m/2": "by an operator"}
-    assert rollout.plane.seen_by(frozenset({"n"})).health()["rolled_back"] == {}
+    assert (await health_of(rollout.plane))["rolled_back"] == {"m/2": "by an operator"}
+    assert (await health_of(rollout.plane, frozenset({"n"})))["rolled_back"] == {}
     assert rollout.saves == 1
     await rollout.plane.clear("m", "new")
     assert rollout.rolled_back() == {"stable": False, "new": False}
@@ -180,15 +180,15 @@ async def test_what_cannot_be_rolled_back_is_not_saved(rollout: Setup) -> None:
 
 async def test_labels_are_variants(rollout: Setup) -> None:
     """Each label names the version of its variant."""
-    assert rollout.plane.version_for_label("m", "new") == "2"
+    assert rollout.plane.seen_by(None).version_for_label("m", "new") == "2"
     with pytest.raises(NotFound):
-        rollout.plane.version_for_label("m", "old")
+        rollout.plane.seen_by(None).version_for_label("m", "old")
     with pytest.raises(ModelNotFound):
-        rollout.plane.version_for_label("nope", "new")
+        rollout.plane.seen_by(None).version_for_label("nope", "new")
     with pytest.raises(NotFound, match="has no rollout"):
         rollout.plane.rollout("nope")
     with pytest.raises(NotFound, match="no shadow"):
-        rollout.plane.shadow_examples("m")
+        await rollout.plane.shadow_examples("m")
 
 
 async def test_metrics_are_in_the_format_that_the_reader_prefers() -> None:

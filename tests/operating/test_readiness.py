@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from cohort.operating import ControlPlane, Readiness
+from pathlib import Path
+
+import pytest
+
+from cohort.errors import NotReady
+from cohort.operating import ControlPlane, Lifecycle, Readiness
+from cohort.operating.drawings import Drawable
 from cohort.registry import RESTING, UNLOADED, ModelEntry, Registry, State
 from cohort.tensors import TensorSpec
 from tests.engines import ControlledEngine, X, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
-from tests.planes import make_control_plane
+from tests.planes import health_of, make_control_plane
 from tests.waiting import PATIENCE
 
 Z = TensorSpec("z", "FP32", (None, 2))
@@ -18,21 +24,21 @@ def make(registry: Registry, *problems: object) -> ControlPlane:
     return make_control_plane(registry, make_metrics(), problems=lambda: problems)
 
 
-def test_a_process_is_not_ready_while_its_first_models_load() -> None:
+async def test_a_process_is_not_ready_while_its_first_models_load() -> None:
     """The reason is that of the watcher, who knows what loading waits for."""
     registry = make_registry({})
     registry.settled = False
     plane = make(registry)
     assert (plane.readiness().ready, plane.readiness().reason) == (False, "loading models")
-    health = plane.health()
+    health = await health_of(plane)
     assert (health["status"], health["model_loaded"]) == ("unready", False)
 
 
-def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
+async def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
     """Readiness then has no reason."""
     plane = make(make_registry({"m": [make_entry(1, ControlledEngine())]}))
     assert (plane.readiness().ready, plane.readiness().reason) == (True, "")
-    health = plane.health()
+    health = await health_of(plane)
     assert (health["status"], health["ready"], health["reason"]) == ("healthy", True, "")
     assert health["model_loaded"]
     assert health["models"] == {"m": {"1": "READY"}}
@@ -42,15 +48,15 @@ def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
     assert uptime == round(uptime, 3)
 
 
-def test_a_failed_version_degrades_health_while_another_one_serves() -> None:
+async def test_a_failed_version_degrades_health_while_another_one_serves() -> None:
     """The replica stays ready, so that load balancers keep it."""
     entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="no such operator")]
     plane = make(make_registry({"m": entries}))
     assert plane.readiness().ready
-    assert plane.health()["status"] == "degraded"
+    assert (await health_of(plane))["status"] == "degraded"
 
 
-def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() -> None:
+async def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() -> None:
     """It is named; a model that never had one is not."""
     registry = make_registry(
         {"good": [make_entry(1, ControlledEngine())], "bad": [make_entry(1, reason="broken")]}
@@ -61,25 +67,25 @@ def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() -> Non
         {"good": [make_entry(1, reason="broken")], "bad": [make_entry(1, reason="broken")]}
     )
     assert plane.readiness().reason == "models without a ready version: good"
-    assert plane.health()["status"] == "unready"
+    assert (await health_of(plane))["status"] == "unready"
 
 
-def test_an_unloaded_model_is_no_problem() -> None:
+async def test_an_unloaded_model_is_no_problem() -> None:
     """What an operator unloaded on purpose neither degrades health nor readiness."""
     plane = make(
         make_registry({"m": [make_entry(1, state=State.UNAVAILABLE, reason=UNLOADED)]}),
     )
     assert plane.readiness().ready
-    assert plane.health()["status"] == "healthy"
-    assert not plane.health()["model_loaded"]
+    assert (await health_of(plane))["status"] == "healthy"
+    assert not (await health_of(plane))["model_loaded"]
 
 
-def test_a_process_that_serves_nothing_is_not_ready() -> None:
+async def test_a_process_that_serves_nothing_is_not_ready() -> None:
     """Neither with no model, as in a folder that is mistyped, nor with none that loaded."""
     empty, broken = make_registry({}), make_registry({"m": [make_entry(1, reason="broken")]})
     assert make(empty).readiness() == Readiness(False, "there is no model to serve")
     assert make(broken).readiness() == Readiness(False, "models without a ready version: 'm'")
-    assert make(broken).health()["status"] == "unready"
+    assert (await health_of(make(broken)))["status"] == "unready"
     for registry in (empty, broken):
         plane = make_control_plane(registry, make_metrics(), allow_empty=True)
         assert plane.readiness().ready
@@ -107,7 +113,7 @@ def test_what_serves_is_told_of_models_that_were_tried_and_not_unloaded() -> Non
     assert registry.serving == {}
 
 
-def test_a_version_that_is_held_back_is_named() -> None:
+async def test_a_version_that_is_held_back_is_named() -> None:
     """It is no problem: who names it gets it. Callers read of models they may see only."""
     entries = [make_entry(1, ControlledEngine()), make_entry(2, ControlledEngine([X, Z]))]
     registry = make_registry({"m": entries})
@@ -115,33 +121,53 @@ def test_a_version_that_is_held_back_is_named() -> None:
     model = ModelEntry("m", {one.number: one for one in entries}, signatures)
     registry.catalog = {"m": model}
     plane = make(registry)
-    health = plane.health()
+    health = await health_of(plane)
     assert health["status"] == "healthy"
     assert health["held_back"] == {"m/2": model.held_back[2]}
-    assert plane.seen_by(frozenset({"n"})).health()["held_back"] == {}
+    assert (await health_of(plane, frozenset({"n"})))["held_back"] == {}
 
 
-def test_problems_on_disk_degrade_health() -> None:
-    """They are listed as text; the replica stays ready."""
+async def test_problems_on_disk_degrade_health() -> None:
+    """They are listed as text, for who may see all; the replica stays ready."""
     plane = make(
         make_registry({"m": [make_entry(1, ControlledEngine())]}), "rollouts.yaml: m: typo"
     )
     assert plane.readiness().ready
-    assert plane.health()["status"] == "degraded"
-    assert plane.health()["problems"] == ["rollouts.yaml: m: typo"]
+    assert (await health_of(plane))["status"] == "degraded"
+    assert (await health_of(plane))["problems"] == ["rollouts.yaml: m: typo"]
+    assert (await health_of(plane, frozenset({"m"})))["problems"] == []
 
 
-def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
+async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
     """With the reason; the replica stays ready."""
     entry = make_entry(1, ControlledEngine(), reason="weights.bin is missing")
     plane = make(make_registry({"m": [entry]}))
     assert plane.readiness().ready
-    assert plane.health()["problems"] == [
+    assert (await health_of(plane))["problems"] == [
         "m/1: serves its former files, since those on disk cannot be: weights.bin is missing"
     ]
 
 
-def test_a_draining_process_is_not_ready() -> None:
+def test_what_is_opened_last_is_waited_for() -> None:
+    """The start is over once it is open; it is the last reason that is told."""
+    registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
+    lifecycle = Lifecycle(registry, loading_reason=str, allow_empty=False)
+    assert (lifecycle.settled, lifecycle.readiness()) == (True, Readiness(True))
+    lifecycle.opening = "a port"
+    assert (lifecycle.settled, lifecycle.readiness()) == (False, Readiness(False, "a port"))
+    registry.settled = False
+    assert lifecycle.readiness() == Readiness(False, "")
+
+
+async def test_a_draining_process_draws_nothing_any_more() -> None:
+    """What is being drawn would hold it up."""
+    plane = make(make_registry({}))
+    plane.begin_draining()
+    with pytest.raises(NotReady, match="stop"):
+        await plane.drawings.of(Drawable("a", Path("a"), list, lambda: True, "a"))
+
+
+async def test_a_draining_process_is_not_ready() -> None:
     """Draining comes before any other reason, and its models are still listed."""
     registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
     plane = make(registry)
@@ -149,5 +175,5 @@ def test_a_draining_process_is_not_ready() -> None:
     registry.settled = False
     assert plane.draining
     assert (plane.readiness().ready, plane.readiness().reason) == (False, "draining")
-    assert plane.health()["status"] == "draining"
-    assert plane.health()["models"] == {"m": {"1": "READY"}}
+    assert (await health_of(plane))["status"] == "draining"
+    assert (await health_of(plane))["models"] == {"m": {"1": "READY"}}

@@ -45,7 +45,7 @@ class Recorder:
         self.settings = SimpleNamespace(
             drain_notice_seconds=5.0, drain_seconds=30, host="127.0.0.1", grpc_port=free_port()
         )
-        self.control_plane = self
+        self.control_plane = self.lifecycle = self
         self.opening = self.reason = ""
 
     def begin_draining(self) -> None:
@@ -54,7 +54,7 @@ class Recorder:
     def look_at_files(self) -> None:
         """Nothing."""
 
-    def own_readiness(self) -> SimpleNamespace:
+    def readiness(self) -> SimpleNamespace:
         return SimpleNamespace(reason=self.reason)
 
 

@@ -56,11 +56,11 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
         async with service.running():
             assert not service.control_plane.readiness().ready
             await until(lambda: service.control_plane.readiness().ready)
-            assert service.control_plane.ready("m") == "1"
+            assert service.control_plane.seen_by(None).ready("m") == "1"
             text = exposed(service.core.metrics)
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
             onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
-            await until(lambda: service.control_plane.ready("m") == "2")
+            await until(lambda: service.control_plane.seen_by(None).ready("m") == "2")
     assert service.core.registry.catalog == {}
     events = [(one["event"], one.get("version")) for one in logs]
     assert ("version ready", 1) in events
@@ -194,7 +194,7 @@ async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settin
     service = Service(settings)
     async with service.running():
         await until(lambda: service.core.registry.settled)
-        problems = "\n".join(service.control_plane.health()["problems"])
+        problems = "\n".join(service.process_plane.summary.problems())
     assert "max_batchsize" in problems
     assert "gone" in problems
 
@@ -205,7 +205,7 @@ async def test_an_operators_load_brings_a_model_back(settings: Settings) -> None
     service = Service(settings)
     async with service.running():
         await until(lambda: service.core.registry.settled)
-        service.control_plane.unload("m")
+        await service.control_plane.unload("m")
         assert service.core.registry.version("m", "1").state is State.UNAVAILABLE
         await service.control_plane.load("m")
         assert service.core.registry.version("m", "1").state is State.READY

@@ -14,7 +14,7 @@ from cohort.operating import ControlPlane
 from cohort.registry import UNLOADED, Source, State
 from tests import onnx_models
 from tests.fakes import make_metrics
-from tests.planes import make_control_plane
+from tests.planes import health_of, make_control_plane
 from tests.registry.on_disk import RegistryOnDisk
 from tests.waiting import PATIENCE
 
@@ -33,19 +33,19 @@ async def test_an_unloaded_model_stays_out_until_it_is_loaded(
     """Through any number of looks at the disk, and files that change, too."""
     disk.put(1)
     await disk.reconcile()
-    plane.unload("m")
+    await plane.unload("m")
     (disk.models / "m/1/notes.txt").write_text("something changed")
     for _ in range(2):
         await disk.reconcile()
         assert disk.states("m") == {1: UNAVAILABLE}
-    assert plane.index() == [
+    assert plane.seen_by(None).index() == [
         {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": UNLOADED}
     ]
     with pytest.raises(NotReady, match="unloaded"):
         disk.registry.find("m")
     await plane.load("m")
     assert disk.states("m") == {1: READY}
-    assert plane.index()[0]["reason"] == ""
+    assert plane.seen_by(None).index()[0]["reason"] == ""
 
 
 async def test_an_unloaded_model_has_not_gone_dark(
@@ -54,9 +54,9 @@ async def test_an_unloaded_model_has_not_gone_dark(
     """The replica is ready and healthy while it is out, and once it is loaded again."""
     disk.put(1)
     await disk.reconcile()
-    plane.unload("m")
+    await plane.unload("m")
     assert plane.readiness().ready
-    assert plane.health()["status"] == "healthy"
+    assert (await health_of(plane))["status"] == "healthy"
     disk.registry.reload_model("m")
     assert "without a ready version: 'm'" in plane.readiness().reason
     await disk.reconcile()
@@ -72,7 +72,7 @@ async def test_what_is_in_flight_finishes_before_a_model_goes(
     held = disk.registry.find("m").engine
     assert held is not None
     held.leases.count += 1
-    plane.unload("m")
+    await plane.unload("m")
     await disk.reconcile()
     assert disk.states("m") == {1: UNLOADING}
     with pytest.raises(NotReady):
@@ -90,7 +90,7 @@ async def test_a_model_is_loaded_again_while_its_old_self_finishes(
     held = disk.registry.find("m").engine
     assert held is not None
     held.leases.count += 1
-    plane.unload("m")
+    await plane.unload("m")
     await plane.load("m")
     again = disk.registry.find("m").engine
     assert again is not held
@@ -114,7 +114,7 @@ async def test_a_model_taken_out_while_it_loads_does_not_come_up(
     disk.put(1)
     loading = asyncio.create_task(disk.reconcile())
     assert await asyncio.to_thread(begun.wait, PATIENCE)
-    plane.unload("m")
+    await plane.unload("m")
     go_on.set()
     await loading
     assert disk.states("m") == {1: UNAVAILABLE}
@@ -149,7 +149,7 @@ async def test_load_says_when_only_an_older_version_serves(
     (disk.models / "m/2/model.onnx").write_bytes(b"broken")
     with pytest.raises(NotReady, match="version 2: "):
         await plane.load("m")
-    assert plane.ready("m") == "1"
+    assert plane.seen_by(None).ready("m") == "1"
 
 
 async def test_load_takes_what_was_put_on_disk_just_now(
@@ -161,7 +161,7 @@ async def test_load_takes_what_was_put_on_disk_just_now(
         await plane.load("m")
     disk.put(1)
     await plane.load("m")
-    assert plane.ready("m") == "1"
+    assert plane.seen_by(None).ready("m") == "1"
 
 
 async def test_unknown_models_cannot_be_unloaded(disk: RegistryOnDisk, plane: ControlPlane) -> None:
@@ -169,7 +169,7 @@ async def test_unknown_models_cannot_be_unloaded(disk: RegistryOnDisk, plane: Co
     disk.put(1)
     await disk.reconcile()
     with pytest.raises(ModelNotFound, match="'mm' not found"):
-        plane.unload("mm")
+        await plane.unload("mm")
 
 
 async def test_an_unloaded_model_that_leaves_the_disk_is_forgotten(
@@ -178,9 +178,9 @@ async def test_an_unloaded_model_that_leaves_the_disk_is_forgotten(
     """It is in no index any more."""
     disk.put(1)
     await disk.reconcile()
-    plane.unload("m")
+    await plane.unload("m")
     (disk.models / "m/1/model.onnx").unlink()
     (disk.models / "m/1").rmdir()
     (disk.models / "m").rmdir()
     await disk.reconcile()
-    assert plane.index() == []
+    assert plane.seen_by(None).index() == []

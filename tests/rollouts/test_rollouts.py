@@ -97,7 +97,7 @@ class Deployment:
                 await idle.wait()
 
     def described(self, name: str) -> dict[str, Any]:
-        described = self.control.model("m")["rollout"]
+        described = self.control.seen_by(None).model("m")["rollout"]
         return next(one for one in described["variants"] if one["name"] == name)
 
 
@@ -121,7 +121,7 @@ ALL = "variants: {stable: {version: 1, weight: 0}, canary: {version: 2, weight: 
 async def test_without_a_rollout_the_highest_version_answers(deployment: Deployment) -> None:
     """And no variant is named."""
     assert await deployment.ask(times=3) == {("", "OK"): 3}
-    assert "rollout" not in deployment.control.model("m")
+    assert "rollout" not in deployment.control.seen_by(None).model("m")
 
 
 async def test_callers_are_split_and_stay(deployment: Deployment) -> None:
@@ -377,7 +377,7 @@ async def test_a_shadow_is_compared_and_answers_no_caller(deployment: Deployment
     assert await deployment.ask(5, times=30) == {("stable", "OK"): 30}
     compared = await deployment.events.wait_for(Compared, 30)
     assert [one.disagrees for one in compared] == [False] * 30
-    assert deployment.control.shadow_examples("m") == []
+    assert (await deployment.control.shadow_examples("m")) == []
 
     deployment.apply(
         "variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2, keep_examples: 2}"
@@ -386,7 +386,7 @@ async def test_a_shadow_is_compared_and_answers_no_caller(deployment: Deployment
     assert await deployment.ask(5, times=30) == {("stable", "OK"): 30}
     compared = await deployment.events.wait_for(Compared, 30)
     assert [one.disagrees for one in compared] == [True] * 30
-    examples = deployment.control.shadow_examples("m")
+    examples = await deployment.control.shadow_examples("m")
     assert len(examples) == 2
     assert examples[0]["shadow"] is None
     assert list(examples[0]["inputs"].values()) == [[5]]
@@ -400,7 +400,7 @@ async def test_redacted_values_are_not_shown(deployment: Deployment) -> None:
     )
     await deployment.ask(5)
     await deployment.events.wait_for(Compared, 1)
-    (example,) = deployment.control.shadow_examples("m")
+    (example,) = await deployment.control.shadow_examples("m")
     assert example["inputs"] == {"index": "redacted"}
     assert example["failure"] == "redacted"
     assert example["answered"] == {"y": [50.0]}

@@ -184,7 +184,7 @@ class World:
             elif act == 2:
                 disk.configure(model, draw)
             elif act == 3 and VOLATILE in service.core.registry.catalog:
-                service.control_plane.unload(VOLATILE)
+                await service.control_plane.unload(VOLATILE)
             elif act == 4:
                 service.core.registry.reload_model(VOLATILE)
             elif act == 5:

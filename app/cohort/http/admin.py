@@ -29,18 +29,18 @@ def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     @routes.post("/models/{model}/load", summary="Load a model")
     async def load(model: str) -> dict[str, Any]:
         """Responds when the model serves, or with the reason why it does not."""
-        await plane.load_in_all(model)
-        return await plane.model_of_all(plane, model)
+        await plane.load(model)
+        return await plane.model(plane.seen_by(None), model)
 
     @routes.post("/models/{model}/unload", summary="Unload a model")
     async def unload(model: str) -> dict[str, Any]:
         """It stays unloaded until it is loaded again; requests in flight finish."""
-        await plane.unload_in_all(model)
-        return await plane.model_of_all(plane, model)
+        await plane.unload(model)
+        return await plane.model(plane.seen_by(None), model)
 
     @routes.get("/rollouts", summary="Every rollout: variants, decisions and evidence")
     async def rollouts() -> dict[str, Any]:
-        return await plane.rollouts_of_all()
+        return await plane.rollouts()
 
     @routes.post("/rollouts/{model}/rollback/{variant}", summary="Roll a variant back")
     async def roll_back(model: str, variant: str) -> dict[str, Any]:
@@ -62,6 +62,6 @@ def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     )
     async def examples(model: str) -> list[dict[str, Any]]:
         """The last ones, the newest first; none unless `keep_examples` is set."""
-        return await plane.examples_of_all(model)
+        return await plane.shadow_examples(model)
 
     return routes

@@ -19,7 +19,7 @@ def health_router(plane: ControlPlane) -> Routes:
     @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
     async def health(request: Request) -> Response:
         view = plane.seen_by(visible_to(request.scope))
-        return json_response(await plane.health_of_all(view))
+        return json_response(await plane.health(view))
 
     @routes.get("/health/live", summary="Liveness")
     async def live() -> dict[str, str]:
@@ -34,7 +34,7 @@ def health_router(plane: ControlPlane) -> Routes:
         """503 while the first models load, while draining, when a model has gone unavailable, and
         while a device, a run or the event loop does not do its work.
         """
-        plane.seen_by(visible_to(request.scope)).readiness().check()
+        plane.readiness(plane.seen_by(visible_to(request.scope))).check()
         return {"status": "ready"}
 
     return routes

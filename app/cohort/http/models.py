@@ -23,17 +23,15 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     def seen(request: Request) -> ModelReader:
         return plane.seen_by(visible_to(request.scope))
 
-    # On a thread, for there may be thousands of them.
     @routes.get(
         "/models", summary="Every model and its versions' states", response_model=dict[str, Any]
     )
     async def models(request: Request) -> Response:
-        own = await asyncio.to_thread(seen(request).models)
-        return await asyncio.to_thread(json_response, await plane.models_of_all(own))
+        return await asyncio.to_thread(json_response, await plane.models(seen(request)))
 
     @routes.get("/models/{model}", summary="One model in full")
     async def model(request: Request, model: str) -> dict[str, Any]:
-        return await plane.model_of_all(seen(request), model)
+        return await plane.model(seen(request), model)
 
     @routes.get("/models/{model}/versions/{version}", summary="One version in full")
     async def version(request: Request, model: str, version: str) -> dict[str, Any]:

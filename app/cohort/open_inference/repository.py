@@ -29,4 +29,4 @@ async def load_model(
                 f"parameters.{quoted(name)[1:-1]} is not supported: a model is loaded as the "
                 "repository has it"
             )
-    await plane.load_in_all(model)
+    await plane.load(model)

@@ -9,25 +9,27 @@ from cohort.operating.description import (
 )
 from cohort.operating.drawings import NOT_ON_DISK
 from cohort.operating.health import ProcessHealth
+from cohort.operating.lifecycle import Lifecycle, Readiness
 from cohort.operating.live import LIVE_BOUNDS, LiveSample, LiveView
 from cohort.operating.plane import ControlPlane
-from cohort.operating.reading import ModelReader, Readiness
+from cohort.operating.process_plane import ProcessPlane
+from cohort.operating.reading import ModelReader
 from cohort.operating.shared_work import Shared, at_once, in_turns
-from cohort.operating.siblings import Siblings
 
 __all__ = [
     "LIVE_BOUNDS",
     "NOT_ON_DISK",
     "ControlPlane",
     "Description",
+    "Lifecycle",
     "LiveSample",
     "LiveView",
     "ModelReader",
     "ProcessHealth",
+    "ProcessPlane",
     "Readiness",
     "ServedModel",
     "Shared",
-    "Siblings",
     "at_once",
     "describe_exactness",
     "describe_profile",

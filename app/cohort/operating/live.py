@@ -33,9 +33,12 @@ LIVE_BOUNDS = {"durations": DURATION_BUCKETS, "rows": SIZE_BUCKETS}
 """The inclusive upper ends of what is counted in buckets: seconds, and rows."""
 
 VersionKey = tuple[str, ...]
-CountsByProcess = Mapping[int, Mapping[VersionKey, VersionCounts]]
-Heard = Mapping[int, Mapping[VersionKey, VersionCounts] | None]
-"""Counts by process; None of one that did not answer in time."""
+"""A model and its version."""
+
+Counts = Mapping[VersionKey, VersionCounts]
+
+Changes = Mapping[VersionKey, tuple[VersionCounts, int]]
+"""What came meanwhile, of each version that was asked, and all its requests so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,15 @@ class LiveSample:
 class LiveView:
     """The samples, and those who look at them.
 
-    read: Gives the counts of all processes of the host, by process.
+    since: Gives what came since it was called last.
     queued: How many requests are in queues.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Heard]], queued: Callable[[], int]) -> None:
-        self._read = read
+    def __init__(self, since: Callable[[], Awaitable[Changes]], queued: Callable[[], int]) -> None:
+        self._since = since
         self._queued = queued
         self._history: deque[LiveSample] = deque(maxlen=HISTORY)
         self._number = 0  # samples that were taken
-        self._before: CountsByProcess = {}
-        self._unheard: set[int] = set()  # processes that have counted, who knows what
         self._taken = -1e9  # on the monotonic clock
         self._sampling = Shared(self._sample)
         self.viewers = 0
@@ -112,14 +113,13 @@ class LiveView:
             await self._sampling.get(None)
 
     async def _sample(self) -> None:
-        before, counts = self._compared(await self._read())
+        since = await self._since()
         now = monotonic()
         seconds = now - self._taken
-        self._taken, self._before = now, counts
+        self._taken = now
         if seconds > BROKEN_OFF_SECONDS:
             self._history.clear()
-            return  # there is nothing yet to compare with
-        since = await in_turns(changes(before, counts))
+            return  # what came is not that of a second
         busiest = sorted(since, key=lambda key: -since[key][0].requests)[:MOST_VERSIONS]
         written = await in_turns(_written({key: since[key] for key in sorted(busiest)}))
         rest = [counts for key, (counts, _) in since.items() if key not in written]
@@ -129,39 +129,37 @@ class LiveView:
             LiveSample(time(), seconds, self._queued(), written, orjson.dumps(others.plain()))
         )
 
-    def _compared(self, heard: Heard) -> tuple[CountsByProcess, CountsByProcess]:
-        """What to compare, before and now: of one that was silent, what was heard of it last."""
-        before, now = dict(self._before), {}
-        for pid, told in heard.items():
-            if told is not None and pid in self._unheard:
-                before[pid] = told
-            counts = before.get(pid) if told is None else told
-            if counts is not None:
-                now[pid] = counts
-        self._unheard = heard.keys() - now.keys()
-        return before, now
 
+class ProcessCounts:
+    """What came of the requests of this process.
 
-def changes(
-    before: CountsByProcess, now: CountsByProcess
-) -> Generator[None, None, dict[VersionKey, tuple[VersionCounts, int]]]:
-    """What came in between, of each version that was asked, and all its requests so far.
-
-    A process that was not there before has counted from nothing, and so has one whose counts became
-    less: another has taken its place. Yields wherever others may have their turn, and returns it.
+    read: Gives its counts.
     """
-    sums: dict[VersionKey, VersionCounts] = {}
-    totals: dict[VersionKey, int] = {}
-    for process, versions in now.items():
-        earlier = before.get(process, {})
-        for key, counts in versions.items():
-            totals[key] = totals.get(key, 0) + counts.requests
-            if counts != earlier.get(key):
-                known = earlier.get(key, VersionCounts())
-                since = counts.plus(known, -1) if counts.continues(known) else counts
-                sums[key] = sums.get(key, VersionCounts()).plus(since)
-            yield
-    return {key: (sums[key], totals[key]) for key in sums}
+
+    def __init__(self, read: Callable[[], Awaitable[Counts]]) -> None:
+        self._read = read
+        self._before: Counts = {}
+
+    async def since(self) -> Changes:
+        """What came since this was called last."""
+        before, self._before = self._before, await self._read()
+        return await in_turns(changes(before, self._before))
+
+
+def changes(before: Counts, now: Counts) -> Generator[None, None, Changes]:
+    """What came in between.
+
+    Counts that became less are those of another process, which has counted from nothing. Yields
+    wherever others may have their turn, and returns it.
+    """
+    found: dict[VersionKey, tuple[VersionCounts, int]] = {}
+    for key, counts in now.items():
+        if counts != before.get(key):
+            known = before.get(key, VersionCounts())
+            since = counts.plus(known, -1) if counts.continues(known) else counts
+            found[key] = since, counts.requests
+        yield
+    return found
 
 
 def _together(all_counts: Iterable[VersionCounts]) -> Generator[None, None, VersionCounts]:
@@ -173,7 +171,7 @@ def _together(all_counts: Iterable[VersionCounts]) -> Generator[None, None, Vers
 
 
 def _written(
-    since: Mapping[VersionKey, tuple[VersionCounts, int]],
+    since: Changes,
 ) -> Generator[None, None, dict[VersionKey, bytes]]:
     written: dict[VersionKey, bytes] = {}
     for key, (counts, total) in since.items():

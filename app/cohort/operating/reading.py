@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cohort.errors import Forbidden, NotFound, NotReady, quoted
+from cohort.errors import Forbidden, NotFound, quoted
 from cohort.metrics import Metrics, VersionMetrics
 from cohort.operating.description import (
     Description,
@@ -22,21 +20,6 @@ from cohort.operating.drawings import NOT_ON_DISK, Drawable
 from cohort.registry import Catalog, Engine, Readable, State, VersionEntry
 from cohort.rollouts import Rollouts
 
-NO_READY_VERSION = "models without a ready version"
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether the process should receive traffic, and the reason if it should not."""
-
-    ready: bool
-    reason: str = ""
-
-    def check(self) -> None:
-        """Raise NotReady, with the reason, if it should not."""
-        if not self.ready:
-            raise NotReady(self.reason)
-
 
 class GivenFiles(NamedTuple):
     """Files of a version that serves.
@@ -49,39 +32,35 @@ class GivenFiles(NamedTuple):
     are_on_disk: Callable[[], bool]
 
 
-class ModelReader(ABC):
+class ModelReader:
     """What can be read of models.
 
-    registry: Holds the catalog, as far as it may be seen.
+    seen: Holds the catalog, as far as it may be seen.
     metrics: What was counted.
     rollouts: The rollouts of all models.
+    sees_all: Whether all models may be seen, and what is told of the process as a whole.
     """
 
-    def __init__(self, registry: Readable, metrics: Metrics, rollouts: Rollouts) -> None:
-        self._seen = registry
+    def __init__(
+        self, seen: Readable, metrics: Metrics, rollouts: Rollouts, *, sees_all: bool
+    ) -> None:
+        self.seen = seen
+        self.sees_all = sees_all
         self._metrics = metrics
         self._rollouts = rollouts
         self._served: tuple[Catalog, tuple[ServedModel, ...]] | None = None
 
-    @abstractmethod
-    def readiness(self) -> Readiness:
-        """Whether the process should receive traffic."""
-
-    @abstractmethod
-    def health(self) -> Description:
-        """A summary for people and simple checks."""
-
     def states(self) -> Description:
         """The states of every model's versions, by the model's name."""
-        return {name: describe_states(model) for name, model in self._seen.catalog.items()}
+        return {name: describe_states(model) for name, model in self.seen.catalog.items()}
 
     def models(self) -> Description:
         """Every model with the states of its versions."""
-        return {"models": [describe_model(entry) for entry in self._seen.catalog.values()]}
+        return {"models": [describe_model(entry) for entry in self.seen.catalog.values()]}
 
     def model(self, name: str) -> Description:
         """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
-        entry = self._seen.model(name)
+        entry = self.seen.model(name)
         description = describe_model(entry)
         description["versions"] = [describe_version(one, entry) for one in entry.versions.values()]
         rollout = self._rollouts.describe(name)
@@ -89,19 +68,19 @@ class ModelReader(ABC):
 
     def version(self, name: str, version: str) -> Description:
         """One version in full. Raises ModelNotFound or VersionNotFound."""
-        entry = self._seen.version(name, version)
-        return {"model": name, **describe_version(entry, self._seen.model(name))}
+        entry = self.seen.version(name, version)
+        return {"model": name, **describe_version(entry, self.seen.model(name))}
 
     def served(self) -> tuple[ServedModel, ...]:
         """Every READY version; the same tuple until the catalog changes."""
-        catalog = self._seen.catalog
+        catalog = self.seen.catalog
         if self._served is None or self._served[0] is not catalog:
             self._served = catalog, tuple(list_served(catalog))
         return self._served[1]
 
     def ready(self, name: str, version: str | None = None) -> str:
         """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
-        return str(self._seen.find(name, version).number)
+        return str(self.seen.find(name, version).number)
 
     def given_out(self, name: str, version: str | None = None) -> GivenFiles:
         """The files of a READY version, for whoever wants to have them.
@@ -109,7 +88,7 @@ class ModelReader(ABC):
         Raises Forbidden unless the model's config gives them out, NotFound where others are on disk
         than serve, and as `ready`.
         """
-        entry = self._seen.find(name, version)
+        entry = self.seen.find(name, version)
         config = entry.source.config
         if config is None or not config.playground.download:
             raise Forbidden(
@@ -122,7 +101,7 @@ class ModelReader(ABC):
 
     def drawable(self, name: str, version: str | None = None) -> Drawable:
         """A READY version, to be drawn. Raises as `given_out`, but for Forbidden."""
-        entry = self._seen.find(name, version)
+        entry = self.seen.find(name, version)
         engine = _engine_of(entry, name)
         described = engine.describe()
         key = (entry.source.path, *described.files.items(), *described.placement.nodes.items())
@@ -139,7 +118,7 @@ class ModelReader(ABC):
                 "state": entry.state.value,
                 "reason": entry.reason,
             }
-            for model in self._seen.catalog.values()
+            for model in self.seen.catalog.values()
             for entry in model.versions.values()
         ]
 
@@ -154,10 +133,10 @@ class ModelReader(ABC):
         Raises ModelNotFound, VersionNotFound or NotReady.
         """
         if name is None:
-            models = list(self._seen.catalog.values())
+            models = list(self.seen.catalog.values())
         else:
-            self._seen.find(name, version)
-            models = [self._seen.model(name)]
+            self.seen.find(name, version)
+            models = [self.seen.model(name)]
         return [
             (model.name, str(number), self._metrics.version(model.name, str(number)))
             for model in models
@@ -167,7 +146,7 @@ class ModelReader(ABC):
 
     def version_for_label(self, name: str, label: str) -> str:
         """The version of the variant named `label`. Raises ModelNotFound or NotFound."""
-        self._seen.model(name)
+        self.seen.model(name)
         return str(self._rollouts.version_of(name, label))
 
 

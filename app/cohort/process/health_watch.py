@@ -9,7 +9,7 @@ from time import monotonic
 import structlog
 
 from cohort.metrics import Histogram
-from cohort.operating import ControlPlane, ProcessHealth
+from cohort.operating import Lifecycle, ProcessHealth
 from cohort.process.startup import StartUp
 from cohort.scheduling import Trouble
 
@@ -25,16 +25,16 @@ class HealthWatch:
     ready: Whether it was ready at the last look.
 
     health: Collects what is wrong with it.
-    plane: Says whether it is ready.
+    lifecycle: Says whether it is ready.
     lag: Counts how late the loop was.
     start_up: Says it once it is ready.
     """
 
     def __init__(
-        self, health: ProcessHealth, plane: ControlPlane, lag: Histogram, start_up: StartUp
+        self, health: ProcessHealth, lifecycle: Lifecycle, lag: Histogram, start_up: StartUp
     ) -> None:
         self.ready = False
-        self._health, self._plane = health, plane
+        self._health, self._lifecycle = health, lifecycle
         self._lag, self._start_up = lag, start_up
 
     @property
@@ -65,7 +65,7 @@ class HealthWatch:
         return {trouble.kind for trouble in troubles}
 
     def _say_readiness(self) -> None:
-        readiness = self._plane.own_readiness()
+        readiness = self._lifecycle.readiness()
         if readiness.ready and not self.ready:
             self._start_up.say_ready()
         elif not readiness.ready and self.ready:

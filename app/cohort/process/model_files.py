@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -100,10 +99,6 @@ class ModelFiles:
         yield partial(watch.follow, self.rollouts.check_file)
         if self.trust is not None:
             yield partial(watch.follow, self.trust.check_file)
-
-    def judging(self, step: Callable[[], Awaitable[None]] | None = None) -> Background:
-        """Judges rollouts, for ever: by `step`, where other processes have a part in it."""
-        return partial(repeat, step or self.rollouts.step, GUARD_INTERVAL_SECONDS)
 
 
 @asynccontextmanager

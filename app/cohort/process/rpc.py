@@ -37,7 +37,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
         max_message_bytes=settings.max_body_mb * 2**20,
         max_connections=service.connections.grpc,
         max_calls=part_of(settings.max_concurrency, settings.workers),
-        several=service.siblings.several,
+        several=service.siblings is not None,
         idle_seconds=settings.keep_alive_seconds,
         authority=service.authority,
         access_log=service.access_log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from math import isnan
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -14,9 +15,10 @@ import numpy as np
 from cohort.codec import is_own_view
 from cohort.codec.json_tensors import from_lists
 from cohort.errors import InvalidInput, quoted
+from cohort.process.background import repeat
 from cohort.process.core import Core
 from cohort.process.logs import join_program
-from cohort.process.model_files import ModelFiles, running
+from cohort.process.model_files import GUARD_INTERVAL_SECONDS, ModelFiles, running
 from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContext
 from cohort.settings import read_settings
 from cohort.tensors import Array, Arrays, TensorSpec, check_names
@@ -63,7 +65,8 @@ class Runtime:
             await self._running.__aexit__(kind, error, trace)
 
     def _running_core(self) -> AbstractAsyncContextManager[None]:
-        return running(self._core, self._files, [self._files.judging()])
+        judging = partial(repeat, self._files.rollouts.step, GUARD_INTERVAL_SECONDS)
+        return running(self._core, self._files, [judging])
 
     async def infer(
         self,

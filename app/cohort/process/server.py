@@ -23,13 +23,13 @@ from cohort.connections.listeners import handles_of
 from cohort.http.fast_path import WatchedConnection, protocol_factory
 from cohort.http.tls import TlsConnection
 from cohort.process import logs
-from cohort.process.answers import answers_of
 from cohort.process.lifespan import LaterApplication
 from cohort.process.service import Service
-from cohort.process.worker import ConnectedWorker
 from cohort.repository import ConfigProblems
 from cohort.session import share_machine
 from cohort.settings import Settings
+from cohort.workers.answers import answers_of
+from cohort.workers.connected_worker import ConnectedWorker
 from cohort.workers.membership import Membership
 from cohort.workers.systemd import Systemd
 
@@ -89,7 +89,6 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
         for problem in error.problems:
             log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
-    service.siblings.handlers.update(answers_of(service))
     app = LaterApplication(service, _make_application)
     for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` takes them
         signal.signal(number, lambda *_: _exit(int(service.failed)))
@@ -248,13 +247,21 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, and say so."""
         if self._worker is not None:
-            await self._worker.introduce(self._service, self._retire)
+            service = self._service
+            answers = answers_of(
+                self._worker.siblings.place,
+                service.process_plane,
+                service.core.registry,
+                service.core.rollouts,
+                service.files.rollouts,
+            )
+            await self._worker.introduce(answers, self._retire)
         await super().startup(sockets)
         if not self.should_exit:
             self._systemd.tell("READY=1")
             if self._worker is not None:
                 self.server_state.connections = self._worker.connections
-                self._worker.accept(self._service, self._serve_accepted)
+                self._worker.accept(self._service.lifecycle, self._serve_accepted)
 
     def _retire(self) -> None:
         """Shut down without notice: callers get no connection here any more."""
@@ -267,27 +274,27 @@ class Server(uvicorn.Server):
 
         Few balancers ask a gRPC server whether it is ready: an open port is what they go by.
         """
-        plane = self._service.control_plane
+        lifecycle = self._service.lifecycle
         if not self._service.settings.grpc_port:
             return
-        plane.opening = "the port for gRPC is not open yet"
-        while plane.own_readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
+        lifecycle.opening = "the port for gRPC is not open yet"
+        while lifecycle.readiness().reason != lifecycle.opening:  # noqa: ASYNC110 - it has many causes
             await asyncio.sleep(OPENING_SECONDS)
         try:
             self._rpc = await _start_rpc(self._service)
         except SystemExit:  # out of a task it would tear down the loop
             self._service.failed = self.should_exit = True
         else:
-            plane.opening = ""
+            lifecycle.opening = ""
 
     async def _give_signs_of_life(self) -> None:
         """Say what `systemctl status` shows, and that the process needs no restart while so."""
-        systemd, plane = self._systemd, self._service.control_plane
+        systemd, lifecycle = self._systemd, self._service.lifecycle
         while systemd.listens:
-            readiness = plane.own_readiness()
+            readiness = lifecycle.readiness()
             status = "ready" if readiness.ready else f"not ready: {readiness.reason}"
             systemd.tell(f"STATUS={status}".replace("\n", " "))
-            if plane.own_liveness().ready:
+            if lifecycle.liveness().ready:
                 systemd.tell("WATCHDOG=1")
             await asyncio.sleep(systemd.watchdog_seconds / 4 or SIGN_SECONDS)
 
@@ -318,7 +325,7 @@ class Server(uvicorn.Server):
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
         await super().shutdown(sockets)
         if self._worker is not None:
-            await self._worker.leave(self._service)
+            await self._worker.leave()
         log.info("stopped")
 
     async def _accept_all(self, listener: socket.socket) -> None:

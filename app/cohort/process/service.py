@@ -30,18 +30,20 @@ from cohort.metrics import (
     WebhookMetrics,
 )
 from cohort.observability.access_log import AccessLog
-from cohort.operating import ControlPlane, ProcessHealth, Siblings
-from cohort.process.background import repeat
+from cohort.operating import ControlPlane, Lifecycle, ProcessHealth, ProcessPlane
+from cohort.process.background import Step, repeat
 from cohort.process.core import Core
 from cohort.process.health_watch import HealthWatch
-from cohort.process.judging import Judging
 from cohort.process.key_files import issuer_of, watch_keys
-from cohort.process.model_files import Background, ModelFiles, running
+from cohort.process.model_files import GUARD_INTERVAL_SECONDS, Background, ModelFiles, running
 from cohort.process.notifications import make_webhooks, notification_of, notification_of_unbatched
 from cohort.process.resources import available_connections, part_of, share_connections
 from cohort.registry import RegistryEvent, VersionUnbatched
 from cohort.rollouts import RolloutEvent
 from cohort.settings import Settings
+from cohort.workers.host_plane import HostPlane
+from cohort.workers.judging import Judging
+from cohort.workers.siblings import Siblings
 
 
 class Service:
@@ -51,7 +53,9 @@ class Service:
     files: What it follows.
     keys: The callers.
     authority: Tells them from each other.
-    control_plane: Answers operators.
+    lifecycle: Whether the process is ready.
+    process_plane: Answers what operators ask of this process.
+    control_plane: Answers operators, of all workers where there are several.
     hot: The fast HTTP protocol.
     failed: Whether it ended by itself, after it had started.
 
@@ -70,7 +74,7 @@ class Service:
         siblings: Siblings | None = None,
     ) -> None:
         self.settings = settings
-        self.siblings = siblings or Siblings()
+        self.siblings = siblings
         self.access_log = access_log
         self.failed = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=issuer_of(settings))
@@ -86,22 +90,30 @@ class Service:
         core.registry_events.add(self._notify_of_version)
         core.rollout_events.add(self._notify_of_rollout)
         self.health = ProcessHealth(core.scheduler.troubles)
-        self.control_plane = ControlPlane(
+        self.lifecycle = Lifecycle(
             core.registry,
-            core.metrics,
-            core.rollouts,
-            reconcile=self.files.loader.reconcile_settled,
-            save=self.files.rollouts.sync,
-            problems=self._problems,
             loading_reason=lambda: self.files.loading_reason,
             unready=self._unready,
             troubles=self.health.troubles,
             allow_empty=settings.allow_empty,
-            default_chain=core.rules.default_chain,
-            siblings=self.siblings,
         )
+        self.process_plane = ProcessPlane(
+            core.registry,
+            core.metrics,
+            core.rollouts,
+            self.lifecycle,
+            reconcile=self.files.loader.reconcile_settled,
+            save=self.files.rollouts.sync,
+            problems=self._problems,
+            default_chain=core.rules.default_chain,
+        )
+        self.control_plane: ControlPlane = self.process_plane
+        self._judge: Step = self.files.rollouts.step
+        if siblings is not None:
+            self.control_plane = HostPlane(self.process_plane, siblings, core.rollouts)
+            self._judge = Judging(siblings, core.rollouts, self.files.rollouts).step
         self.health_watch = HealthWatch(
-            self.health, self.control_plane, core.metrics.loop_lag, core.start_up
+            self.health, self.lifecycle, core.metrics.loop_lag, core.start_up
         )
         self.head_rules = HeadRules(settings.hosts, settings.cors_origins)
         self.hot = Hot(
@@ -112,7 +124,7 @@ class Service:
             max_connections=part_of(settings.max_connections or 0, settings.workers)
             or self.connections.http,
             max_connections_per_address=settings.max_connections_per_address,
-            lifecycle=self.control_plane,
+            lifecycle=self.lifecycle,
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,
             access_log=access_log,
@@ -139,8 +151,7 @@ class Service:
 
     def _background(self) -> Iterator[Background]:
         follow = self.files.watch.follow
-        judging = Judging(self.siblings, self.core.rollouts, self.files.rollouts)
-        yield self.files.judging(judging.step)
+        yield partial(repeat, self._judge, GUARD_INTERVAL_SECONDS)
         yield self.health_watch.run
         for watcher in self.key_watchers:
             yield partial(follow, watcher.check_file)

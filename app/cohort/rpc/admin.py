@@ -36,7 +36,7 @@ class AdminCalls:
     ) -> RepositoryModelUnloadResponse:
         """Unload a model; its requests in flight finish."""
         self._check(call, "RepositoryModelUnload", request.model_name)
-        await self._plane.unload_in_all(request.model_name)
+        await self._plane.unload(request.model_name)
         return RepositoryModelUnloadResponse()
 
     def _check(self, call: RpcCall, method: str, model: str) -> None:

@@ -54,6 +54,11 @@ class WorkerAnswers:
     silent: tuple[int, ...] = ()
     more: tuple[bytes, ...] = ()
 
+    @property
+    def good(self) -> list[WorkerAnswer]:
+        """The answers of those that have not failed."""
+        return [one for one in self.answers if not one.error]
+
 
 class Link:
     """Talks with the parent, and through it with the other workers.

@@ -9,7 +9,7 @@ from typing import Any
 
 from cohort.workers.asking import Question, Questions
 from cohort.workers.framing import Message
-from cohort.workers.merging import METRICS, EndedCounts, write_parent_metrics
+from cohort.workers.merged_metrics import METRICS, EndedCounts, write_parent_metrics
 from cohort.workers.roster import judge_among
 from cohort.workers.worker_process import WorkerProcess
 

@@ -76,7 +76,7 @@ class Server:
         self.service = service
         self.hot = Hot(
             service.core.data_plane,
-            service.control_plane,
+            service.lifecycle,
             matches=[predict.match_predict, match_v1, match_infer],
             max_body=2**20,
             keep_alive=75.0,

@@ -59,7 +59,7 @@ def _rate(before: Scrape, now: Scrape) -> float:
 
 
 def _since(before: Scrape, now: Scrape) -> dict[VersionKey, VersionCounts]:
-    found = at_once(changes({0: before.versions}, {0: now.versions}))
+    found = at_once(changes(before.versions, now.versions))
     return {key: counts for key, (counts, _) in found.items()}
 
 

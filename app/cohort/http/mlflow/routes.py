@@ -36,7 +36,7 @@ def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
     @routes.get("/ping", summary="Readiness, as SageMaker asks")
     async def ping(request: Request) -> dict[str, str]:
         """As /health/ready."""
-        control.seen_by(visible_to(request.scope)).readiness().check()
+        control.readiness(control.seen_by(visible_to(request.scope))).check()
         return {"status": "ready"}
 
     return routes

@@ -63,7 +63,7 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
 
     def document() -> dict[str, Any]:
         read = at_once(read_routes(app))
-        pieces = at_once(write_document(read, plane.served(), needs_key=needs_key))
+        pieces = at_once(write_document(read, plane.seen_by(None).served(), needs_key=needs_key))
         whole: dict[str, Any] = orjson.loads(at_host(pieces, "http", None))
         return whole
 

@@ -31,7 +31,7 @@ def metadata_router(plane: ControlPlane) -> Routes:
 
     @routes.get("/health/ready", summary="Readiness")
     async def ready(request: Request) -> dict[str, bool]:
-        seen(request).readiness().check()
+        plane.readiness(seen(request)).check()
         return {"ready": True}
 
     # Before the models' own routes: "stats" is not a model there.

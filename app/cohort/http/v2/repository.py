@@ -51,7 +51,7 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
     async def unload(request: Request, model: str) -> Response:
         """It stays unloaded until it is loaded again; requests in flight finish."""
         parameters_of("parameters", _body(await request.body()))
-        await plane.unload_in_all(model)
+        await plane.unload(model)
         return Response(status_code=200)
 
     routes.include_router(guarded)

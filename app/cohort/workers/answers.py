@@ -8,36 +8,49 @@ from contextlib import suppress
 from typing import Any
 
 from cohort.errors import NotFound
-from cohort.operating.plane import LIVE
-from cohort.process.service import Service
+from cohort.operating import ProcessPlane
+from cohort.registry import Registry
+from cohort.rollouts import Rollouts
 from cohort.rollouts.decision_store import Decision
-from cohort.rollouts.given_evidence import give_evidence
+from cohort.rollouts.watcher import RolloutWatcher
+from cohort.workers.given_evidence import give_evidence
 from cohort.workers.link import QuestionHandler
-from cohort.workers.merging import METRICS
+from cohort.workers.merged_metrics import METRICS
 
 Said = tuple[Mapping[str, Any], bytes]
 
 DONE: Said = ({}, b"")
 
 
-def answers_of(service: Service) -> dict[str, QuestionHandler]:
-    """The answers, by what is asked."""
-    plane, rollouts, watcher = service.control_plane, service.core.rollouts, service.files.rollouts
+def answers_of(
+    place: int,
+    plane: ProcessPlane,
+    registry: Registry,
+    rollouts: Rollouts,
+    watcher: RolloutWatcher,
+) -> dict[str, QuestionHandler]:
+    """The answers, by what is asked.
+
+    place: Which of the workers this is.
+    plane, registry, rollouts: What it answers from.
+    watcher: Exchanges decisions with the state folder.
+    """
 
     async def metrics(_: Mapping[str, Any]) -> Said:
-        return {}, await plane.own_metrics_text()
+        blocks, _content_type = await plane.metrics_text("")
+        return {}, b"".join(blocks)
 
     async def health(_: Mapping[str, Any]) -> Said:
-        readiness = plane.own_readiness()
+        readiness = plane.readiness()
         states: dict[str, dict[str, tuple[str, str]]] = {}
-        for one in plane.index():
+        for one in plane.seen_by(None).index():
             states.setdefault(one["name"], {})[one["version"]] = one["state"], one["reason"]
         return {
-            "place": service.siblings.place,
+            "place": place,
             "ready": readiness.ready,
             "reason": readiness.reason,
-            "settled": service.core.registry.settled,
-            "problems": plane.health()["problems"],
+            "settled": registry.settled,
+            "problems": plane.summary.problems(),
             "states": states,
         }, b""
 
@@ -46,7 +59,7 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
         return DONE
 
     async def unload(said: Mapping[str, Any]) -> Said:
-        service.core.registry.unload_model(said["model"], unknown=True)
+        registry.unload_model(said["model"], unknown=True)
         return DONE
 
     async def decided(said: Mapping[str, Any]) -> Said:
@@ -61,10 +74,10 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
         return DONE
 
     async def described(_: Mapping[str, Any]) -> Said:
-        return {"rollouts": plane.rollouts()}, b""
+        return {"rollouts": await plane.rollouts()}, b""
 
     async def examples(said: Mapping[str, Any]) -> Said:
-        return {"examples": rollouts.examples(said["model"])}, b""
+        return {"examples": await plane.shadow_examples(said["model"])}, b""
 
     async def evidence(said: Mapping[str, Any]) -> Said:
         for model, decisions in said["decisions"].items():
@@ -73,11 +86,12 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
         return {}, json.dumps(give_evidence(rollouts.live)).encode()
 
     async def live(_: Mapping[str, Any]) -> Said:
-        return {"counts": await plane.own_counts()}, b""
+        counts = await plane.counts()
+        return {"counts": [(*key, one.plain()) for key, one in counts.items()]}, b""
 
     return {
         METRICS: metrics,
-        LIVE: live,
+        "live": live,
         "health": health,
         "load": load,
         "unload": unload,

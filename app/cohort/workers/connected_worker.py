@@ -7,15 +7,14 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cohort.operating import Siblings
-from cohort.workers.link import Link
+from cohort.operating import Lifecycle
+from cohort.workers.link import Link, QuestionHandler
 from cohort.workers.membership import Membership
+from cohort.workers.merged_metrics import METRICS
 from cohort.workers.passing import Intake
-
-if TYPE_CHECKING:
-    from cohort.process.service import Service
+from cohort.workers.siblings import Siblings
 
 REPORT_SECONDS = 0.1
 """How often it is looked whether the parent is to be told something new."""
@@ -67,22 +66,26 @@ class ConnectedWorker:
         self._making: set[asyncio.Task[object]] = set()
         self._unloaded: list[str] = []
         self._introduced = asyncio.Event()
+        self._answers: Mapping[str, QuestionHandler] = {}
         self._retire: Callable[[], None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def introduce(self, service: Service, retire: Callable[[], None]) -> None:
+    async def introduce(
+        self, answers: Mapping[str, QuestionHandler], retire: Callable[[], None]
+    ) -> None:
         """Begin to talk with the parent, before any model is loaded.
 
+        answers: What others are answered, by what they ask.
         retire: Called once the parent wants another worker in place of this one.
         """
-        self._retire = retire
-        link = Link(self._membership.messages, self.siblings.handlers, self._take)
+        self._answers, self._retire = answers, retire
+        link = Link(self._membership.messages, answers, self._take)
         self.siblings.connect(link)
         link.open()
         link.tell({"kind": "hello"})
         await self._introduced.wait()
         for model in self._unloaded:
-            service.core.registry.unload_model(model, unknown=True)
+            await answers["unload"]({"model": model})
         self._link = link
 
     def _take(self, head: Mapping[str, Any]) -> None:
@@ -97,8 +100,8 @@ class ConnectedWorker:
                 if self._retire is not None:
                     self._retire()
 
-    def accept(self, service: Service, serve: Serve) -> None:
-        """Take connections from now on, and have each served by `serve`."""
+    def accept(self, lifecycle: Lifecycle, serve: Serve) -> None:
+        """Take connections from now on, have each served by `serve`, and report `lifecycle`."""
         loop = asyncio.get_running_loop()
 
         def begin(connection: socket.socket) -> None:
@@ -121,20 +124,20 @@ class ConnectedWorker:
         self._intake = intake
         self.connections.on_close = intake.report
         loop.add_reader(intake.socket, take)
-        self._tasks.append(loop.create_task(self._report(service, intake)))
+        self._tasks.append(loop.create_task(self._report(lifecycle)))
 
-    async def _report(self, service: Service, intake: Intake) -> None:
-        plane, said = service.control_plane, None
+    async def _report(self, lifecycle: Lifecycle) -> None:
+        said = None
         while True:
-            ready, live = plane.own_readiness(), plane.own_liveness()
+            ready, live = lifecycle.readiness(), lifecycle.liveness()
             state = {
                 "kind": "state",
                 "ready": ready.ready,
                 "reason": ready.reason,
                 "live": live.ready,
                 "ailment": live.reason,
-                "settled": service.core.registry.settled and not plane.opening,
-                "draining": plane.draining,
+                "settled": lifecycle.settled,
+                "draining": lifecycle.draining,
             }
             if state != said and self._link is not None:
                 self._link.tell(state)
@@ -151,12 +154,12 @@ class ConnectedWorker:
         if self._making:
             await asyncio.wait(self._making)
 
-    async def leave(self, service: Service) -> None:
+    async def leave(self) -> None:
         """Leave what was counted to the parent, and end the conversation."""
         for task in self._tasks:
             task.cancel()
         if self._link is not None:
-            text = await service.control_plane.own_metrics_text()
+            _, text = await self._answers[METRICS]({})
             self._link.tell({"kind": "last"}, text)
             await self._link.close()
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.rollouts.config import parse_rollouts
-from cohort.rollouts.given_evidence import give_evidence, read_given, take_evidence
 from cohort.rollouts.judgement import Counts
 from cohort.rollouts.live import LiveRollout
+from cohort.workers.given_evidence import give_evidence, read_given, take_evidence
 
 CONFIG = """
 m:

@@ -1,4 +1,4 @@
-"""The other workers of this host, as planes see them: none, where this process is the only one."""
+"""The other workers of this host, as one of them sees them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cohort.errors import NotReady
-from cohort.operating.reading import Readiness
-from cohort.workers.link import Link, QuestionHandler, WorkerAnswers
+from cohort.operating import Readiness
+from cohort.workers.link import Link, WorkerAnswers
 
 GATHER_SECONDS = 1.0
 """How long other workers may take to say how they are."""
@@ -17,31 +17,23 @@ DONE_SECONDS = 900.0
 
 
 class Siblings:
-    """The other workers.
+    """The other workers. Until `connect` nobody is asked.
 
-    several: Whether there are any.
     retiring: Whether this one is being replaced: the host goes on.
-    handlers: What answers each kind of question that others ask this one.
 
     place: Which of the workers this is, from 0.
-    pid: This process; default 0: there are no others.
+    pid: This process.
     """
 
-    def __init__(self, place: int = 0, pid: int = 0) -> None:
+    def __init__(self, place: int, pid: int) -> None:
         self.place = place
         self.retiring = False
-        self.handlers: dict[str, QuestionHandler] = {}
         self._pid = pid
         self._link: Link | None = None
         self._picture: Mapping[str, Any] = {}
 
-    @property
-    def several(self) -> bool:
-        """Whether there are other workers, or may be soon."""
-        return self._link is not None
-
     def connect(self, link: Link) -> None:
-        """Have others from now on, by this link."""
+        """Reach others from now on, by this link."""
         self._link = link
 
     def take_picture(self, picture: Mapping[str, Any]) -> None:
@@ -51,7 +43,7 @@ class Siblings:
     @property
     def judges(self) -> bool:
         """Whether this process judges rollouts for all."""
-        return not self.several or self._picture.get("judge") == self._pid
+        return self._link is None or self._picture.get("judge") == self._pid
 
     # -- how all are
 
@@ -60,8 +52,6 @@ class Siblings:
 
         One that has not loaded its first models yet is given none while another one is ready.
         """
-        if not self.several:
-            return own
         others = [one for one in self._others if one.get("settled")]
         counts = not (self.retiring and others) and (self._settled or not others)
         if counts and not own.ready:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from cohort.operating import Siblings
 from cohort.rollouts import Rollouts
-from cohort.rollouts.given_evidence import read_given, take_evidence
 from cohort.rollouts.rollouts import UNKNOWN
 from cohort.rollouts.watcher import RolloutWatcher
+from cohort.workers.given_evidence import read_given, take_evidence
+from cohort.workers.siblings import Siblings
 
 
 class Judging:
@@ -39,12 +39,11 @@ class Judging:
         Also where the state folder cannot tell them.
         """
         live = self._rollouts.live
-        if not self._siblings.several or not live:
+        if not live:
             return
         found = await self._siblings.ask("evidence", {"decisions": self._decisions()})
-        for answer in found.answers:
-            if not answer.error:
-                take_evidence(live, read_given(json.loads(answer.body)))
+        for answer in found.good:
+            take_evidence(live, read_given(json.loads(answer.body)))
 
     def _decisions(self) -> dict[str, list[dict[str, object]]]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cohort.workers.merging import EndedCounts, merge_metrics, write_parent_metrics
+from cohort.workers.merged_metrics import EndedCounts, merge_metrics, write_parent_metrics
 
 TEXT = """\
 # HELP requests_total How many, since the start.

@@ -1,0 +1,49 @@
+"""Other workers that answer what a test has them say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cohort.operating import Readiness
+from cohort.workers.link import Link, WorkerAnswer, WorkerAnswers
+from cohort.workers.siblings import Siblings
+
+READY, NOT = Readiness(True), Readiness(False, "own")
+
+
+class FakeLink(Link):
+    """Stands for a link.
+
+    answers: What is answered, by what is asked; default: nobody answers.
+    asked: What was asked: the question, what was said in it, and whom.
+    """
+
+    def __init__(self, **answers: WorkerAnswers) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Mapping[str, Any], str]] = []
+
+    async def ask(
+        self, what: str, said: Mapping[str, Any], *, to: str, seconds: float
+    ) -> WorkerAnswers:
+        self.asked.append((what, said, to))
+        return self.answers.get(what, WorkerAnswers(()))
+
+
+def answer(pid: int, body: bytes = b"", **said: Any) -> WorkerAnswer:
+    """What a worker answers."""
+    return WorkerAnswer(pid, {**said, "pid": pid}, body)
+
+
+def worker(pid: int, **more: Any) -> dict[str, Any]:
+    """A worker as its parent tells of it, in the place of the same number."""
+    told = {"pid": pid, "place": pid, "retiring": False, "ready": True, "reason": "no"}
+    return {**told, "live": True, "ailment": "", "settled": True, **more}
+
+
+def siblings_of(link: Link, *workers: Mapping[str, Any], judge: int = 1) -> Siblings:
+    """The others of the worker that is process 1 and in place 1."""
+    siblings = Siblings(1, pid=1)
+    siblings.connect(link)
+    siblings.take_picture({"workers": workers, "judge": judge})
+    return siblings
