@@ -9,7 +9,8 @@ text, a `LongList`, until somebody reads them, one piece after the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
@@ -63,57 +64,63 @@ def read_long(body: bytes) -> object:
     return document
 
 
-Convert = Callable[[list[Any]], list[Any]]
-
-
 class LongList:
-    """A list that is not parsed yet.
+    """A list that is not parsed yet, of one element or more.
 
     What orjson would make of its elements they are, except that what is longer than a block is a
-    LongList itself, or a dict with LongLists in it.
+    LongList itself, or a dict with LongLists in it. Whatever parses raises InvalidInput.
     """
 
-    __slots__ = ("_convert", "_pieces", "_source")
+    __slots__ = ("_pieces", "_source")
 
-    def __init__(
-        self, source: _Source, pieces: Sequence[Section], convert: Convert | None = None
-    ) -> None:
+    def __init__(self, source: _Source, pieces: Sequence[Section]) -> None:
         self._source = source
         self._pieces = pieces
-        self._convert = convert
 
-    def converted(self, convert: Convert) -> LongList:
-        """The list whose elements `convert` gives, of lists of elements."""
-        return LongList(self._source, self._pieces, convert)
+    def __getitem__(self, index: int) -> Any:
+        return next(islice(self, index, None))
 
-    def portions(self) -> Iterator[Portion]:
-        """Its elements, some at a time. Raises InvalidInput."""
-        for number in range(len(self._pieces)):
-            self._source.check_not_blank(self._pieces, number)
-            yield Portion(self._source, self._pieces[number], self._convert)
+    def __iter__(self) -> Iterator[Any]:
+        for portion in self.portions():
+            yield from portion.elements()
 
-    def first(self) -> Any:
-        """Its first element. Raises InvalidInput where that is not JSON."""
-        return next(self.portions()).elements()[0]
-
-    def count(self) -> int:
-        """How many elements it has. Raises InvalidInput."""
+    def __len__(self) -> int:
         return sum(len(portion.elements()) for portion in self.portions())
 
-    def elements(self) -> list[Any]:
-        """All its elements, where they are few. Raises InvalidInput."""
-        return [one for portion in self.portions() for one in portion.elements(few=True)]
+    def portions(self) -> Iterator[Portion]:
+        """Its elements, some at a time."""
+        for number, piece in enumerate(self._pieces):
+            self._source.check_not_blank(self._pieces, number)
+            yield Portion(self._source, piece)
+
+
+LISTS = (list, LongList)
+"""What JSON's lists are read as."""
+
+
+def portions_of(value: list[Any] | LongList) -> Iterator[list[Any]]:
+    """The elements of a list, some at a time where it is long. Raises InvalidInput."""
+    if isinstance(value, LongList):
+        yield from (portion.elements() for portion in value.portions())
+    else:
+        yield value
+
+
+def few_of(value: list[Any] | LongList) -> list[Any]:
+    """The elements of a list that should have few. Raises InvalidInput, also for very many."""
+    if isinstance(value, LongList):
+        return [one for portion in value.portions() for one in portion.elements(few=True)]
+    return value
 
 
 class Portion:
     """Some elements of a LongList that follow one another."""
 
-    __slots__ = ("_convert", "_piece", "_source")
+    __slots__ = ("_piece", "_source")
 
-    def __init__(self, source: _Source, piece: Section, convert: Convert | None) -> None:
+    def __init__(self, source: _Source, piece: Section) -> None:
         self._source = source
         self._piece = piece
-        self._convert = convert
 
     @property
     def text(self) -> bytes | None:
@@ -128,10 +135,9 @@ class Portion:
         try:
             if few:
                 return list(self._source.read(self._piece, LIST, deep=0))
-            elements = self._source.parse(self._piece, LIST, self._piece.values, deep=0)
+            return list(self._source.parse(self._piece, LIST, self._piece.values, deep=0))
         except BrokenJson as error:
             raise self._source.invalid(error) from None
-        return elements if self._convert is None else self._convert(elements)
 
 
 class _Source:
