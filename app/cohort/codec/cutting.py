@@ -105,9 +105,8 @@ class _Cutter:
 
     def cut(self) -> Sequence[Section]:
         body, quoted, escaped = self._body, False, False
-        view = np.frombuffer(body, np.uint8)
         for at in range(0, len(body), BLOCK_BYTES):
-            found = structure(view[at : at + BLOCK_BYTES], quoted, escaped)
+            found = structure(body[at : at + BLOCK_BYTES], quoted, escaped)
             if quoted and found.quotes.size:
                 self._end_text(at + int(found.quotes[0]) + 1)
             if found.brackets.size:
@@ -190,34 +189,21 @@ def check_closed(body: bytes, kind: bytes, end: int) -> None:
         raise BrokenJson(f"unexpected character, expected ',' or '{wanted}'", end - 1)
 
 
-def structure(block: NDArray[np.uint8], quoted: bool = False, escaped: bool = False) -> Structure:
+def structure(block: bytes, quoted: bool = False, escaped: bool = False) -> Structure:
     """Find what is in a block that begins in a string or not, and behind a backslash or not."""
-    quotes = np.flatnonzero(block == ord('"'))
-    if quoted or quotes.size:
-        backslashes = np.flatnonzero(block == ord("\\"))
-        if backslashes.size or escaped:
-            quotes, escaped = _unescaped(quotes, backslashes, escaped, block.size)
+    if escaped:
+        block, escaped = b"_" + block[1:], False
+    if b"\\" in block:
+        block = block.replace(b"\\\\", b"__")
+        escaped = block.endswith(b"\\")
+        block = block.replace(b'\\"', b"__")
+    view = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(view == ord('"'))
     # [ and { differ from each other in the same bit as ] and }, and these from those in another.
-    brackets = np.flatnonzero(((block | 0x20) - ord("{")) & 0xFD == 0)
+    brackets = np.flatnonzero(((view | 0x20) - ord("{")) & 0xFD == 0)
     if quotes.size:
         brackets = brackets[(np.searchsorted(quotes, brackets) & 1) == quoted]
     elif quoted:
         brackets = brackets[:0]
-    depths = np.cumsum(3 - (block[brackets] & 6).astype(np.int64))
+    depths = np.cumsum(3 - (view[brackets] & 6).astype(np.int64))
     return Structure(quotes, brackets, depths, bool(quoted ^ (quotes.size & 1)), escaped)
-
-
-def _unescaped(
-    quotes: NDArray[np.int64], backslashes: NDArray[np.int64], escaped: bool, size: int
-) -> tuple[NDArray[np.int64], bool]:
-    """The quotes behind an even number of backslashes, and whether the block's end is not."""
-    if escaped:  # by the last block: as if a backslash stood before this one
-        backslashes = np.concatenate([[-1], backslashes])
-    number = np.arange(backslashes.size)
-    begins = np.ones(backslashes.size, np.bool_)
-    begins[1:] = np.diff(backslashes) != 1
-    length = number - np.maximum.accumulate(np.where(begins, number, 0)) + 1
-    ends = np.ones(backslashes.size, np.bool_)
-    ends[:-1] = begins[1:]
-    odd = backslashes[ends & (length & 1 == 1)] + 1  # what rows of an odd number stand before
-    return quotes[~np.isin(quotes, odd)], bool(odd.size and odd[-1] == size)

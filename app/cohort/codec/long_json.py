@@ -236,7 +236,7 @@ class _Source:
         return values
 
     def _short_values(self, start: int, end: int) -> Iterator[Value]:
-        _, brackets, depths, _, _ = structure(self._view[start:end])
+        _, brackets, depths, _, _ = structure(self._body[start:end])
         if not brackets.size:
             return
         ends = np.flatnonzero(depths == 0)
@@ -268,7 +268,7 @@ class _Source:
         """Read a string in parts."""
         parts = []
         while at < end:
-            stop = end if end - at <= BLOCK_BYTES else self._between_characters(at)
+            stop = end if end - at <= BLOCK_BYTES else _between_characters(self._body, at)
             text = b'"' + self._body[at:stop] + b'"'
             try:
                 parts.append(orjson.loads(text))
@@ -276,26 +276,6 @@ class _Source:
                 raise BrokenJson(error.msg, at - 1 + _bytes_before(text, error.pos)) from None
             at = stop
         return "".join(parts)
-
-    def _between_characters(self, at: int) -> int:
-        """A place about a block after `at`, where a character ends, that divides no escape."""
-        stop = at + BLOCK_BYTES
-        for _ in range(3):
-            stop -= self._body[stop] & 0xC0 == 0x80
-        last = self._body.rfind(b"\\", max(at, stop - _LONGEST_ESCAPE), stop)
-        if last < 0:
-            return stop
-        if not self._begins_escape(at, last):
-            return last + 1
-        pair = last - _LONGEST_ESCAPE // 2  # where the other half of a character may begin
-        if pair >= at and _FIRST_HALF.match(self._body, pair) and self._begins_escape(at, pair):
-            last = pair
-        return last if last > at else stop  # a block is longer than any escape
-
-    def _begins_escape(self, at: int, place: int) -> bool:
-        """Whether a backslash is no escaped one itself, in a string whose part begins `at`."""
-        before = self._body[at : place + 1]
-        return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
     def _place(self, piece: Section, values: Sequence[Value], text: bytes, position: int) -> int:
         """Where in the body that character of a piece's text is."""
@@ -308,7 +288,26 @@ class _Source:
 
 
 _LONGEST_ESCAPE = 12  # bytes, of two that are one character
-_FIRST_HALF = re.compile(rb"\\u[dD][89abAB]")
+_CHARACTERS = re.compile(
+    rb"""(?: [^\\]++
+         | \\ u [dD][89abAB] .{2} \\ u .{4}  # halves of one character
+         | \\ u (?! [dD][89abAB] ) .{4}
+         | \\ [^u] )*+""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def _between_characters(body: bytes, at: int) -> int:
+    """A place about a block after `at`, where a character ends, that divides no escape."""
+    stop = at + BLOCK_BYTES
+    start = at + len(
+        body[at : stop - _LONGEST_ESCAPE].rstrip(b"\\")
+    )  # no escape has its middle here
+    whole = _CHARACTERS.match(body, start, stop)
+    end = whole.end() if whole else stop
+    for _ in range(3):
+        end -= body[end] & 0xC0 == 0x80
+    return end if end > at else stop
 
 
 def _bytes_before(text: bytes, position: int) -> int:
