@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cohort.errors import InvalidInput
+
 BLOCK_BYTES = 1 << 17
 """Bytes that are looked at together. A piece is seldom longer than two blocks."""
 
@@ -27,13 +29,9 @@ _MOST_STRINGS = 4
 """Strings that are skipped in search of a comma: JSON has one around every second string."""
 
 
-class BrokenJson(Exception):
-    """What is wrong with a text, and at which byte."""
-
-    def __init__(self, problem: str, at: int) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.at = at
+def broken(problem: str, at: int) -> InvalidInput:
+    """What to say of a body that is not JSON, and at about which byte that is."""
+    return InvalidInput(f"the body is not valid JSON: {problem}, near byte {at}")
 
 
 class Section(NamedTuple):
@@ -75,7 +73,7 @@ class Structure(NamedTuple):
 def cut(body: bytes) -> Sequence[Section]:
     """Cut `body`, as if it were the elements of a list: JSON is a single one.
 
-    Raises BrokenJson where it ends within a value, or one ends that did not begin.
+    Raises InvalidInput where it ends within a value, or one ends that did not begin.
     """
     return _Cutter(body).cut()
 
@@ -122,7 +120,7 @@ class _Cutter:
                 self._cut_last(at, found, quoted, after, size)
             quoted, escaped = found.quoted, found.escaped
         if quoted or len(self._open) > 1:
-            raise BrokenJson("unexpected end of data", len(body))
+            raise broken("unexpected end of data", len(body))
         (whole,) = self._open
         whole.cut(len(body), len(body))
         return whole.pieces
@@ -140,7 +138,7 @@ class _Cutter:
             end = at + int(found.brackets[place]) + 1
             closed = self._open.pop()
             if not self._open:
-                raise BrokenJson("unexpected content after document", end - 1)
+                raise broken("unexpected content after document", end - 1)
             check_closed(self._body, closed.kind, end)
             if end - closed.start > BLOCK_BYTES:
                 closed.cut(end - 1, end)
@@ -151,7 +149,7 @@ class _Cutter:
         """Begin what is still open after the block."""
         deepest = int(found.depths[-1])
         if len(self._open) + int(found.depths.max()) - lowest > MAX_DEPTH + 1:
-            raise BrokenJson("depth limit exceeded", at)
+            raise broken("depth limit exceeded", at)
         if deepest == lowest:
             return
         rest = np.minimum.accumulate(found.depths[::-1])[::-1]
@@ -183,10 +181,10 @@ class _Cutter:
 
 
 def check_closed(body: bytes, kind: bytes, end: int) -> None:
-    """Raise BrokenJson unless what ends before `end` ends by the bracket of its kind."""
+    """Raise InvalidInput unless what ends before `end` ends by the bracket of its kind."""
     if body[end - 1 : end] != CLOSING[kind]:
         wanted = CLOSING[kind].decode()
-        raise BrokenJson(f"unexpected character, expected ',' or '{wanted}'", end - 1)
+        raise broken(f"unexpected character, expected ',' or '{wanted}'", end - 1)
 
 
 def structure(block: bytes, quoted: bool = False, escaped: bool = False) -> Structure:

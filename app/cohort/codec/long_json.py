@@ -23,9 +23,9 @@ from cohort.codec.cutting import (
     LIST,
     OBJECT,
     TEXT,
-    BrokenJson,
     Section,
     Value,
+    broken,
     check_closed,
     cut,
     structure,
@@ -51,17 +51,13 @@ MOST_OBJECTS_DEEP = 16
 def read_long(body: bytes) -> object:
     """Read a long body: as `orjson.loads`, with LongLists in it. Raises InvalidInput."""
     body = body.strip(b" \t\n\r")
-    source = _Source(body)
-    try:
-        pieces = cut(body)
-        if len(pieces) > 1:
-            raise BrokenJson("unexpected content after document", pieces[0].end)
-        (document,) = source.read(pieces[0], LIST, deep=0)
-    except BrokenJson as error:
-        raise source.invalid(error) from None
-    except ValueError:  # none, or several that are not apart
-        raise InvalidInput("the body is not valid JSON: it has no value") from None
-    return document
+    pieces = cut(body)
+    if len(pieces) > 1:
+        raise broken("unexpected content after document", pieces[0].end)
+    documents = _Source(body).read(pieces[0], LIST, deep=0)
+    if len(documents) != 1:  # none, or several that are not apart
+        raise InvalidInput("the body is not valid JSON: it has no value")
+    return documents[0]
 
 
 class LongList:
@@ -89,9 +85,7 @@ class LongList:
 
     def portions(self) -> Iterator[Portion]:
         """Its elements, some at a time."""
-        for number, piece in enumerate(self._pieces):
-            self._source.check_not_blank(self._pieces, number)
-            yield Portion(self._source, piece)
+        return (Portion(self._source, piece) for piece in self._pieces)
 
 
 LISTS = (list, LongList)
@@ -132,12 +126,15 @@ class Portion:
 
         Raises InvalidInput.
         """
-        try:
-            if few:
-                return list(self._source.read(self._piece, LIST, deep=0))
-            return list(self._source.parse(self._piece, LIST, self._piece.values, deep=0))
-        except BrokenJson as error:
-            raise self._source.invalid(error) from None
+        source, piece = self._source, self._piece
+        found: list[Any] = (
+            source.read(piece, LIST, deep=0)
+            if few
+            else source.parse(piece, LIST, piece.values, deep=0)
+        )
+        if not found:
+            raise _no_value(piece)
+        return found
 
 
 class _Source:
@@ -145,7 +142,6 @@ class _Source:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._view = np.frombuffer(body, np.uint8)
         self._token = token_hex(16)
         self._members = 0
 
@@ -165,7 +161,7 @@ class _Source:
         try:
             found = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise BrokenJson(error.msg, self._place(piece, values, text, error.pos)) from None
+            raise broken(error.msg, self._place(piece, values, error.pos)) from None
         if not values:
             return found
         for place, one in enumerate(found) if kind == LIST else list(found.items()):
@@ -187,32 +183,6 @@ class _Source:
             parts += [self._body[at : value.start], self._stand_in(number)]
             at = value.end
         return b"".join([*parts, self._body[at : piece.end], CLOSING[kind]])
-
-    def check_not_blank(self, pieces: Sequence[Section], number: int) -> None:
-        """Raise InvalidInput where there is nothing on one side of a comma."""
-        start, end, _ = pieces[number]
-        if len(pieces) == 1 or not self._is_blank(pieces[number]):
-            return
-        if number and number == len(pieces) - 1:
-            raise self.invalid(BrokenJson("trailing comma is not allowed", start - 1))
-        raise self.invalid(BrokenJson("unexpected character, expected a JSON value", end))
-
-    def invalid(self, error: BrokenJson) -> InvalidInput:
-        """What to say of it, in orjson's words."""
-        continued = lines = 0
-        line_start = 0
-        for at in range(0, error.at, BLOCK_BYTES):
-            block = self._view[at : min(at + BLOCK_BYTES, error.at)]
-            continued += int(np.count_nonzero(block & 0xC0 == 0x80))
-            ends = np.flatnonzero(block == ord("\n"))
-            if ends.size:
-                lines += ends.size
-                line_start = at + int(ends[-1]) + 1
-        start = len(self._body[line_start : error.at].decode(errors="replace"))
-        return InvalidInput(
-            f"the body is not valid JSON: {error.problem}: line {lines + 1} column {start + 1} "
-            f"(char {error.at - continued})"
-        )
 
     def _is_blank(self, piece: Section) -> bool:
         if piece.values or piece.end - piece.start > LONGEST_TEXT:
@@ -259,9 +229,11 @@ class _Source:
         if deep >= MOST_OBJECTS_DEEP:
             raise InvalidInput(f"the body has more than {MOST_OBJECTS_DEEP} objects in one another")
         members: dict[str, object] = {}
-        for number, piece in enumerate(value.pieces):
-            self.check_not_blank(value.pieces, number)
-            members |= self.read(piece, OBJECT, deep=deep + 1)
+        for piece in value.pieces:
+            some = self.read(piece, OBJECT, deep=deep + 1)
+            if rest and not some:
+                raise _no_value(piece)
+            members |= some
         return members
 
     def _read_text(self, at: int, end: int) -> str:
@@ -273,13 +245,13 @@ class _Source:
             try:
                 parts.append(orjson.loads(text))
             except orjson.JSONDecodeError as error:
-                raise BrokenJson(error.msg, at - 1 + _bytes_before(text, error.pos)) from None
+                raise broken(error.msg, at - 1 + error.pos) from None
             at = stop
         return "".join(parts)
 
-    def _place(self, piece: Section, values: Sequence[Value], text: bytes, position: int) -> int:
-        """Where in the body that character of a piece's text is."""
-        place = piece.start - 1 + _bytes_before(text, position)
+    def _place(self, piece: Section, values: Sequence[Value], position: int) -> int:
+        """About where in the body that character of a piece's text is."""
+        place = piece.start - 1 + position
         for number, value in enumerate(values):
             if place < value.start:
                 break
@@ -310,8 +282,6 @@ def _between_characters(body: bytes, at: int) -> int:
     return end if end > at else stop
 
 
-def _bytes_before(text: bytes, position: int) -> int:
-    try:
-        return len(text.decode()[:position].encode())
-    except UnicodeDecodeError:
-        return 1  # orjson does not say where that is
+def _no_value(piece: Section) -> InvalidInput:
+    """What to say where nothing stands on one side of a comma."""
+    return broken("unexpected character, expected a JSON value", piece.end)
