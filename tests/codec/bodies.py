@@ -73,7 +73,7 @@ def decode(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> Ar
 
 
 def refusal(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> str:
-    """Say how all ways refuse `value`: with the same words, besides the place of what is no JSON."""
+    """Say how all ways refuse `value`: with the same words, but for the byte of a slip."""
     said = []
     for way in ways():
         with way, pytest.raises(InvalidInput) as caught:

@@ -81,11 +81,34 @@ class LongList:
             yield from portion.elements()
 
     def __len__(self) -> int:
-        return sum(len(portion.elements()) for portion in self.portions())
+        return sum(1 for _ in self)
 
-    def portions(self) -> Iterator[Portion]:
-        """Its elements, some at a time."""
-        return (Portion(self._source, piece) for piece in self._pieces)
+    def portions(self) -> Iterator[LongList]:
+        """Its elements, about a block of text at a time."""
+        return (LongList(self._source, [piece]) for piece in self._pieces)
+
+    @property
+    def text(self) -> bytes | None:
+        """A portion as JSON; None where there is a long element in it."""
+        (piece,) = self._pieces
+        return None if piece.values else self._source.text(piece, LIST, ())
+
+    def elements(self, *, few: bool = False) -> list[Any]:
+        """All elements as orjson gives them; where few are expected, lists in them are LongLists.
+
+        Raises InvalidInput, also for very many where few are expected.
+        """
+        source, elements = self._source, []
+        for piece in self._pieces:
+            some = (
+                source.read(piece, LIST, deep=0)
+                if few
+                else source.parse(piece, LIST, piece.values, deep=0)
+            )
+            if not some:
+                raise _no_value(piece)
+            elements += some
+        return elements
 
 
 LISTS = (list, LongList)
@@ -102,39 +125,7 @@ def portions_of(value: list[Any] | LongList) -> Iterator[list[Any]]:
 
 def few_of(value: list[Any] | LongList) -> list[Any]:
     """The elements of a list that should have few. Raises InvalidInput, also for very many."""
-    if isinstance(value, LongList):
-        return [one for portion in value.portions() for one in portion.elements(few=True)]
-    return value
-
-
-class Portion:
-    """Some elements of a LongList that follow one another."""
-
-    __slots__ = ("_piece", "_source")
-
-    def __init__(self, source: _Source, piece: Section) -> None:
-        self._source = source
-        self._piece = piece
-
-    @property
-    def text(self) -> bytes | None:
-        """They as a JSON list; None where there is a long one among them."""
-        return None if self._piece.values else self._source.text(self._piece, LIST, ())
-
-    def elements(self, *, few: bool = False) -> list[Any]:
-        """They as orjson gives them; where few are expected, lists in them may be LongLists.
-
-        Raises InvalidInput.
-        """
-        source, piece = self._source, self._piece
-        found: list[Any] = (
-            source.read(piece, LIST, deep=0)
-            if few
-            else source.parse(piece, LIST, piece.values, deep=0)
-        )
-        if not found:
-            raise _no_value(piece)
-        return found
+    return value.elements(few=True) if isinstance(value, LongList) else value
 
 
 class _Source:

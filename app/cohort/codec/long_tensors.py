@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
-import orjson
 
 from cohort.codec import simdjson_reader
 from cohort.codec.base64_json import Base64Texts
@@ -28,7 +26,7 @@ from cohort.codec.json_tensors import (
     uneven,
     uneven_depth,
 )
-from cohort.codec.long_json import LISTS, LongList
+from cohort.codec.long_json import LongList
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 
@@ -81,17 +79,13 @@ class Rows:
         self._name = name
         self._datatype = datatype
         self._texts = texts
-        self._head: list[object] = []  # the first elements, or their text
-        leaf = partial(_first_leaf, self._head)  # no method: a cycle would keep all parts
-        self._among = among if among.like is not None else among._replace(leaf=leaf)
+        self._among = among
         self._parts: list[Array] = []
 
     def add(self, elements: list[Any]) -> None:
         """Add elements. Raises InvalidInput."""
         if self._texts is not None:
             elements = self._texts.read(elements)
-        if not self._parts:
-            self._head.append(elements)
         start = 0
         for index, element in enumerate(elements):
             if element.__class__ is LongList:
@@ -112,16 +106,13 @@ class Rows:
         array = simdjson_reader.read_list(self._datatype, text)
         if array is None or self._among.like not in {None, array.shape[1:]}:
             return False
-        if not self._parts:
-            self._head.append(text)
         self._append(array)
         return True
 
     def array(self) -> Array:
         """The array of all elements. Nothing can be added after it."""
         whole = self._joined()
-        is_part = bool(self._among.outer)
-        return whole if self._texts is None or is_part else self._texts.finish(whole)
+        return whole if self._texts is None else self._texts.finish(whole)
 
     def _joined(self) -> Array:
         parts = self._parts
@@ -146,17 +137,15 @@ class Rows:
         among, name = self._among, self._name
         like = among.like
         if like == ():
-            raise uneven_depth(name, among, among.leaf(), 0, (1,))
+            raise uneven_depth(name, among, 0, (1,))
         if like is not None and not like[0]:  # so that no element is like any
             raise uneven(name, among, 0, len(element), 0, (1,))
         if len(among.outer) + 2 > MAX_RANK:
             raise too_deep(name)
-        inner = Among(
-            (*among.outer, among.first), 0, None if like is None else like[1:], among.leaf
-        )
+        inner = Among((*among.outer, among.first), 0, None if like is None else like[1:])
         rows = Rows(name, self._datatype, inner, self._texts)
         rows.add_list(element)
-        array = rows.array()
+        array = rows._joined()
         if like is not None and len(array) != like[0]:
             raise uneven(name, among, like[0], len(array), 0, (1,))
         self._append(array[np.newaxis])
@@ -167,11 +156,3 @@ class Rows:
         self._among = self._among._replace(first=first, like=like)
         if self._datatype == "BYTES":
             check_texts(self._name, first * prod(like))
-
-
-def _first_leaf(head: list[object]) -> object:
-    """The first number or string of elements or their text."""
-    node = orjson.loads(head[0]) if isinstance(head[0], bytes) else head[0]
-    while isinstance(node, LISTS) and node != []:
-        node = node[0]
-    return node
