@@ -147,7 +147,7 @@ recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
 
-reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md, app/cohort/cli/schemas/ and app/cohort/rpc/inference_pb2.py again
+reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md, app/cohort/cli/schemas/ and app/cohort/rpc/*_pb2.py again
 	@$(VENV)/bin/python -m tools.reference
 
 site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a warning or a broken link fails it
@@ -234,7 +234,7 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 			-o requirements/$$group.txt || exit 1; \
 	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
-	@$(COMPILE) --extra prepare -c requirements/dev.txt -o requirements/prepare.txt
+	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
 		$(COMPILE) --extra $$runtime --extra remote -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done

@@ -65,9 +65,9 @@ OWNERS: Mapping[str, frozenset[str]] = {
     "fastapi": frozenset({"cohort.http", "cohort.process"}),
     "starlette": frozenset({"cohort.http", "cohort.process"}),
     "uvicorn": frozenset({"cohort.process", "cohort.cli", "cohort.http.fast_path"}),
-    "grpc": frozenset({"cohort.rpc", "cohort.process", "cohort.cli.bench_command"}),  # a client
-    "grpc_health": frozenset({"cohort.rpc", "cohort.process"}),
-    "grpc_reflection": frozenset({"cohort.rpc", "cohort.process"}),
+    "grpc": frozenset({"cohort.cli.bench_command"}),  # a client
+    "grpc_health": frozenset(),
+    "grpc_reflection": frozenset(),
     "prometheus_client": frozenset({"cohort.metrics", "cohort.cli.top_command"}),  # reads them
     "httpx": frozenset(
         {"cohort.notifications", "cohort.cli.bench_command", "cohort.cli.top_command"}

@@ -8,6 +8,7 @@ import json
 import selectors
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -288,6 +289,14 @@ def test_the_other_protocols_port_is_named(server: Cohort) -> None:
     done = run("bench", server.url.partition("//")[2], "--grpc", "--model", "iris", *SHORT)
     assert done.exit_code == PROBLEMS
     assert "is it the HOST:PORT of its gRPC port" in " ".join(done.stderr.split())
+
+
+def test_without_grpcio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `--grpc` needs it."""
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    done = run("bench", "127.0.0.1:1", "--grpc", "--model", "iris", *SHORT)
+    assert done.exit_code == PROBLEMS
+    assert "needs grpcio: pip install 'cohort[bench]'" in " ".join(done.stderr.split())
 
 
 def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:

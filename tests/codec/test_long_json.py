@@ -166,6 +166,24 @@ def is_even(value: Any) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"inputs": {"x": [%b1]}, oops}',
+        b'{"inputs": {"x": [%b1, oops, 1]}}',
+        b'{"inputs": {"x": [1, oops, %b1]}}',
+        b'{"id": "%b", "inputs": {"x": [oops]}}',
+    ],
+)
+def test_what_is_no_json_is_found_by_its_byte(text: bytes) -> None:
+    """Whether it is in a long list, or behind one, or behind a long string."""
+    body = text % (b"1, " * CUT_FROM_BYTES)
+    with pytest.raises(InvalidInput) as caught:
+        decode_inputs(PredictRequest.parse(body), [TensorSpec("x", "FP32", None)])
+    place = int(str(caught.value).rpartition("near byte ")[2])
+    assert abs(place - body.index(b"oops")) <= 1
+
+
 MANY = 20_000
 
 

@@ -22,13 +22,24 @@ LOCKED = ("gpu", "cuda", "cpu", "openvino", "prepare")
 def test_each_runtime_locks_all_that_serving_needs(extra: str) -> None:
     """Whoever adds a dependency has run `make lock`, with the versions that the tests run with."""
     locked, tested = pinned(extra), pinned("dev")
-    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
+    extras = (extra, "bench") if extra == "prepare" else (extra,)
+    needed = [
+        *PROJECT["dependencies"],
+        *(one for name in extras for one in PROJECT["optional-dependencies"][name]),
+    ]
     for requirement in map(Requirement, needed):
         version = locked[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), requirement
     assert {name: one for name, one in locked.items() if name in tested} == {
         name: tested[name] for name in locked if name in tested
     }
+
+
+@pytest.mark.parametrize("runtime", ["gpu", "cuda", "cpu", "openvino"])
+def test_serving_does_not_install_grpcio(runtime: str) -> None:
+    """It is for `cohort bench`, which `make install` brings, and for tests."""
+    assert not {name for name in pinned(runtime) if name.startswith("grpcio")}
+    assert "grpcio" in pinned("prepare")
 
 
 def pinned(name: str) -> dict[str, str]:

@@ -12,11 +12,15 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc import StatusCode, aio
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest as Asked
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionResponse
 
 from cohort.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
@@ -60,6 +64,9 @@ async def test_one_watcher_who_leaves_ends_no_other(client: Client) -> None:
     third.cancel()
 
 
+REFLECTIONS = ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"]
+
+
 def test_reflection_describes_every_service(server: Cohort) -> None:
     """A client that has no .proto finds the services, their calls and their messages."""
     with grpc.insecure_channel(server.grpc) as channel:
@@ -67,12 +74,69 @@ def test_reflection_describes_every_service(server: Cohort) -> None:
         assert set(database.get_services()) == {
             SERVICE.full_name,
             "grpc.health.v1.Health",
-            "grpc.reflection.v1alpha.ServerReflection",
+            *REFLECTIONS,
         }
-        described = database.FindFileContainingSymbol(SERVICE.full_name)
-        assert [call.name for call in described.service[0].method] == list(SERVICE.methods_by_name)
-        for service in ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"):
-            assert database.FindFileContainingSymbol(service).service
+        pool = DescriptorPool(database)
+        described: Any = {
+            name: pool.FindServiceByName(name)  # type: ignore[no-untyped-call]
+            for name in database.get_services()
+        }
+    assert list(described[SERVICE.full_name].methods_by_name) == list(SERVICE.methods_by_name)
+    for name, service in described.items():
+        assert not service.file.dependencies, "a client is sent one file, and none that it imports"
+        for method in service.methods:
+            assert method.input_type.full_name.startswith(name.rpartition(".")[0])
+
+
+FOUND = [
+    Asked(file_by_filename="app/cohort/rpc/inference.proto"),
+    Asked(file_containing_symbol="inference.ModelInferRequest"),
+    Asked(file_containing_symbol="inference.GRPCInferenceService.ModelInfer"),
+]
+UNKNOWN = [
+    Asked(file_by_filename="no.proto"),
+    Asked(file_containing_symbol="inference.No"),
+    Asked(file_containing_symbol=""),
+    Asked(all_extension_numbers_of_type="inference.No"),
+    Asked(file_containing_extension={"containing_type": "inference.No", "extension_number": 1}),
+    Asked(
+        file_containing_extension={
+            "containing_type": "inference.ModelInferRequest",
+            "extension_number": 1,
+        }
+    ),
+]
+
+
+@pytest.mark.parametrize("service", REFLECTIONS)
+def test_reflection_answers_each_kind_of_request(server: Cohort, service: str) -> None:
+    """On one stream, in order, by both names; what is unknown is an error of its request alone."""
+    numbers = Asked(all_extension_numbers_of_type="inference.ModelInferRequest")
+    asked = [*FOUND, *UNKNOWN, numbers, Asked(host="me"), Asked(list_services="*")]
+    with grpc.insecure_channel(server.grpc) as channel:
+        call = channel.stream_stream(
+            f"/{service}/ServerReflectionInfo",
+            request_serializer=Asked.SerializeToString,
+            response_deserializer=ServerReflectionResponse.FromString,
+        )
+        answers = list(call(iter(asked), timeout=PATIENCE))
+    assert [one.original_request for one in answers] == asked
+    described, unknown = answers[: len(FOUND)], answers[len(FOUND) : -3]
+    (sent,) = {one.file_descriptor_response.file_descriptor_proto[0] for one in described}
+    assert FileDescriptorProto.FromString(sent).package == "inference"
+    code = StatusCode.NOT_FOUND.value[0]
+    assert [one.error_response.error_code for one in unknown] == [code] * len(UNKNOWN)
+    extensions, nothing, services = answers[-3:]
+    base = extensions.all_extension_numbers_response
+    assert (base.base_type_name, list(base.extension_number)) == (
+        "inference.ModelInferRequest",
+        [],
+    )
+    assert nothing.valid_host == "me"
+    assert nothing.error_response.error_code == StatusCode.INVALID_ARGUMENT.value[0]
+    names = [one.name for one in services.list_services_response.service]
+    assert names == sorted(names)
+    assert service in names
 
 
 async def test_metadata_config_and_index(client: Client) -> None:

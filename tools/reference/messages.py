@@ -1,4 +1,4 @@
-"""The generated code of rpc: what protoc makes of the .proto, in a descriptor pool of ours."""
+"""The generated code of rpc: what protoc makes of each .proto, in a descriptor pool of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools import ROOT
 
-PROTO = "app/cohort/rpc/inference.proto"
+PROTOS = [f"app/cohort/rpc/{name}.proto" for name in ("inference", "health", "reflection")]
 
 # The generated code registers in the pool of app/cohort/rpc/descriptor_pool.py, which says why.
 DEFAULT_POOL = "from google.protobuf import descriptor_pool as _descriptor_pool"
@@ -20,20 +20,21 @@ LOOSE_TYPES = '# mypy: disable-error-code="type-arg"\n'
 
 
 def messages() -> dict[Path, str]:
-    """The module of the messages and its types, by their paths."""
+    """The modules of the messages and their types, by their paths."""
+    made: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT}", f"--python_out={folder}",
-             f"--pyi_out={folder}", PROTO],
+             f"--pyi_out={folder}", *PROTOS],
             check=True, cwd=ROOT,
         )  # fmt: skip
-        module, types = (
-            (Path(folder) / PROTO).with_name(f"inference_pb2.{suffix}").read_text(encoding="utf-8")
-            for suffix in ("py", "pyi")
-        )
-    assert DEFAULT_POOL in module
-    made = (ROOT / PROTO).with_name("inference_pb2.py")
-    return {
-        made: module.replace(DEFAULT_POOL, OUR_POOL),
-        made.with_suffix(".pyi"): LOOSE_TYPES + types,
-    }
+        for proto in PROTOS:
+            name = f"{proto.removesuffix('.proto')}_pb2"
+            module, types = (
+                Path(folder, f"{name}.{suffix}").read_text(encoding="utf-8")
+                for suffix in ("py", "pyi")
+            )
+            assert DEFAULT_POOL in module
+            made[ROOT / f"{name}.py"] = module.replace(DEFAULT_POOL, OUR_POOL)
+            made[ROOT / f"{name}.pyi"] = LOOSE_TYPES + types
+    return made

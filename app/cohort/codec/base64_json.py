@@ -12,7 +12,6 @@ import numpy as np
 
 from cohort.codec.binary import from_texts
 from cohort.codec.json_tensors import MAX_RANK
-from cohort.codec.long_json import LongList
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import Array, TensorSpec
 
@@ -43,8 +42,6 @@ class Base64Texts:
         What is nested too deep is left as it is, and refused later: JSON nests deeper than
         functions may recurse. Raises InvalidInput.
         """
-        if isinstance(value, LongList):
-            return value.converted(lambda inner: self.read(inner, depth))
         if isinstance(value, list):
             return value if depth > MAX_RANK else [self.read(one, depth + 1) for one in value]
         if not is_base64(value):

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cohort.errors import InvalidInput
+
 BLOCK_BYTES = 1 << 17
 """Bytes that are looked at together. A piece is seldom longer than two blocks."""
 
@@ -27,13 +29,9 @@ _MOST_STRINGS = 4
 """Strings that are skipped in search of a comma: JSON has one around every second string."""
 
 
-class BrokenJson(Exception):
-    """What is wrong with a text, and at which byte."""
-
-    def __init__(self, problem: str, at: int) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.at = at
+def broken(problem: str, at: int) -> InvalidInput:
+    """What to say of a body that is not JSON, and at about which byte that is."""
+    return InvalidInput(f"the body is not valid JSON: {problem}, near byte {at}")
 
 
 class Section(NamedTuple):
@@ -75,7 +73,7 @@ class Structure(NamedTuple):
 def cut(body: bytes) -> Sequence[Section]:
     """Cut `body`, as if it were the elements of a list: JSON is a single one.
 
-    Raises BrokenJson where it ends within a value, or one ends that did not begin.
+    Raises InvalidInput where it ends within a value, or one ends that did not begin.
     """
     return _Cutter(body).cut()
 
@@ -105,9 +103,8 @@ class _Cutter:
 
     def cut(self) -> Sequence[Section]:
         body, quoted, escaped = self._body, False, False
-        view = np.frombuffer(body, np.uint8)
         for at in range(0, len(body), BLOCK_BYTES):
-            found = structure(view[at : at + BLOCK_BYTES], quoted, escaped)
+            found = structure(body[at : at + BLOCK_BYTES], quoted, escaped)
             if quoted and found.quotes.size:
                 self._end_text(at + int(found.quotes[0]) + 1)
             if found.brackets.size:
@@ -123,7 +120,7 @@ class _Cutter:
                 self._cut_last(at, found, quoted, after, size)
             quoted, escaped = found.quoted, found.escaped
         if quoted or len(self._open) > 1:
-            raise BrokenJson("unexpected end of data", len(body))
+            raise broken("unexpected end of data", len(body))
         (whole,) = self._open
         whole.cut(len(body), len(body))
         return whole.pieces
@@ -141,7 +138,7 @@ class _Cutter:
             end = at + int(found.brackets[place]) + 1
             closed = self._open.pop()
             if not self._open:
-                raise BrokenJson("unexpected content after document", end - 1)
+                raise broken("unexpected content after document", end - 1)
             check_closed(self._body, closed.kind, end)
             if end - closed.start > BLOCK_BYTES:
                 closed.cut(end - 1, end)
@@ -152,7 +149,7 @@ class _Cutter:
         """Begin what is still open after the block."""
         deepest = int(found.depths[-1])
         if len(self._open) + int(found.depths.max()) - lowest > MAX_DEPTH + 1:
-            raise BrokenJson("depth limit exceeded", at)
+            raise broken("depth limit exceeded", at)
         if deepest == lowest:
             return
         rest = np.minimum.accumulate(found.depths[::-1])[::-1]
@@ -184,40 +181,27 @@ class _Cutter:
 
 
 def check_closed(body: bytes, kind: bytes, end: int) -> None:
-    """Raise BrokenJson unless what ends before `end` ends by the bracket of its kind."""
+    """Raise InvalidInput unless what ends before `end` ends by the bracket of its kind."""
     if body[end - 1 : end] != CLOSING[kind]:
         wanted = CLOSING[kind].decode()
-        raise BrokenJson(f"unexpected character, expected ',' or '{wanted}'", end - 1)
+        raise broken(f"unexpected character, expected ',' or '{wanted}'", end - 1)
 
 
-def structure(block: NDArray[np.uint8], quoted: bool = False, escaped: bool = False) -> Structure:
+def structure(block: bytes, quoted: bool = False, escaped: bool = False) -> Structure:
     """Find what is in a block that begins in a string or not, and behind a backslash or not."""
-    quotes = np.flatnonzero(block == ord('"'))
-    if quoted or quotes.size:
-        backslashes = np.flatnonzero(block == ord("\\"))
-        if backslashes.size or escaped:
-            quotes, escaped = _unescaped(quotes, backslashes, escaped, block.size)
+    if escaped:
+        block, escaped = b"_" + block[1:], False
+    if b"\\" in block:
+        block = block.replace(b"\\\\", b"__")
+        escaped = block.endswith(b"\\")
+        block = block.replace(b'\\"', b"__")
+    view = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(view == ord('"'))
     # [ and { differ from each other in the same bit as ] and }, and these from those in another.
-    brackets = np.flatnonzero(((block | 0x20) - ord("{")) & 0xFD == 0)
+    brackets = np.flatnonzero(((view | 0x20) - ord("{")) & 0xFD == 0)
     if quotes.size:
         brackets = brackets[(np.searchsorted(quotes, brackets) & 1) == quoted]
     elif quoted:
         brackets = brackets[:0]
-    depths = np.cumsum(3 - (block[brackets] & 6).astype(np.int64))
+    depths = np.cumsum(3 - (view[brackets] & 6).astype(np.int64))
     return Structure(quotes, brackets, depths, bool(quoted ^ (quotes.size & 1)), escaped)
-
-
-def _unescaped(
-    quotes: NDArray[np.int64], backslashes: NDArray[np.int64], escaped: bool, size: int
-) -> tuple[NDArray[np.int64], bool]:
-    """The quotes behind an even number of backslashes, and whether the block's end is not."""
-    if escaped:  # by the last block: as if a backslash stood before this one
-        backslashes = np.concatenate([[-1], backslashes])
-    number = np.arange(backslashes.size)
-    begins = np.ones(backslashes.size, np.bool_)
-    begins[1:] = np.diff(backslashes) != 1
-    length = number - np.maximum.accumulate(np.where(begins, number, 0)) + 1
-    ends = np.ones(backslashes.size, np.bool_)
-    ends[:-1] = begins[1:]
-    odd = backslashes[ends & (length & 1 == 1)] + 1  # what rows of an odd number stand before
-    return quotes[~np.isin(quotes, odd)], bool(odd.size and odd[-1] == size)

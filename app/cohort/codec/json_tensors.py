@@ -126,13 +126,11 @@ class Among(NamedTuple):
     outer: The indices of the list that it is a part of, in those around it.
     first: The index of its first element there.
     like: The shape of the elements before it, its own too; None where there are none.
-    leaf: Gives the first number or string of all.
     """
 
     outer: Shape = ()
     first: int = 0
     like: Shape | None = None
-    leaf: Callable[[], object] = lambda: None
 
     def place(self, index: int, shape: Sequence[int]) -> str:
         """Write where the part's element number `index` of a `shape` is: `[0][3]`."""
@@ -190,8 +188,7 @@ def take_apart(name: str, value: object, among: Among = ALL) -> tuple[Shape, lis
             raise too_deep(name)
     if list in set(map(type, level)):
         index = next(index for index, node in enumerate(level) if node.__class__ is list)
-        leaf = level[0] if among.like is None else among.leaf()
-        raise uneven_depth(name, among, leaf, index, shape)
+        raise uneven_depth(name, among, index, shape)
     return tuple(shape), level
 
 
@@ -273,12 +270,10 @@ def too_deep(name: str) -> InvalidInput:
     return InvalidInput(f"input {quoted(name)} is nested deeper than {MAX_RANK} lists")
 
 
-def uneven_depth(
-    name: str, among: Among, leaf: object, index: int, shape: Sequence[int]
-) -> InvalidInput:
+def uneven_depth(name: str, among: Among, index: int, shape: Sequence[int]) -> InvalidInput:
     """What to say of a list where the first at its depth is a number or string."""
     return InvalidInput(
-        f"input {quoted(name)} is ragged: {shown(leaf)} at {among.origin(len(shape))}, "
+        f"input {quoted(name)} is ragged: no list at {among.origin(len(shape))}, "
         f"a list at {among.place(index, shape)}"
     )
 

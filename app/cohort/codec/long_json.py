@@ -9,7 +9,8 @@ text, a `LongList`, until somebody reads them, one piece after the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
@@ -22,9 +23,9 @@ from cohort.codec.cutting import (
     LIST,
     OBJECT,
     TEXT,
-    BrokenJson,
     Section,
     Value,
+    broken,
     check_closed,
     cut,
     structure,
@@ -50,88 +51,81 @@ MOST_OBJECTS_DEEP = 16
 def read_long(body: bytes) -> object:
     """Read a long body: as `orjson.loads`, with LongLists in it. Raises InvalidInput."""
     body = body.strip(b" \t\n\r")
-    source = _Source(body)
-    try:
-        pieces = cut(body)
-        if len(pieces) > 1:
-            raise BrokenJson("unexpected content after document", pieces[0].end)
-        (document,) = source.read(pieces[0], LIST, deep=0)
-    except BrokenJson as error:
-        raise source.invalid(error) from None
-    except ValueError:  # none, or several that are not apart
-        raise InvalidInput("the body is not valid JSON: it has no value") from None
-    return document
-
-
-Convert = Callable[[list[Any]], list[Any]]
+    pieces = cut(body)
+    if len(pieces) > 1:
+        raise broken("unexpected content after document", pieces[0].end)
+    documents = _Source(body).read(pieces[0], LIST, deep=0)
+    if len(documents) != 1:  # none, or several that are not apart
+        raise InvalidInput("the body is not valid JSON: it has no value")
+    return documents[0]
 
 
 class LongList:
-    """A list that is not parsed yet.
+    """A list that is not parsed yet, of one element or more.
 
     What orjson would make of its elements they are, except that what is longer than a block is a
-    LongList itself, or a dict with LongLists in it.
+    LongList itself, or a dict with LongLists in it. Whatever parses raises InvalidInput.
     """
 
-    __slots__ = ("_convert", "_pieces", "_source")
+    __slots__ = ("_pieces", "_source")
 
-    def __init__(
-        self, source: _Source, pieces: Sequence[Section], convert: Convert | None = None
-    ) -> None:
+    def __init__(self, source: _Source, pieces: Sequence[Section]) -> None:
         self._source = source
         self._pieces = pieces
-        self._convert = convert
 
-    def converted(self, convert: Convert) -> LongList:
-        """The list whose elements `convert` gives, of lists of elements."""
-        return LongList(self._source, self._pieces, convert)
+    def __getitem__(self, index: int) -> Any:
+        return next(islice(self, index, None))
 
-    def portions(self) -> Iterator[Portion]:
-        """Its elements, some at a time. Raises InvalidInput."""
-        for number in range(len(self._pieces)):
-            self._source.check_not_blank(self._pieces, number)
-            yield Portion(self._source, self._pieces[number], self._convert)
+    def __iter__(self) -> Iterator[Any]:
+        for portion in self.portions():
+            yield from portion.elements()
 
-    def first(self) -> Any:
-        """Its first element. Raises InvalidInput where that is not JSON."""
-        return next(self.portions()).elements()[0]
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
-    def count(self) -> int:
-        """How many elements it has. Raises InvalidInput."""
-        return sum(len(portion.elements()) for portion in self.portions())
-
-    def elements(self) -> list[Any]:
-        """All its elements, where they are few. Raises InvalidInput."""
-        return [one for portion in self.portions() for one in portion.elements(few=True)]
-
-
-class Portion:
-    """Some elements of a LongList that follow one another."""
-
-    __slots__ = ("_convert", "_piece", "_source")
-
-    def __init__(self, source: _Source, piece: Section, convert: Convert | None) -> None:
-        self._source = source
-        self._piece = piece
-        self._convert = convert
+    def portions(self) -> Iterator[LongList]:
+        """Its elements, about a block of text at a time."""
+        return (LongList(self._source, [piece]) for piece in self._pieces)
 
     @property
     def text(self) -> bytes | None:
-        """They as a JSON list; None where there is a long one among them."""
-        return None if self._piece.values else self._source.text(self._piece, LIST, ())
+        """A portion as JSON; None where there is a long element in it."""
+        (piece,) = self._pieces
+        return None if piece.values else self._source.text(piece, LIST, ())
 
     def elements(self, *, few: bool = False) -> list[Any]:
-        """They as orjson gives them; where few are expected, lists in them may be LongLists.
+        """All elements as orjson gives them; where few are expected, lists in them are LongLists.
 
-        Raises InvalidInput.
+        Raises InvalidInput, also for very many where few are expected.
         """
-        try:
-            if few:
-                return list(self._source.read(self._piece, LIST, deep=0))
-            elements = self._source.parse(self._piece, LIST, self._piece.values, deep=0)
-        except BrokenJson as error:
-            raise self._source.invalid(error) from None
-        return elements if self._convert is None else self._convert(elements)
+        source, elements = self._source, []
+        for piece in self._pieces:
+            some = (
+                source.read(piece, LIST, deep=0)
+                if few
+                else source.parse(piece, LIST, piece.values, deep=0)
+            )
+            if not some:
+                raise _no_value(piece)
+            elements += some
+        return elements
+
+
+LISTS = (list, LongList)
+"""What JSON's lists are read as."""
+
+
+def portions_of(value: list[Any] | LongList) -> Iterator[list[Any]]:
+    """The elements of a list, some at a time where it is long. Raises InvalidInput."""
+    if isinstance(value, LongList):
+        yield from (portion.elements() for portion in value.portions())
+    else:
+        yield value
+
+
+def few_of(value: list[Any] | LongList) -> list[Any]:
+    """The elements of a list that should have few. Raises InvalidInput, also for very many."""
+    return value.elements(few=True) if isinstance(value, LongList) else value
 
 
 class _Source:
@@ -139,7 +133,6 @@ class _Source:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._view = np.frombuffer(body, np.uint8)
         self._token = token_hex(16)
         self._members = 0
 
@@ -159,7 +152,7 @@ class _Source:
         try:
             found = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise BrokenJson(error.msg, self._place(piece, values, text, error.pos)) from None
+            raise broken(error.msg, self._place(piece, values, error.pos)) from None
         if not values:
             return found
         for place, one in enumerate(found) if kind == LIST else list(found.items()):
@@ -181,32 +174,6 @@ class _Source:
             parts += [self._body[at : value.start], self._stand_in(number)]
             at = value.end
         return b"".join([*parts, self._body[at : piece.end], CLOSING[kind]])
-
-    def check_not_blank(self, pieces: Sequence[Section], number: int) -> None:
-        """Raise InvalidInput where there is nothing on one side of a comma."""
-        start, end, _ = pieces[number]
-        if len(pieces) == 1 or not self._is_blank(pieces[number]):
-            return
-        if number and number == len(pieces) - 1:
-            raise self.invalid(BrokenJson("trailing comma is not allowed", start - 1))
-        raise self.invalid(BrokenJson("unexpected character, expected a JSON value", end))
-
-    def invalid(self, error: BrokenJson) -> InvalidInput:
-        """What to say of it, in orjson's words."""
-        continued = lines = 0
-        line_start = 0
-        for at in range(0, error.at, BLOCK_BYTES):
-            block = self._view[at : min(at + BLOCK_BYTES, error.at)]
-            continued += int(np.count_nonzero(block & 0xC0 == 0x80))
-            ends = np.flatnonzero(block == ord("\n"))
-            if ends.size:
-                lines += ends.size
-                line_start = at + int(ends[-1]) + 1
-        start = len(self._body[line_start : error.at].decode(errors="replace"))
-        return InvalidInput(
-            f"the body is not valid JSON: {error.problem}: line {lines + 1} column {start + 1} "
-            f"(char {error.at - continued})"
-        )
 
     def _is_blank(self, piece: Section) -> bool:
         if piece.values or piece.end - piece.start > LONGEST_TEXT:
@@ -230,7 +197,7 @@ class _Source:
         return values
 
     def _short_values(self, start: int, end: int) -> Iterator[Value]:
-        _, brackets, depths, _, _ = structure(self._view[start:end])
+        _, brackets, depths, _, _ = structure(self._body[start:end])
         if not brackets.size:
             return
         ends = np.flatnonzero(depths == 0)
@@ -253,47 +220,29 @@ class _Source:
         if deep >= MOST_OBJECTS_DEEP:
             raise InvalidInput(f"the body has more than {MOST_OBJECTS_DEEP} objects in one another")
         members: dict[str, object] = {}
-        for number, piece in enumerate(value.pieces):
-            self.check_not_blank(value.pieces, number)
-            members |= self.read(piece, OBJECT, deep=deep + 1)
+        for piece in value.pieces:
+            some = self.read(piece, OBJECT, deep=deep + 1)
+            if rest and not some:
+                raise _no_value(piece)
+            members |= some
         return members
 
     def _read_text(self, at: int, end: int) -> str:
         """Read a string in parts."""
         parts = []
         while at < end:
-            stop = end if end - at <= BLOCK_BYTES else self._between_characters(at)
+            stop = end if end - at <= BLOCK_BYTES else _between_characters(self._body, at)
             text = b'"' + self._body[at:stop] + b'"'
             try:
                 parts.append(orjson.loads(text))
             except orjson.JSONDecodeError as error:
-                raise BrokenJson(error.msg, at - 1 + _bytes_before(text, error.pos)) from None
+                raise broken(error.msg, at - 1 + error.pos) from None
             at = stop
         return "".join(parts)
 
-    def _between_characters(self, at: int) -> int:
-        """A place about a block after `at`, where a character ends, that divides no escape."""
-        stop = at + BLOCK_BYTES
-        for _ in range(3):
-            stop -= self._body[stop] & 0xC0 == 0x80
-        last = self._body.rfind(b"\\", max(at, stop - _LONGEST_ESCAPE), stop)
-        if last < 0:
-            return stop
-        if not self._begins_escape(at, last):
-            return last + 1
-        pair = last - _LONGEST_ESCAPE // 2  # where the other half of a character may begin
-        if pair >= at and _FIRST_HALF.match(self._body, pair) and self._begins_escape(at, pair):
-            last = pair
-        return last if last > at else stop  # a block is longer than any escape
-
-    def _begins_escape(self, at: int, place: int) -> bool:
-        """Whether a backslash is no escaped one itself, in a string whose part begins `at`."""
-        before = self._body[at : place + 1]
-        return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
-
-    def _place(self, piece: Section, values: Sequence[Value], text: bytes, position: int) -> int:
-        """Where in the body that character of a piece's text is."""
-        place = piece.start - 1 + _bytes_before(text, position)
+    def _place(self, piece: Section, values: Sequence[Value], position: int) -> int:
+        """About where in the body that character of a piece's text is."""
+        place = piece.start - 1 + position
         for number, value in enumerate(values):
             if place < value.start:
                 break
@@ -302,11 +251,28 @@ class _Source:
 
 
 _LONGEST_ESCAPE = 12  # bytes, of two that are one character
-_FIRST_HALF = re.compile(rb"\\u[dD][89abAB]")
+_CHARACTERS = re.compile(
+    rb"""(?: [^\\]++
+         | \\ u [dD][89abAB] .{2} \\ u .{4}  # halves of one character
+         | \\ u (?! [dD][89abAB] ) .{4}
+         | \\ [^u] )*+""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
-def _bytes_before(text: bytes, position: int) -> int:
-    try:
-        return len(text.decode()[:position].encode())
-    except UnicodeDecodeError:
-        return 1  # orjson does not say where that is
+def _between_characters(body: bytes, at: int) -> int:
+    """A place about a block after `at`, where a character ends, that divides no escape."""
+    stop = at + BLOCK_BYTES
+    start = at + len(
+        body[at : stop - _LONGEST_ESCAPE].rstrip(b"\\")
+    )  # no escape has its middle here
+    whole = _CHARACTERS.match(body, start, stop)
+    end = whole.end() if whole else stop
+    for _ in range(3):
+        end -= body[end] & 0xC0 == 0x80
+    return end if end > at else stop
+
+
+def _no_value(piece: Section) -> InvalidInput:
+    """What to say where nothing stands on one side of a comma."""
+    return broken("unexpected character, expected a JSON value", piece.end)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
-import orjson
 
 from cohort.codec import simdjson_reader
+from cohort.codec.base64_json import Base64Texts
 from cohort.codec.json_tensors import (
     ALL,
     MAX_RANK,
@@ -32,10 +31,15 @@ from cohort.tensors import BY_NAME, Array, TensorSpec
 
 
 def from_json(spec: TensorSpec, value: object) -> Array:
-    """As `from_lists`, for LongLists too."""
-    if not isinstance(value, LongList):
+    """As `from_lists`, for LongLists too, and base64 in the place of texts."""
+    if isinstance(value, LongList):
+        rows = rows_of(spec)
+        rows.add_list(value)
+        return fitted(spec, rows.array())
+    if spec.datatype != "BYTES":
         return from_lists(spec, value)
-    return fitted(spec, read_long_list(spec.name, spec.datatype, value))
+    texts = Base64Texts(spec.name)
+    return texts.finish(from_lists(spec, texts.read(value)))
 
 
 def fitted(spec: TensorSpec, array: Array) -> Array:
@@ -48,19 +52,17 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
     if not isinstance(data, LongList):
         return from_data(name, datatype, shape, data)
     wanted = checked_shape(name, datatype, shape)
-    array = read_long_list(name, datatype, data)
+    rows = Rows(name, datatype)
+    rows.add_list(data)
+    array = rows.array()
     check_data(name, wanted, array.shape, array.size)
     return array.reshape(wanted)
 
 
-def read_long_list(name: str, datatype: str, value: LongList, among: Among = ALL) -> Array:
-    """Make an array of a list, whose elements are like those of others. Raises InvalidInput."""
-    rows = Rows(name, datatype, among)
-    for portion in value.portions():
-        text = portion.text
-        if text is None or not rows.add_text(text):
-            rows.add(portion.elements())
-    return rows.array()
+def rows_of(spec: TensorSpec) -> Rows:
+    """The rows of an input, in which any text may be base64."""
+    texts = Base64Texts(spec.name) if spec.datatype == "BYTES" else None
+    return Rows(spec.name, spec.datatype, texts=texts)
 
 
 class Rows:
@@ -68,20 +70,22 @@ class Rows:
 
     name, datatype: The input's.
     among: Where the list is, and what its elements must be like; default: anywhere, anything.
+    texts: Reads base64; default None: there is none.
     """
 
-    def __init__(self, name: str, datatype: str, among: Among = ALL) -> None:
+    def __init__(
+        self, name: str, datatype: str, among: Among = ALL, texts: Base64Texts | None = None
+    ) -> None:
         self._name = name
         self._datatype = datatype
-        self._head: list[object] = []  # the first elements, or their text
-        leaf = partial(_first_leaf, self._head)  # no method: a cycle would keep all parts
-        self._among = among if among.like is not None else among._replace(leaf=leaf)
+        self._texts = texts
+        self._among = among
         self._parts: list[Array] = []
 
     def add(self, elements: list[Any]) -> None:
         """Add elements. Raises InvalidInput."""
-        if not self._parts:
-            self._head.append(elements)
+        if self._texts is not None:
+            elements = self._texts.read(elements)
         start = 0
         for index, element in enumerate(elements):
             if element.__class__ is LongList:
@@ -90,18 +94,27 @@ class Rows:
                 start = index + 1
         self._add_short(elements[start:] if start else elements)
 
-    def add_text(self, text: bytes) -> bool:
+    def add_list(self, value: LongList) -> None:
+        """Add the elements of a list, some at a time. Raises InvalidInput."""
+        for portion in value.portions():
+            text = portion.text
+            if text is None or not self._add_text(text):
+                self.add(portion.elements())
+
+    def _add_text(self, text: bytes) -> bool:
         """Add the elements of a JSON list; False where `add` must decide, and nothing is added."""
         array = simdjson_reader.read_list(self._datatype, text)
         if array is None or self._among.like not in {None, array.shape[1:]}:
             return False
-        if not self._parts:
-            self._head.append(text)
         self._append(array)
         return True
 
     def array(self) -> Array:
         """The array of all elements. Nothing can be added after it."""
+        whole = self._joined()
+        return whole if self._texts is None else self._texts.finish(whole)
+
+    def _joined(self) -> Array:
         parts = self._parts
         if len(parts) == 1:
             return parts[0]
@@ -124,15 +137,15 @@ class Rows:
         among, name = self._among, self._name
         like = among.like
         if like == ():
-            raise uneven_depth(name, among, among.leaf(), 0, (1,))
+            raise uneven_depth(name, among, 0, (1,))
         if like is not None and not like[0]:  # so that no element is like any
-            raise uneven(name, among, 0, element.count(), 0, (1,))
+            raise uneven(name, among, 0, len(element), 0, (1,))
         if len(among.outer) + 2 > MAX_RANK:
             raise too_deep(name)
-        inner = Among(
-            (*among.outer, among.first), 0, None if like is None else like[1:], among.leaf
-        )
-        array = read_long_list(name, self._datatype, element, inner)
+        inner = Among((*among.outer, among.first), 0, None if like is None else like[1:])
+        rows = Rows(name, self._datatype, inner, self._texts)
+        rows.add_list(element)
+        array = rows._joined()
         if like is not None and len(array) != like[0]:
             raise uneven(name, among, like[0], len(array), 0, (1,))
         self._append(array[np.newaxis])
@@ -143,11 +156,3 @@ class Rows:
         self._among = self._among._replace(first=first, like=like)
         if self._datatype == "BYTES":
             check_texts(self._name, first * prod(like))
-
-
-def _first_leaf(head: list[object]) -> object:
-    """The first number or string of elements or their text."""
-    node = orjson.loads(head[0]) if isinstance(head[0], bytes) else head[0]
-    while node and isinstance(node, list | LongList):
-        node = node[0] if isinstance(node, list) else node.first()
-    return node

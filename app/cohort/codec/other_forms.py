@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cohort.codec.long_json import LongList
+from cohort.codec.long_json import LISTS
 
 SIMPLE, V1, V2, MLFLOW = (
     "/models/{model}/predict",
@@ -38,9 +38,5 @@ def _form(document: Mapping[str, object]) -> tuple[str, str]:
 
 def names_tensors(inputs: object) -> bool:
     """Whether `inputs` are as the Open Inference Protocol has them: objects with names."""
-    first = None
-    if isinstance(inputs, LongList):
-        first = inputs.first()
-    elif isinstance(inputs, list) and inputs:
-        first = inputs[0]
+    first = inputs[0] if isinstance(inputs, LISTS) and inputs != [] else None
     return isinstance(first, dict) and "name" in first

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Self
@@ -12,10 +11,10 @@ from simdjson import Array as JsonArray
 from simdjson import Object as JsonObject
 
 from cohort.codec import simdjson_reader
-from cohort.codec.base64_json import Base64Texts, decode_base64, is_base64, is_stream, read_stream
+from cohort.codec.base64_json import decode_base64, is_base64, is_stream, read_stream
 from cohort.codec.json_body import parse_json
 from cohort.codec.json_tensors import pack_short, shown
-from cohort.codec.long_json import CUT_FROM_BYTES, LongList, read_long
+from cohort.codec.long_json import CUT_FROM_BYTES, LISTS, few_of
 from cohort.codec.long_tensors import from_json
 from cohort.codec.other_forms import SIMPLE, other_form
 from cohort.errors import InvalidInput, did_you_mean, quoted, quoted_names
@@ -167,16 +166,15 @@ def _version(value: object) -> str:
 
 
 def _names(value: object) -> list[str]:
-    if isinstance(value, LongList):
-        value = value.elements()
-    if not isinstance(value, list):
+    if not isinstance(value, LISTS):
         raise InvalidInput(f"'outputs' must be a list of output names, got {shown(value)}")
-    if not value:
+    names = few_of(value)
+    if not names:
         raise InvalidInput("'outputs' names none; left out, it means all")
-    for name in value:
+    for name in names:
         if not isinstance(name, str):
             raise InvalidInput(f"'outputs' must be a list of output names, got {shown(name)} in it")
-    return value
+    return names
 
 
 def read_seconds(value: object) -> float:
@@ -248,45 +246,35 @@ def _decode_long(
     arrays: Arrays = {}
     unproven = []
     lists = 0 if request.outputs is None else 1
-    plain = _plain_values(request, body, inputs)
     for spec in specs:
         value = inputs[spec.name]
         array = None
         if isinstance(value, JsonArray):
             array = simdjson_reader.read_array(spec.datatype, value)
-        if array is None:
-            array = make_input(spec, plain(spec.name))
-        else:
+        if array is not None:
             unproven.append(spec)
+        elif len(body) < CUT_FROM_BYTES:
+            array = make_input(spec, simdjson_reader.plain(value))
+        else:
+            return _decode_again(body, specs)
         arrays[spec.name] = array
         lists += simdjson_reader.lists_in(array.shape)
     if unproven and lists != simdjson_reader.lists_at_most(body):
+        if len(body) >= CUT_FROM_BYTES:
+            return _decode_again(body, specs)
         for spec in unproven:
-            arrays[spec.name] = make_input(spec, plain(spec.name))
+            arrays[spec.name] = make_input(spec, simdjson_reader.plain(inputs[spec.name]))
     return arrays
 
 
-def _plain_values(
-    request: PredictRequest, body: bytes, inputs: Mapping[str, Any]
-) -> Callable[[str], object]:
-    """Give the function that makes Python's own values of an input, or of a long body LongLists."""
-    if len(body) < CUT_FROM_BYTES:
-        return lambda name: simdjson_reader.plain(inputs[name])
-
-    @cache
-    def read_again() -> Mapping[str, object]:
-        document: Any = read_long(body)
-        return dict.fromkeys(inputs, document["input"]) if request.single else document["inputs"]
-
-    return lambda name: read_again()[name]
+def _decode_again(body: bytes, specs: Sequence[TensorSpec]) -> Arrays:
+    """Decode a body in pieces: simdjson holds the interpreter while it makes lists."""
+    return decode_inputs(PredictRequest.from_document(parse_json(body), body), specs)
 
 
 def make_input(spec: TensorSpec, value: object) -> Array:
     """Make the array for an input of the value that JSON has for it. Raises InvalidInput."""
     spec.dtype  # noqa: B018 - raises for what cannot be sent
-    if spec.datatype == "BYTES":
-        texts = Base64Texts(spec.name)
-        return texts.finish(from_json(spec, texts.read(value)))
     if is_base64(value) and is_stream(spec):
         return read_stream(decode_base64(spec.name, value))
     return from_json(spec, value)

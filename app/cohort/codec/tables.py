@@ -7,13 +7,12 @@ their order, are the features of the only input.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cohort.codec.base64_json import Base64Texts
 from cohort.codec.json_tensors import shown
-from cohort.codec.long_json import LongList
-from cohort.codec.long_tensors import Rows
+from cohort.codec.long_json import LISTS, LongList, few_of, portions_of
+from cohort.codec.long_tensors import rows_of
 from cohort.codec.predict_request import make_input
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import Array, Arrays, TensorSpec, check_names
@@ -33,7 +32,7 @@ class Table:
 
     def __init__(self, columns: Sequence[str] | None, rows: list[Any] | LongList) -> None:
         self._rows = rows
-        self.first = rows.first() if isinstance(rows, LongList) else rows[0]
+        self.first = rows[0]
         self.names = [*self.first] if isinstance(self.first, dict) else columns
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
@@ -46,18 +45,18 @@ class Table:
         if places is None and not named:
             return {specs[0].name: make_input(specs[0], self._rows)}
         columns = columns_of(specs, places, width)
-        for first, rows in portions_of(self._rows):
+        first = 0
+        for rows in portions_of(self._rows):
             cells = _in_order(rows, names or (), first) if named else rows
             check_rows(cells, width, first)
+            first += len(rows)
             for column in columns:
                 column.add(cells)
         return {column.spec.name: column.array() for column in columns}
 
 
 def _width(row: object) -> int:
-    if isinstance(row, LongList):
-        return row.count()
-    if not isinstance(row, list):
+    if not isinstance(row, LISTS):
         raise InvalidInput(f"the row at [0] must be a list, got {shown(row)}")
     return len(row)
 
@@ -86,8 +85,7 @@ class Column:
     def __init__(self, spec: TensorSpec, place: int | range) -> None:
         self.spec = spec
         self._place = place
-        self._rows = Rows(spec.name, spec.datatype)
-        self._texts = Base64Texts(spec.name)
+        self._rows = rows_of(spec)
 
     def add(self, rows: Sequence[list[Any]]) -> None:
         """Add the cells of some rows. Raises InvalidInput."""
@@ -97,28 +95,16 @@ class Column:
             cells = [row[place] for row in rows]
             if is_wide(self.spec) and not isinstance(cells[0], list):
                 cells = [[cell] for cell in cells]
-        self._rows.add(self._texts.read(cells) if self.spec.datatype == "BYTES" else cells)
+        self._rows.add(cells)
 
     def array(self) -> Array:
         """The array of all that was added."""
-        return self._texts.finish(self._rows.array())
+        return self._rows.array()
 
 
 def is_wide(spec: TensorSpec) -> bool:
     """Whether an input that is one column has the shape [N, 1], as scikit-learn's exporter says."""
     return spec.shape is not None and len(spec.shape) == 2
-
-
-def portions_of(rows: list[Any] | LongList) -> Iterator[tuple[int, list[Any]]]:
-    """Some rows at a time, with the number of the first of them."""
-    if not isinstance(rows, LongList):
-        yield 0, rows
-        return
-    first = 0
-    for portion in rows.portions():
-        elements = portion.elements()
-        yield first, elements
-        first += len(elements)
 
 
 def check_rows(rows: Sequence[Any], width: int, first: int) -> None:
@@ -169,16 +155,14 @@ def table_of(document: Mapping[str, Any], key: str) -> Table:
     if not isinstance(value, dict):
         raise InvalidInput(f"{quoted(key)} must be an object, got {shown(value)}")
     columns = value.get("columns")
-    if isinstance(columns, LongList):
-        columns = columns.elements()
-    if columns is not None and not isinstance(columns, list):
+    if columns is not None and not isinstance(columns, LISTS):
         raise InvalidInput(f"'columns' must be a list of names, got {shown(columns)}")
     rows = _rows_of("'data'", value.get("data"))
-    return Table(None if columns is None else [*map(str, columns)], rows)
+    return Table(None if columns is None else [*map(str, few_of(columns))], rows)
 
 
 def _rows_of(what: str, value: Any) -> list[Any] | LongList:
-    if not isinstance(value, list | LongList):
+    if not isinstance(value, LISTS):
         raise InvalidInput(f"{what} must be a list of rows, got {shown(value)}")
     if value == []:
         raise InvalidInput(f"{what} must have at least one row, got none")

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from cohort.codec.base64_json import Base64Texts, is_base64
+from cohort.codec.base64_json import is_base64
 from cohort.codec.json_body import parse_json
 from cohort.codec.json_outputs import LongParts, encode_tensor
 from cohort.codec.json_tensors import shown
-from cohort.codec.long_json import LongList
-from cohort.codec.long_tensors import Rows, fitted
+from cohort.codec.long_json import LISTS, LongList, portions_of
+from cohort.codec.long_tensors import fitted, rows_of
 from cohort.codec.other_forms import V1, names_tensors, other_form
 from cohort.codec.predict_request import PredictRequest, decode_inputs
 from cohort.errors import MOST_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
@@ -45,17 +45,15 @@ class V1Request:
         As strictly as `decode_inputs`. Raises InvalidInput.
         """
         value = self._value
-        long = isinstance(value, LongList)
-        first = (value.first() if long else value[0]) if self._rows else value
-        if optional and _is_named(first):
-            specs = sent_specs(specs, optional, first)
+        first = value[0] if self._rows else value
         if not _is_named(first):
             _check_single(specs, rows=self._rows)
-            columns = {specs[0].name: value}
-        elif long:
+            return decode_inputs(PredictRequest({specs[0].name: value}), specs)
+        if optional:
+            specs = sent_specs(specs, optional, first)
+        if isinstance(value, LongList):
             return _long_columns(value, specs)
-        else:
-            columns = _columns(value, specs) if self._rows else dict(value)
+        columns = _columns(value, specs) if self._rows else dict(value)
         return decode_inputs(PredictRequest(columns), specs)
 
     def encode(self, outputs: Mapping[str, Array]) -> bytes:
@@ -106,7 +104,7 @@ def v1_of_document(document: object) -> V1Request:
         hint = other_form(document, V1) or _slip(document)
         raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{hint}")
     instances = document["instances"]
-    if not isinstance(instances, list | LongList):
+    if not isinstance(instances, LISTS):
         raise InvalidInput(f"'instances' must be a list, got {shown(instances)}")
     if instances == []:
         raise InvalidInput("'instances' must have at least one instance, got none")
@@ -162,16 +160,14 @@ def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
     """As `_columns`, and make arrays of them, some rows at a time."""
     for spec in specs:
         spec.dtype  # noqa: B018 - raises for what cannot be sent
-    arrays = [(spec, Rows(spec.name, spec.datatype), Base64Texts(spec.name)) for spec in specs]
+    made = [(spec, rows_of(spec)) for spec in specs]
     first = 0
-    for portion in rows.portions():
-        elements = portion.elements()
-        columns = _columns(elements, specs, first)
-        first += len(elements)
-        for spec, made, texts in arrays:
-            column = columns[spec.name]
-            made.add(texts.read(column) if spec.datatype == "BYTES" else column)
-    return {spec.name: fitted(spec, texts.finish(made.array())) for spec, made, texts in arrays}
+    for some in portions_of(rows):
+        columns = _columns(some, specs, first)
+        first += len(some)
+        for spec, column in made:
+            column.add(columns[spec.name])
+    return {spec.name: fitted(spec, column.array()) for spec, column in made}
 
 
 # -- outputs to the two forms

@@ -14,11 +14,5 @@ POOL = DescriptorPool()
 
 
 def Default() -> DescriptorPool:  # noqa: N802 - generated code calls it by this name
-    """The pool that `inference_pb2` lives in."""
+    """The pool of the generated modules."""
     return POOL
-
-
-def add(*files: bytes) -> None:
-    """Know these files here, too; each is a serialized FileDescriptorProto."""
-    for file in files:
-        POOL.AddSerializedFile(file)  # type: ignore[no-untyped-call]

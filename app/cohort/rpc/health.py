@@ -1,8 +1,4 @@
-"""gRPC's own health checking: whether the process, and the inference service, are ready.
-
-grpcio-health-checking has a servicer, too; it keeps a state that has to be set, and drops every
-watcher when one of them leaves. This one looks at the state when a request comes.
-"""
+"""gRPC's own health checking: whether the process, and the inference service, are ready."""
 
 from __future__ import annotations
 
@@ -10,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
-
 from cohort.errors import CohortError, InvalidInput, NotFound, quoted
 from cohort.rpc.calls import Handler, RpcCall, begin_call, parse_message, refuse, unary
+from cohort.rpc.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
 from cohort.rpc.transfers import Context, Transfers
 
 HEALTH: str = DESCRIPTOR.services_by_name["Health"].full_name

@@ -10,9 +10,6 @@ from functools import partial
 from itertools import islice
 from time import monotonic
 
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
-
 from cohort.auth.authority import Authority
 from cohort.connections.listeners import handles_of
 from cohort.errors import Overloaded, quoted
@@ -32,12 +29,11 @@ from cohort.rpc import inference_pb2 as messages
 from cohort.rpc.admin import AdminCalls
 from cohort.rpc.calls import CallerGate, Handler, RpcCall, unary, unary_bytes
 from cohort.rpc.context import TaskCall
-from cohort.rpc.descriptor_pool import add
 from cohort.rpc.errors import details_of, grpc_status, metadata_of
 from cohort.rpc.health import HEALTH, Health
 from cohort.rpc.infer import InferCalls
 from cohort.rpc.metadata import MetadataCalls
-from cohort.rpc.reflecting import REFLECTION, reflection_handlers
+from cohort.rpc.reflecting import REFLECTIONS, reflection_handlers
 from cohort.rpc.small_messages import SmallCall, SmallMessages
 from cohort.rpc.status import StatusCode
 from cohort.rpc.streams import InferStream, StreamService
@@ -46,10 +42,6 @@ from cohort.serving import DataPlane
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 _INFER_PATH, _STREAM_PATH = f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer"
-
-add(
-    health_pb2.DESCRIPTOR.serialized_pb, reflection_pb2.DESCRIPTOR.serialized_pb
-)  # where reflection looks
 
 OPEN_CALLS_SHARE = 16
 """Of so many calls, one may need no key: the others are for callers who have one."""
@@ -115,7 +107,7 @@ class RpcServer:
             self._small,
         )
         self._health = Health(lambda: control.readiness().ready, {SERVICE}, self._transfers)
-        names = (SERVICE, HEALTH, REFLECTION)
+        names = (SERVICE, HEALTH, *REFLECTIONS)
         self._handlers: dict[str, Handler] = {
             **self._calls(MetadataCalls(control), AdminCalls(control, authority)),
             **self._health.handlers(),

@@ -197,7 +197,12 @@ async def grpc_target(
     seed: int,
 ) -> AsyncIterator[LoadTarget]:
     """The same over gRPC, without TLS. Raises TargetUnusable."""
-    from grpc import StatusCode, aio
+    try:
+        from grpc import StatusCode, aio
+    except ImportError:
+        raise TargetUnusable(
+            "--grpc needs grpcio: pip install 'cohort[bench]', or pip install grpcio"
+        ) from None
 
     from cohort.rpc import inference_pb2 as messages
 

@@ -15,7 +15,7 @@ from cohort.codec import V1Request, encode_predictions, parse_json
 from cohort.codec.csv_table import CSV_WORK, read_csv
 from cohort.codec.files import File
 from cohort.codec.json_tensors import shown
-from cohort.codec.long_json import LongList
+from cohort.codec.long_json import LISTS
 from cohort.codec.tables import CELL_WORK, table_of
 from cohort.errors import InvalidInput, available, quoted
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Route
@@ -85,7 +85,7 @@ class FilePredictions(_Predictions, FilesCall):
 def body_call(body: bytes) -> TableCall:
     """Read a JSON body. Raises InvalidInput."""
     document = parse_json(body)
-    if isinstance(document, list | LongList):  # SageMaker's clients send bare rows
+    if isinstance(document, LISTS):  # SageMaker's clients send bare rows
         document = {"instances": document}
     if not isinstance(document, dict):
         raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
@@ -105,9 +105,9 @@ def body_call(body: bytes) -> TableCall:
         names = _names(value)
         return TableCall(read, 0, by_row=False, names=names, parameters=parameters)
     if key == "instances":
-        if not isinstance(value, list | LongList) or value == []:
+        if not isinstance(value, LISTS) or value == []:
             raise InvalidInput(f"'instances' must be a list of rows, got {shown(value)}")
-        names = _names(value.first() if isinstance(value, LongList) else value[0])
+        names = _names(value[0])
         read = V1Request(value, rows=True).decode
         return TableCall(read, 0, names=names, parameters=parameters)
     table = table_of(document, key)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cohort.codec import parse_json
 from cohort.codec.json_tensors import shown
-from cohort.codec.long_json import LongList
+from cohort.codec.long_json import LISTS, few_of
 from cohort.codec.other_forms import V2, other_form
 from cohort.errors import InvalidInput, quoted, quoted_names
 from cohort.open_inference import (
@@ -34,9 +34,7 @@ def parse_infer(body: bytes, header_length: int | None = None) -> InferRequest:
 def infer_of_document(parsed: object, rest: memoryview) -> InferRequest:
     """Read a request of its JSON, parsed, and what follows that. Raises InvalidInput."""
     document = json_object("the body", parsed)
-    if not isinstance(document.get("inputs"), list | LongList) and (
-        hint := other_form(document, V2)
-    ):
+    if not isinstance(document.get("inputs"), LISTS) and (hint := other_form(document, V2)):
         raise InvalidInput(f"inputs must be a list of objects with a name each{hint}")
     parameters = parameters_of("parameters", document)
     return make_request(
@@ -182,11 +180,9 @@ def _string(place: str, value: object) -> str:
 
 
 def _list(place: str, value: object) -> list[Any]:
-    if isinstance(value, LongList):
-        return value.elements()
-    if not isinstance(value, list):
+    if not isinstance(value, LISTS):
         raise _unfit(place, "a list", value)
-    return value
+    return few_of(value)
 
 
 def json_object(place: str, value: object) -> Mapping[str, Any]:
