@@ -15,8 +15,8 @@ from cohort.errors import CohortError
 from cohort.profiling import find_trial, synthetic_inputs, why_unbatchable
 from cohort.session import Session
 from cohort.tensors import Arrays, TensorSpec, by_name
-from cohort_prepare.cases import Cases, fit_cases
 from cohort_prepare.detecting import Say
+from cohort_prepare.evaluating.cases import Cases, fit_cases
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import (
     DEFAULT_OPSET,

@@ -79,7 +79,7 @@ def verify(
       cohort verify model.onnx small.onnx --inputs test.npz --labels test.npy
       cohort verify model.joblib model.onnx --trust-pickle --plot differences.png
     """
-    from cohort_prepare.cases import read_cases, read_labels
+    from cohort_prepare.evaluating.cases import read_cases, read_labels
     from cohort_prepare.failures import Misused
     from cohort_prepare.verifying import draw_differences, verify_model, write_worst
 
@@ -181,7 +181,7 @@ def _finite(number: float | None) -> float | str | None:
 
 
 def _accuracy(counted: PairedAccuracy) -> dict[str, object]:
-    from cohort_prepare.verifying.accuracy import interval
+    from cohort_prepare.evaluating.accuracy import interval
 
     return {
         "rows": counted.rows,
@@ -215,7 +215,7 @@ def _lines(verified: Verified) -> list[str | Table]:
 
 
 def _accuracy_lines(counted: PairedAccuracy) -> list[str]:
-    from cohort_prepare.verifying.accuracy import interval
+    from cohort_prepare.evaluating.accuracy import interval
 
     shares = [
         f"{name} {share:.4f} ({low:.4f} to {high:.4f})"

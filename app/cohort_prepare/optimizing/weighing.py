@@ -18,12 +18,12 @@ from cohort.errors import CohortError, LoadFailed
 from cohort.profiling import find_trial, influence, is_along_axis_0, plan_rows, why_unbatchable
 from cohort.session import Session, open_session
 from cohort.tensors import Arrays
-from cohort_prepare.cases import fit_cases, read_cases
+from cohort_prepare.evaluating.cases import fit_cases, read_cases
+from cohort_prepare.evaluating.generated import LENGTHS_TRIED
+from cohort_prepare.evaluating.timing import Comparison, compare_in_turn, widest
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.steps import StepDifference
-from cohort_prepare.timing import Comparison, compare_in_turn, widest
 from cohort_prepare.verifying import GraphHints, generated_cases, read_hints
-from cohort_prepare.verifying.inputs import LENGTHS_TRIED
 
 OPENINGS = 3
 """Sessions of each that runs are timed on: two sessions of one file differ, too."""

@@ -25,13 +25,13 @@ from cohort.repository import (
 )
 from cohort.session import ORT_VERSION, Session, SessionOptions, machine, open_session
 from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.cases import Cases, fit_cases, read_cases, read_labels
 from cohort_prepare.detecting import Say
+from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels
+from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import settle
 from cohort_prepare.quantizing.quality import Tally
 from cohort_prepare.source import SourceModel
-from cohort_prepare.timing import time_in_turn
 from cohort_prepare.verifying import PairedAccuracy, verify_model
 
 GENERATED_ROWS = 8

@@ -14,12 +14,12 @@ import numpy as np
 from cohort.profiling import find_trial, influence, plan_rows, why_rows_are_fixed, why_unbatchable
 from cohort.session import Provider, Session, SessionOptions, open_session
 from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.cases import read_labels
+from cohort_prepare.evaluating.cases import read_labels
+from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.failures import Rejected
 from cohort_prepare.onnx_files import model_size
 from cohort_prepare.quantizing.quality import Quality, Tally
 from cohort_prepare.quantizing.samples import read_samples
-from cohort_prepare.timing import compare_in_turn
 
 BATCHES = (1, 8, 32)
 """Rows of the runs that are timed."""

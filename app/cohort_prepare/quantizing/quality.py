@@ -11,7 +11,7 @@ import numpy as np
 from cohort.comparing import Pair, Tolerance, compare, explain
 from cohort.errors import quoted_names
 from cohort.tensors import BY_DTYPE, Array, Arrays, TensorSpec
-from cohort_prepare.cases import fit_labels
+from cohort_prepare.evaluating.cases import fit_labels
 from cohort_prepare.failures import Misused
 
 PROBABILITY = 0.01

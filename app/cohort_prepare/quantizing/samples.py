@@ -11,7 +11,7 @@ import numpy as np
 from cohort.codec import PredictRequest, decode_inputs, decode_tensor, parse_json
 from cohort.errors import InvalidInput, quoted, shortened
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs
-from cohort_prepare.cases import Cases, fit_cases, read_cases
+from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases
 from cohort_prepare.failures import Misused
 
 ROWS_AT_ONCE = 32

@@ -6,7 +6,9 @@ differ, simple tests look for what is behind it (`diagnosis`). `verify_model` do
 `compare_models` compares any two.
 """
 
-from cohort_prepare.verifying.accuracy import PairedAccuracy
+from cohort_prepare.evaluating.accuracy import PairedAccuracy
+from cohort_prepare.evaluating.generated import Case, generated_cases, given_cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, read_hints
 from cohort_prepare.verifying.comparison import (
     ComparedCase,
     Verification,
@@ -14,8 +16,6 @@ from cohort_prepare.verifying.comparison import (
     session_run,
     source_run,
 )
-from cohort_prepare.verifying.graph_hints import GraphHints, read_hints
-from cohort_prepare.verifying.inputs import Case, generated_cases, given_cases
 from cohort_prepare.verifying.plot import draw_differences
 from cohort_prepare.verifying.tolerance import Allowed, allowed_for
 from cohort_prepare.verifying.verifier import Verified, verify_model, write_worst

@@ -12,10 +12,10 @@ from cohort.comparing import Flags, Measured, Numbers, measure_arrays
 from cohort.errors import CohortError
 from cohort.session import Session
 from cohort.tensors import Array, Arrays, by_name
+from cohort_prepare.evaluating.generated import TOLD_ONLY, Case
+from cohort_prepare.evaluating.pairing import Matched, match_outputs
 from cohort_prepare.finishing import settle
 from cohort_prepare.source import SourceModel
-from cohort_prepare.verifying.inputs import TOLD_ONLY, Case
-from cohort_prepare.verifying.pairing import Matched, match_outputs
 from cohort_prepare.verifying.tolerance import FLOOR, Allowed
 
 ModelAnswer = Arrays | str

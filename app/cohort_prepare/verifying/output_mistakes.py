@@ -10,8 +10,8 @@ import numpy as np
 from cohort.comparing import Numbers, measure_arrays
 from cohort.errors import quoted
 from cohort.tensors import Array
+from cohort_prepare.evaluating.pairing import match_outputs
 from cohort_prepare.verifying.comparison import ComparedCase, ModelAnswer, ratios
-from cohort_prepare.verifying.pairing import match_outputs
 from cohort_prepare.verifying.tolerance import Allowed
 
 ROWS_ORDERED = 256

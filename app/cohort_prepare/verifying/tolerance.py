@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 
 from cohort.tensors import TensorSpec
-from cohort_prepare.verifying.graph_hints import GraphHints
+from cohort_prepare.evaluating.graph_hints import GraphHints
 
 FLOOR = 0.05
 """A row's allowance is at least that of a row with this share of the batch's largest value."""

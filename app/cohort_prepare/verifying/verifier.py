@@ -12,11 +12,13 @@ from cohort.errors import LoadFailed, quoted
 from cohort.profiling import find_trial
 from cohort.session import Session, open_session
 from cohort.tensors import Array, TensorSpec
-from cohort_prepare.cases import Cases, fit_cases, write_cases
+from cohort_prepare.evaluating.accuracy import PairedAccuracy, right
+from cohort_prepare.evaluating.cases import Cases, fit_cases, write_cases
+from cohort_prepare.evaluating.generated import LENGTHS_TRIED, Case, generated_cases, given_cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, read_hints
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.onnx_files import temporary_folder
 from cohort_prepare.source import SourceModel
-from cohort_prepare.verifying.accuracy import PairedAccuracy, right
 from cohort_prepare.verifying.comparison import (
     ComparedCase,
     RunCases,
@@ -26,8 +28,6 @@ from cohort_prepare.verifying.comparison import (
     source_run,
 )
 from cohort_prepare.verifying.diagnosis import diagnose
-from cohort_prepare.verifying.graph_hints import GraphHints, read_hints
-from cohort_prepare.verifying.inputs import LENGTHS_TRIED, Case, generated_cases, given_cases
 from cohort_prepare.verifying.output_mistakes import same_outputs
 from cohort_prepare.verifying.tolerance import allowed_for
 

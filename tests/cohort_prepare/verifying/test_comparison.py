@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cohort.tensors import Array, Arrays
-from cohort_prepare.verifying.accuracy import PairedAccuracy, interval, right
+from cohort_prepare.evaluating.accuracy import PairedAccuracy, interval, right
+from cohort_prepare.evaluating.generated import Case
 from cohort_prepare.verifying.comparison import ModelAnswer, RunCases, Verification, compare_models
-from cohort_prepare.verifying.inputs import Case
 from cohort_prepare.verifying.tolerance import Allowed
 
 ALLOWED = Allowed("FP32", 1e-4)

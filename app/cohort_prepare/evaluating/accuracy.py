@@ -10,7 +10,7 @@ import numpy as np
 from cohort.comparing import Flags
 from cohort.errors import available, quoted
 from cohort.tensors import Array, Arrays
-from cohort_prepare.cases import fit_labels
+from cohort_prepare.evaluating.cases import fit_labels
 from cohort_prepare.failures import Misused
 
 Z = 1.96

@@ -12,9 +12,9 @@ import numpy as np
 from cohort.comparing import Numbers
 from cohort.profiling import synthetic_inputs
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
-from cohort_prepare.cases import Cases
+from cohort_prepare.evaluating.cases import Cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, InputHint
 from cohort_prepare.frameworks.outputs import around
-from cohort_prepare.verifying.graph_hints import GraphHints, InputHint
 
 BATCH = 64
 """Rows of given inputs in one run."""
