@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from cohort.comparing import Pair, Tolerance, compare, explain
+from cohort.comparing import Pair, Tolerance, explain
 from cohort.errors import CohortError
 from cohort.profiling import find_trial, synthetic_inputs, why_unbatchable
 from cohort.session import Session
 from cohort.tensors import Arrays, TensorSpec, by_name
 from cohort_prepare.detecting import Say
 from cohort_prepare.evaluating.cases import Cases, fit_cases
+from cohort_prepare.evaluating.differences import largest, measure_pairs
+from cohort_prepare.evaluating.pairing import settle
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import (
     DEFAULT_OPSET,
@@ -25,7 +27,6 @@ from cohort_prepare.finishing import (
     open_exported,
     open_rows,
     replace_class_maps,
-    settle,
     write_description,
 )
 from cohort_prepare.frameworks.callables import is_callable_reference
@@ -191,10 +192,9 @@ def _cases(
     if example is not None:
         path, cases = example
         fitted = fit_cases(cases, session.inputs, path)
-        counts = {len(array) if array.ndim else 0 for array in fitted.inputs.values()}
-        batched = all(spec.rows_vary for spec in session.inputs) and len(counts) == 1
-        others = set(BESIDES_THE_EXAMPLE) - counts if batched else set()
-        return [fitted.inputs, *(_resized(fitted.inputs, count) for count in sorted(others))]
+        batched = all(spec.rows_vary for spec in session.inputs) and fitted.by_row
+        others = set(BESIDES_THE_EXAMPLE) - {fitted.rows} if batched else set()
+        return [fitted.inputs, *(fitted.repeated(count) for count in sorted(others))]
     if export.sample:
         return [fit_cases(Cases(export.sample), session.inputs, Path("the sample")).inputs]
     trial = find_trial(session.run, session.inputs)
@@ -207,11 +207,6 @@ def _cases(
     rows = ROWS_TRIED if batched else (1,)
     made = [synthetic_inputs(session.inputs, count, trial.length) for count in rows]
     return [*made, *map(_negated, made)]
-
-
-def _resized(inputs: Arrays, rows: int) -> Arrays:
-    """So many rows: those that are there, again and again."""
-    return {n: np.resize(a, (rows, *a.shape[1:])) for n, a in inputs.items()}
 
 
 def _negated(inputs: Arrays) -> Arrays:
@@ -239,14 +234,8 @@ def _compare(
                 "--no-verify writes it all the same, and 'cohort verify' shows where it differs"
                 f"{_about_seeds(source)}"
             )
-    found = [one for differences in compare(pairs, SAME_CONVERSION) for one in differences]
-    worst = StepDifference(
-        max((one.largest or 0.0 for one in found), default=0.0),
-        max((one.relative or 0.0 for one in found), default=0.0),
-    )
-    if not labels:
-        return worst, []
-    return worst, [f"in {labels} rows the two best classes are level, and rounding chose another"]
+    note = f"in {labels} rows the two best classes are level, and rounding chose another"
+    return largest(measure_pairs(pairs).values()), [note] if labels else []
 
 
 def _about_seeds(source: SourceModel) -> str:

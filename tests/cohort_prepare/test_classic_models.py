@@ -13,8 +13,9 @@ from cohort.comparing import Pair, explain
 from cohort.tensors import Arrays, by_name
 from cohort_prepare.converting import SAME_CONVERSION
 from cohort_prepare.evaluating.cases import as_arrays
+from cohort_prepare.evaluating.pairing import settle
 from cohort_prepare.failures import Misused, Rejected
-from cohort_prepare.finishing import check_export, open_exported, settle
+from cohort_prepare.finishing import check_export, open_exported
 from cohort_prepare.frameworks import FRAMEWORKS, ExportRequest, Reference, adapter_of
 from cohort_prepare.frameworks.exact_trees import round_down
 

@@ -215,8 +215,7 @@ def _outputs(quality: Quality) -> str:
     if quality.broken:
         return "unusable"
     if (labels := quality.labels) is not None:
-        before, after = labels.both + labels.lost, labels.both + labels.gained
-        return f"accuracy {before / quality.rows:.4f} → {after / quality.rows:.4f}"
+        return f"accuracy {labels.before:.4f} → {labels.after:.4f}"
     if quality.decision:
         return f"same decision {1 - quality.changed / quality.rows:.2%}"
     return f"cosine {quality.cosine:.5f}"

@@ -185,13 +185,13 @@ def _accuracy(counted: PairedAccuracy) -> dict[str, object]:
 
     return {
         "rows": counted.rows,
-        "source": counted.source,
-        "source_interval": interval(counted.source, counted.rows),
-        "model": counted.model,
-        "model_interval": interval(counted.model, counted.rows),
+        "source": counted.before,
+        "source_interval": interval(counted.before, counted.rows),
+        "model": counted.after,
+        "model_interval": interval(counted.after, counted.rows),
         "both_right": counted.both,
-        "only_source_right": counted.only_source,
-        "only_model_right": counted.only_model,
+        "only_source_right": counted.lost,
+        "only_model_right": counted.gained,
         "chance": counted.chance,
     }
 
@@ -220,14 +220,14 @@ def _accuracy_lines(counted: PairedAccuracy) -> list[str]:
     shares = [
         f"{name} {share:.4f} ({low:.4f} to {high:.4f})"
         for name, share, (low, high) in (
-            ("source", counted.source, interval(counted.source, counted.rows)),
-            ("model", counted.model, interval(counted.model, counted.rows)),
+            ("source", counted.before, interval(counted.before, counted.rows)),
+            ("model", counted.after, interval(counted.after, counted.rows)),
         )
     ]
     return [
         f"Right on {counted.rows} rows: {', '.join(shares)}.",
-        f"Both {counted.both}, only the source {counted.only_source}, only the model "
-        f"{counted.only_model}, neither {counted.neither} (by chance: p = {counted.chance:.2g}).",
+        f"Both {counted.both}, only the source {counted.lost}, only the model "
+        f"{counted.gained}, neither {counted.neither} (by chance: p = {counted.chance:.2g}).",
     ]
 
 

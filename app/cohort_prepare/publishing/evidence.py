@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from cohort.comparing import Pair, Tolerance, compare, explain
+from cohort.comparing import Pair, Tolerance, explain
 from cohort.errors import CohortError
 from cohort.profiling import find_trial
 from cohort.repository import (
@@ -26,13 +26,14 @@ from cohort.repository import (
 from cohort.session import ORT_VERSION, Session, SessionOptions, machine, open_session
 from cohort.tensors import Array, Arrays, by_name
 from cohort_prepare.detecting import Say
+from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
 from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels
+from cohort_prepare.evaluating.differences import largest, measure_pairs
+from cohort_prepare.evaluating.pairing import settle
 from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
-from cohort_prepare.finishing import settle
-from cohort_prepare.quantizing.quality import Tally
 from cohort_prepare.source import SourceModel
-from cohort_prepare.verifying import PairedAccuracy, verify_model
+from cohort_prepare.verifying import verify_model
 
 GENERATED_ROWS = 8
 
@@ -107,7 +108,7 @@ def gather_evidence(
             given = None if examples is None else (examples, Cases(cases.inputs))
             difference, paired = _verify(source, path, given, right, notes, quantized=quantized)
             if accuracy is not None and paired is not None:
-                accuracy = replace(accuracy, after=paired.model, before=paired.source)
+                accuracy = replace(accuracy, after=paired.after, before=paired.before)
         say("Running the examples")
         kept = _examples(session, path, model, cases, notes)
         say("Timing runs")
@@ -140,13 +141,13 @@ def _cases(session: Session, examples: Path | None) -> Cases:
     return Cases(trial.feeds(GENERATED_ROWS))
 
 
-def _batches(session: Session, cases: Cases) -> Iterator[Cases]:
+def _batches(session: Session, cases: Cases) -> Iterator[tuple[int, Cases]]:
     """The rows in runs of ROWS_PER_RUN; all in one where the model's rows do not vary."""
-    if not all(spec.rows_vary for spec in session.inputs) or not session.inputs:
-        yield cases
-        return
-    for start in range(0, cases.rows, ROWS_PER_RUN):
-        yield cases.part(start, start + ROWS_PER_RUN)
+    return cases.batches(ROWS_PER_RUN) if _rows_vary(session) else iter([(0, cases)])
+
+
+def _rows_vary(session: Session) -> bool:
+    return bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
 
 
 def _run(session: Session, inputs: Arrays) -> Arrays:
@@ -155,7 +156,7 @@ def _run(session: Session, inputs: Arrays) -> Arrays:
 
 def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
     """Raise Rejected where the outputs are not those that were given with the inputs."""
-    batches = [_run(session, batch.inputs) for batch in _batches(session, cases)]
+    batches = [_run(session, batch.inputs) for _, batch in _batches(session, cases)]
     got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
     expected, _ = settle(cases.outputs, got)
     if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
@@ -170,14 +171,12 @@ def _joined(parts: Sequence[Array]) -> Array:
 
 
 def _count_right(session: Session, cases: Cases, labels: Array) -> PublishedAccuracy:
-    tally = Tally(session.outputs, labels)
-    for batch in _batches(session, cases):
+    count = LabelCount(labels, session.outputs)
+    for start, batch in _batches(session, cases):
         got = _run(session, batch.inputs)
-        tally.add(got, got)
-    found = tally.quality()
-    assert found.labels is not None  # noqa: S101 - there are labels
-    right = found.labels.both / max(1, found.rows)
-    return PublishedAccuracy(found.decision, found.rows, right)
+        count.add(start, batch.rows, got, got)
+    decision, found = count.decision, count.total()
+    return PublishedAccuracy(decision.output if decision else "", found.rows, found.after)
 
 
 def _verify(
@@ -196,11 +195,8 @@ def _verify(
     """
     verified = verify_model(source, path, inputs=given, labels=labels)
     found = verified.found
-    measured = SourceDifference(
-        max((one.max_absolute or 0.0 for one in found.outputs.values()), default=0.0),
-        max((one.max_relative or 0.0 for one in found.outputs.values()), default=0.0),
-        found.rows,
-    )
+    off = largest(found.outputs.values())
+    measured = SourceDifference(off.max_absolute, off.max_relative, found.rows)
     problems = list(found.problems)
     if not (np.isfinite(measured.max_absolute) and np.isfinite(measured.max_relative)):
         problems.append("where one gives a finite number, the other does not")
@@ -220,7 +216,7 @@ def _examples(
 ) -> tuple[Example, ...]:
     """One of a single row and one of several, with the outputs that the model gives here."""
     candidates = [cases]
-    if all(spec.rows_vary for spec in session.inputs) and session.inputs and cases.rows:
+    if _rows_vary(session) and cases.rows:
         places = np.unique(np.linspace(0, cases.rows - 1, EXAMPLE_ROWS).astype(int))
         several = Cases({name: array[places] for name, array in cases.inputs.items()})
         candidates = [several.part(0, 1), several] if len(places) > 1 else [several]
@@ -272,13 +268,12 @@ def _tolerance(model: onnx.ModelProto, plain: Pair) -> Tolerance:
         has it.
     """
     absolute, share, relative = FLOORS[_precision(model)]
-    (differences,) = compare([plain], Tolerance())
-    measured = [one.largest for one in differences if one.largest is not None]
-    largest = max((one for one in measured if np.isfinite(one)), default=0.0)
+    measured = [one.max_absolute or 0.0 for one in measure_pairs([plain]).values()]
+    off = max((one for one in measured if np.isfinite(one)), default=0.0)
     floats = [a for a in plain.expected.values() if a.dtype.kind == "f" and a.size]
     finite = [np.abs(a[np.isfinite(a)].astype(np.float64)) for a in floats]
     size = max((float(one.max()) for one in finite if one.size), default=0.0)
-    return Tolerance(float(f"{max(absolute, share * size, _MARGIN * largest):.3g}"), relative)
+    return Tolerance(float(f"{max(absolute, share * size, _MARGIN * off):.3g}"), relative)
 
 
 QUANTIZING = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "MatMulNBits")
@@ -300,9 +295,8 @@ LATENCY_SECONDS = 0.5
 
 def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, Change]:
     """The median milliseconds of a run by rows, of the model and of that before it, in turn."""
-    vary = bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
-    sizes = SIZES if vary and cases.rows else (max(1, cases.rows),)
-    feeds = {rows: _repeated(cases.inputs, rows) if vary else cases.inputs for rows in sizes}
+    sizes = SIZES if _rows_vary(session) else (max(1, cases.rows),)
+    feeds = {rows: cases.repeated(rows) if _rows_vary(session) else cases.inputs for rows in sizes}
     former = None if before is None else open_session(before)
     try:
         runs = {(rows, "after"): partial(session.run, feeds[rows]) for rows in sizes}
@@ -314,10 +308,6 @@ def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, C
             former.close()
     medians = {key: round(one.median * 1000, 4) for key, one in taken.items()}
     return {rows: Change(medians[rows, "after"], medians.get((rows, "before"))) for rows in sizes}
-
-
-def _repeated(inputs: Arrays, rows: int) -> Arrays:
-    return {name: np.resize(array, (rows, *array.shape[1:])) for name, array in inputs.items()}
 
 
 def _machine() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
@@ -14,7 +13,8 @@ import numpy as np
 from cohort.profiling import find_trial, influence, plan_rows, why_rows_are_fixed, why_unbatchable
 from cohort.session import Provider, Session, SessionOptions, open_session
 from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.evaluating.cases import read_labels
+from cohort_prepare.evaluating.cases import Cases, read_labels
+from cohort_prepare.evaluating.differences import measure_rows
 from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.failures import Rejected
 from cohort_prepare.onnx_files import model_size
@@ -37,6 +37,9 @@ LOADS = 3
 
 ROWS_TOGETHER = 8
 """Run together and one by one, as the server does before it batches."""
+
+ENTIRELY = 2.0
+"""The largest influence of rows: a number has another sign, or is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +172,10 @@ class Opened:
 
     def _timed(self) -> Iterator[tuple[int, Arrays]]:
         inputs = self.sessions[0].inputs
-        first = next(islice(self.batches(), 1))
-        counts = {len(array) if array.ndim else None for array in first.values()}
-        rows = counts.pop() if len(counts) == 1 else None
-        if not rows or not all(spec.rows_vary for spec in inputs):
-            yield rows or 1, first
-            return
-        for size in BATCHES:
-            places = np.arange(size) % rows
-            yield size, {name: array[places] for name, array in first.items()}
+        first = Cases(next(self.batches()))
+        vary = first.by_row and first.rows and all(spec.rows_vary for spec in inputs)
+        for size in BATCHES if vary else (first.rows or 1,):
+            yield size, first.repeated(size) if vary else first.inputs
 
     def unbatchable(self, place: int) -> str:
         """Why the server would not batch requests of one of them; "" where it would."""
@@ -196,15 +194,18 @@ class Opened:
         if why_rows_are_fixed(session.inputs, session.outputs):
             return 0.0
         rows = min(ROWS_TOGETHER, *(len(array) for array in first.values()))
-        feeds = {name: array[:rows] for name, array in first.items()}
-        together = session.run(feeds)
+        feeds = Cases({name: array[:rows] for name, array in first.items()})
+        together = session.run(feeds.inputs)
+        alone = [session.run(one.inputs) for _, one in feeds.batches(1)]
         most = 0.0
-        for row in range(rows):
-            alone = session.run({name: array[row : row + 1] for name, array in feeds.items()})
-            for one, all_ in zip(alone, together, strict=True):
-                if one.dtype.kind == "f" and all_.shape[:1] == (rows,) and one.size:
-                    change = np.abs(one[0].astype(np.float64) - all_[row]).max()
-                    most = max(most, float(change / max(float(np.abs(all_).max()), 1e-30)))
+        for parts, whole in zip(zip(*alone, strict=True), together, strict=True):
+            joined = np.concatenate(parts) if whole.ndim else whole
+            if joined.shape != whole.shape or not whole.size:
+                continue
+            found = measure_rows(joined, whole)
+            if found.kind == "float" and found.distance is not None and found.size is not None:
+                share = found.distance.max() / max(found.size.max(), 1e-30)
+                most = max(most, min(float(share), ENTIRELY))
         return most
 
 

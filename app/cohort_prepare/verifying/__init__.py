@@ -14,7 +14,6 @@ from cohort_prepare.verifying.comparison import (
     Verification,
     compare_models,
     session_run,
-    source_run,
 )
 from cohort_prepare.verifying.plot import draw_differences
 from cohort_prepare.verifying.tolerance import Allowed, allowed_for
@@ -35,7 +34,6 @@ __all__ = [
     "given_cases",
     "read_hints",
     "session_run",
-    "source_run",
     "verify_model",
     "write_worst",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from cohort.errors import LoadFailed, quoted
 from cohort.profiling import find_trial
 from cohort.session import Session, open_session
 from cohort.tensors import Array, TensorSpec
-from cohort_prepare.evaluating.accuracy import PairedAccuracy, right
+from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
 from cohort_prepare.evaluating.cases import Cases, fit_cases, write_cases
 from cohort_prepare.evaluating.generated import LENGTHS_TRIED, Case, generated_cases, given_cases
 from cohort_prepare.evaluating.graph_hints import GraphHints, read_hints
@@ -25,7 +25,6 @@ from cohort_prepare.verifying.comparison import (
     Verification,
     compare_models,
     session_run,
-    source_run,
 )
 from cohort_prepare.verifying.diagnosis import diagnose
 from cohort_prepare.verifying.output_mistakes import same_outputs
@@ -72,16 +71,16 @@ def verify_model(
     if isinstance(source, Path):
         hints = replace(hints, thresholds=(*hints.thresholds, *_hints(source).thresholds))
     session = _open(model)
-    reference = (
-        source_run(source) if isinstance(source, SourceModel) else _onnx_run(source, session)
-    )
+    reference = source.run_each if isinstance(source, SourceModel) else _onnx_run(source, session)
     candidate = session_run(session)
     allowed = allowed_for(hints, session.outputs, share=tolerance)
-    count = _Labels(labels, session)
+    count = None if labels is None else LabelCount(labels, session.outputs)
 
     def look(compared: ComparedCase) -> None:
         seen(compared)
-        count.add(compared)
+        case = compared.case
+        if count is not None and case.start is not None:  # else the rows come again
+            count.add(case.start, case.rows, compared.expected, compared.got)
 
     missing = hints.takes_missing or _takes_missing(source)
 
@@ -107,12 +106,11 @@ def verify_model(
             "give other rows with --inputs"
         )
     _judge(found, reference, candidate)
-    accuracy = count.total()
-    if accuracy and accuracy.model < accuracy.source and accuracy.chance < UNLIKELY:
+    accuracy = count.total() if count else None
+    if accuracy and accuracy.after < accuracy.before and accuracy.chance < UNLIKELY:
         found.problems.append(
-            f"the model is right less often: {accuracy.model:.4g} of the rows, the source "
-            f"{accuracy.source:.4g}; {accuracy.only_source} rows were lost and "
-            f"{accuracy.only_model} won"
+            f"the model is right less often: {accuracy.after:.4g} of the rows, the source "
+            f"{accuracy.before:.4g}; {accuracy.lost} rows were lost and {accuracy.gained} won"
         )
     return Verified(found, accuracy, inputs is None)
 
@@ -269,39 +267,6 @@ def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> Non
             f"{found.rows_off} of {found.rows} rows are off, which is allowed for "
             f"{found.allowed.computation}"
         ] = None
-
-
-class _Labels:
-    """Counts right answers of both sides, row by row."""
-
-    def __init__(self, labels: Array | None, session: Session) -> None:
-        self._labels = labels
-        self._classes: Mapping[str, tuple[object, ...]] = {
-            spec.name: spec.classes for spec in session.outputs if spec.classes
-        }
-        self._counts = [0, 0, 0, 0]
-
-    def add(self, compared: ComparedCase) -> None:
-        """Count a case of given rows, once."""
-        start = compared.case.start
-        if self._labels is None or start is None:
-            return
-        labels = self._labels[start : start + compared.case.rows]
-        classes = next(iter(self._classes.values()), ())
-        source = right(compared.expected, labels, classes=classes)
-        model = (
-            np.zeros(len(labels), bool)
-            if compared.got is None
-            else right(compared.got, labels, classes=classes)
-        )
-        for place, rows in enumerate(
-            (source & model, source & ~model, ~source & model, ~source & ~model)
-        ):
-            self._counts[place] += int(np.count_nonzero(rows))
-
-    def total(self) -> PairedAccuracy | None:
-        """Of all rows; None without labels."""
-        return None if self._labels is None else PairedAccuracy(*self._counts)
 
 
 def write_worst(found: Verification, model: Path, path: Path) -> str:

@@ -1,0 +1,92 @@
+"""Rows to run a model with: cut, repeated, and fitted to the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cohort.tensors import Array, TensorSpec
+from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype
+from cohort_prepare.evaluating.pairing import match_outputs, settle
+from cohort_prepare.failures import Misused
+
+
+@given(st.integers(0, 20), st.integers(1, 8))
+def test_batches_hold_every_row_once(rows: int, size: int) -> None:
+    """In order, each with its place, and as large as asked for but the last."""
+    cases = Cases({"x": np.arange(rows), "y": np.arange(2 * rows).reshape(rows, 2)})
+    parts = list(cases.batches(size))
+    assert [row for _, part in parts for row in part.inputs["x"].tolist()] == list(range(rows))
+    assert all(part.inputs["x"][0] == start for start, part in parts)
+    assert [part.rows for _, part in parts[:-1]] == [size] * len(parts[:-1])
+
+
+@given(st.integers(1, 5), st.integers(0, 12))
+def test_rows_are_repeated_in_order(there: int, wanted: int) -> None:
+    """As many as are wanted, of those that are there."""
+    repeated = Cases({"x": np.arange(there)}).repeated(wanted)["x"]
+    assert repeated.tolist() == [row % there for row in range(wanted)]
+
+
+def test_no_rows_are_not_repeated() -> None:
+    """There is nothing to run the model with."""
+    with pytest.raises(Misused, match="no rows"):
+        Cases({"x": np.zeros((0, 3))}).repeated(2)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{}, {"x": np.float32(1)}, {"x": np.ones(3), "y": np.ones(2)}, {"x": np.ones(3), "y": 1.0}],
+)
+def test_inputs_without_common_rows_are_one_run(inputs: dict[str, Array]) -> None:
+    """They are never cut."""
+    cases = Cases({name: np.asarray(value) for name, value in inputs.items()})
+    assert (cases.by_row, cases.rows) == (False, 1)
+    assert list(cases.batches(1)) == [(0, cases)]
+
+
+def test_outputs_without_rows_stay_whole() -> None:
+    """A part of the rows has a scalar, and a vector of another length, as they are."""
+    cases = Cases({"x": np.arange(4)}, {"y": np.arange(4), "sum": np.array(6), "z": np.ones(3)})
+    part = cases.part(1, 3)
+    assert part.outputs["y"].tolist() == [1, 2]
+    assert (part.outputs["sum"].shape, part.outputs["z"].shape) == ((), (3,))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
+def test_whole_numbers_never_become_others(values: list[int]) -> None:
+    """In a narrower datatype they are the same, or stay in their own."""
+    for dtype in (np.int32, np.uint8, np.uint64):
+        cast = in_datatype(np.array(values, np.int64), np.dtype(dtype))
+        assert cast.tolist() == values
+
+
+def test_floats_are_rounded_and_never_become_infinite() -> None:
+    """NaN and infinities stay what they are; a number out of range keeps the datatype."""
+    half = np.dtype(np.float16)
+    assert in_datatype(np.array([0.1, np.nan, np.inf]), half).dtype == half
+    assert in_datatype(np.array([70000.0]), half).dtype == np.float64
+    assert in_datatype(np.array([0.5]), np.dtype(np.int64)).dtype == np.float64
+    assert in_datatype(np.array(["a"], object), half).dtype == object
+
+
+def test_an_input_out_of_range_is_told(tmp_path: Path) -> None:
+    """It does not wrap around to another row of a table."""
+    specs = [TensorSpec("ids", "INT32", (None,))]
+    fitted = fit_cases(Cases({"ids": np.array([5])}), specs, tmp_path / "rows.npz")
+    assert fitted.inputs["ids"].dtype == np.int32
+    with pytest.raises(Misused, match="'ids' is INT32, got int64"):
+        fit_cases(Cases({"ids": np.array([2**32 + 5])}), specs, tmp_path / "rows.npz")
+
+
+def test_outputs_that_overflow_are_not_made_to_agree() -> None:
+    """A label beyond INT32, and a number beyond float16, are not what they wrap or round to."""
+    settled, _ = settle({"label": np.array([2**32 + 5])}, {"label": np.array([5], np.int32)})
+    assert settled["label"].tolist() == [2**32 + 5]
+    (pair,) = match_outputs({"y": np.array([7e4])}, {"y": np.array([np.inf], np.float16)}).pairs
+    assert pair.comparable
+    assert pair.expected.tolist() == [7e4]
