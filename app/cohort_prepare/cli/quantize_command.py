@@ -150,6 +150,7 @@ def _capital(text: str) -> str:
 def _report(
     model: Path, out: Path, options: QuantizeOptions, result: Quantized, drawn: str | None
 ) -> Report:
+    from cohort_prepare.onnx_files import model_size
     from cohort_prepare.quantizing.findings import describe_quantized
     from cohort_prepare.quantizing.verdict import why_not
 
@@ -157,6 +158,7 @@ def _report(
         "model": str(model),
         "recipe": options.recipe,
         "out": str(out) if result.acceptable else None,
+        "bytes": model_size(out) if result.acceptable else None,
         **describe_quantized(result, options.limits),
     }
     lines = [_capital(result.reason)]

@@ -125,11 +125,16 @@ def measure_pairs(pairs: Iterable[Pair]) -> dict[str, Differences]:
     """By output, over all pairs, what both sides have in one shape and of one kind."""
     found: dict[str, Differences] = {}
     for pair in pairs:
-        for name, one in pair.expected.items():
-            other = pair.got.get(name)
-            if other is not None and (one.shape, kind_of(one)) == (other.shape, kind_of(other)):
-                found.setdefault(name, Differences()).add(measure_rows(one, other))
+        add_pair(found, pair)
     return found
+
+
+def add_pair(found: dict[str, Differences], pair: Pair) -> None:
+    """Count a pair in, by output, as `measure_pairs` does."""
+    for name, one in pair.expected.items():
+        other = pair.got.get(name)
+        if other is not None and (one.shape, kind_of(one)) == (other.shape, kind_of(other)):
+            found.setdefault(name, Differences()).add(measure_rows(one, other))
 
 
 def largest(outputs: Iterable[Differences]) -> StepDifference:

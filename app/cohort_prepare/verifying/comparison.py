@@ -40,8 +40,8 @@ COLUMN_SHARES = 100
 """A value may be off by so many shares of its own column, where that is less than a share of its
 row."""
 
-LEAST_SHARE = 1e-3
-"""Of what the row allows, and always allowed: it is rounding."""
+LEAST_SHARE = 5e-3
+"""Of what the row allows, and always allowed: four roundings of its largest value in FP32."""
 
 LEAST_ROWS = 3
 """That tell how large the values of a column are."""

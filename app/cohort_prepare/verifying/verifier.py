@@ -54,6 +54,8 @@ def verify_model(
     inputs: tuple[Path, Cases] | None = None,
     labels: Array | None = None,
     tolerance: float | None = None,
+    generated: bool = False,
+    option: str = "--inputs",
     seen: Callable[[ComparedCase], None] = lambda _: None,
 ) -> Verified:
     """Compare the ONNX model at `model` with its source.
@@ -63,6 +65,8 @@ def verify_model(
     labels: The right answer for each row of `inputs`; default None.
     tolerance: The share of a row's largest value that floats may be off by; default None: by what
         the model computes in.
+    generated: Whether inputs are generated besides the given ones; default no.
+    option: What gives inputs, for messages.
     seen: Told each case, in order.
 
     Raises Misused where the two cannot be compared, and Rejected where one of them does not open.
@@ -87,23 +91,26 @@ def verify_model(
     def compared_on(cases: Sequence[Case] | Iterator[Case]) -> Verification:
         return compare_models(reference, candidate, cases, allowed, missing=missing, seen=look)
 
+    given: list[Case] = []
     if inputs is not None:
-        path, given = inputs
-        fitted = fit_cases(given, [_open_rows(one) for one in session.inputs], path)
-        found = compared_on(given_cases(fitted, fixed_rows=hints.fixed_rows))
-        if given.outputs:
-            found.notes[f"the outputs in {path} are not read: the source gives its own"] = None
+        path, cases = inputs
+        fitted = fit_cases(cases, [_open_rows(one) for one in session.inputs], path)
+        given = list(given_cases(fitted, fixed_rows=hints.fixed_rows))
+    if inputs is None or generated:
+        found = _on_generated(session, hints, reference, compared_on, given)
     else:
-        found = _on_generated(session, hints, reference, compared_on)
+        found = compared_on(given)
+    if inputs is not None and inputs[1].outputs:
+        found.notes[f"the outputs in {inputs[0]} are not read: the source gives its own"] = None
     if not found.cases:
         layout = _layout(session, hints, reference, candidate, found) if inputs is None else ""
         if not layout:
-            raise Misused(_nothing_compared(found, given=inputs is not None))
+            raise Misused(_nothing_compared(found, option, given=inputs is not None))
         found.problems.append(layout)
     if not found.rows_off and not any(one.finite for one in found.outputs.values()):
         raise Misused(
             "the source gives NaN or infinity alone for all rows, so there is nothing to compare: "
-            "give other rows with --inputs"
+            f"give other rows with {option}"
         )
     _judge(found, reference, candidate)
     accuracy = count.total() if count else None
@@ -173,16 +180,17 @@ def _on_generated(
     hints: GraphHints,
     reference: RunCases,
     compared_on: Callable[[Sequence[Case]], Verification],
+    given: Sequence[Case],
 ) -> Verification:
-    """Of the length that the model takes, or else one that the source does."""
+    """Of the length that the model takes, or else one that the source does; on `given`, too."""
     length = find_trial(session.run, session.inputs).length or LENGTHS_TRIED[0]
-    found = compared_on(_cases(session, hints, length))
+    found = compared_on([*given, *_cases(session, hints, length)])
     if found.cases or not any(one.length for one in _cases(session, hints, length)):
         return found
     tries = [generated_cases(session.inputs, hints, length=one)[0].inputs for one in LENGTHS_TRIED]
     for other, answer in zip(LENGTHS_TRIED, reference(tries), strict=True):
         if not isinstance(answer, str):
-            return compared_on(_cases(session, hints, other))
+            return compared_on([*given, *_cases(session, hints, other)])
     return found
 
 
@@ -225,13 +233,13 @@ def _layout(
     return ""
 
 
-def _nothing_compared(found: Verification, *, given: bool) -> str:
+def _nothing_compared(found: Verification, option: str, *, given: bool) -> str:
     if not found.skipped:
         return "there are no rows to compare on, or fewer than the model takes in one run"
     title, reason = found.skipped[0]
     if given:
         return f"the source does not take the inputs ({title}): {reason}"
-    return f"the source takes none of the generated inputs ({reason}): give some with --inputs"
+    return f"the source takes none of the generated inputs ({reason}): give some with {option}"
 
 
 def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> None:

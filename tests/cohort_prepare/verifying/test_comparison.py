@@ -107,6 +107,13 @@ def test_small_columns_are_not_hidden_by_large_ones() -> None:
     assert compared({"y": table}, {"y": rounded}).rows_off == 0
 
 
+def test_rounding_of_a_column_of_zeros_is_no_difference() -> None:
+    """A forest that is certain of a class adds up shares in FP32, to 1.0000001 and the rest."""
+    certain = np.array([[0.0, 1.0]] * 4, np.float32)
+    summed = np.array([[-1.2e-7, 1.0000001]] * 4, np.float32)
+    assert compared({"y": certain}, {"y": summed}).rows_off == 0
+
+
 def test_quantized_scores_are_held_to_their_decision() -> None:
     """Numbers may differ, the argmax not, unless it was a tie in the source."""
     allowed = Allowed("INT8 or less", 0.1, by_decision=True)
