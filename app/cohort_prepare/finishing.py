@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx.helper import set_model_props
 
@@ -20,8 +19,7 @@ from cohort.profiling import find_trial, synthetic_inputs
 from cohort.session import Session, open_session
 from cohort.session.class_maps import Classes, read_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
-from cohort.tensors import by_name
-from cohort_prepare.evaluating.cases import Cases
+from cohort_prepare.evaluating.cases import run_alone, run_named
 from cohort_prepare.failures import Rejected
 from cohort_prepare.frameworks.onnx_values import ROWS
 from cohort_prepare.onnx_files import read_onnx, write_onnx_to
@@ -161,12 +159,7 @@ def _check_rows(session: Session) -> None:
         raise Rejected(trial.problem)
     for rows in (2, 3):
         feeds = synthetic_inputs(session.inputs, rows, trial.length)
-        together = by_name(session.outputs, session.run(feeds))
-        single = [
-            by_name(session.outputs, session.run(one.inputs)) for _, one in Cases(feeds).batches(1)
-        ]
-        joined = {name: np.concatenate([one[name] for one in single]) for name in together}
-        if reason := explain(Pair(joined, together), ROUNDING):
+        if reason := explain(Pair(run_alone(session, feeds), run_named(session, feeds)), ROUNDING):
             raise Rejected(f"of {rows} rows in one run, {reason}")
 
 

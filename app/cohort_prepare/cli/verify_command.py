@@ -13,7 +13,8 @@ from cohort.cli.frame import Report, progress, reporting
 from cohort_prepare.cli.source_options import source_options, source_or_onnx
 
 if TYPE_CHECKING:
-    from cohort_prepare.verifying import PairedAccuracy, Verification, Verified
+    from cohort_prepare.evaluating.accuracy import PairedAccuracy
+    from cohort_prepare.verifying import Verification, Verified
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -15,7 +15,9 @@ from typing import IO
 import numpy as np
 
 from cohort.errors import InvalidInput, available, did_you_mean, quoted
-from cohort.tensors import BY_DTYPE, Array, Arrays, Kind, TensorSpec
+from cohort.profiling import influence, plan_rows
+from cohort.session import Session
+from cohort.tensors import BY_DTYPE, Array, Arrays, Kind, TensorSpec, by_name
 from cohort_prepare.failures import Misused
 
 OUTPUT = "output:"
@@ -68,6 +70,25 @@ class Cases:
             raise Misused("there are no rows to run the model with")
         places = np.arange(rows) % self.rows
         return {name: array[places] for name, array in self.inputs.items()}
+
+
+def run_named(session: Session, inputs: Arrays) -> Arrays:
+    """The outputs of a run, by name. Raises CohortError."""
+    return by_name(session.outputs, session.run(inputs))
+
+
+def run_alone(session: Session, inputs: Arrays) -> Arrays:
+    """The outputs of rows that are run one by one, joined. Raises CohortError."""
+    single = [run_named(session, row.inputs) for _, row in Cases(inputs).batches(1)]
+    return {
+        name: np.concatenate([np.atleast_1d(one[name]) for one in single]) for name in single[0]
+    }
+
+
+def find_influence(session: Session, requests: Sequence[Arrays]) -> str:
+    """How rows of requests that share a run influence each other; "" if they do not."""
+    stacking = plan_rows(session.inputs, session.outputs, session.rows)
+    return influence(session.run, requests, session.outputs, stacking=stacking)
 
 
 def read_cases(path: Path) -> Cases:

@@ -22,6 +22,7 @@ class Differences:
     max_absolute, max_relative: The largest differences of floats, infinite where a NaN or an
         infinity is on one side only; None without floats: labels have no distance.
     argmax_same, argmax_of: Of scores, in how many places the largest is the same.
+    size: The largest magnitude of finite floats on either side.
     noise: The sum of the squared differences of finite floats.
     least_cosine: The smallest cosine of a row of floats; 1 where rows are single numbers.
     """
@@ -33,6 +34,7 @@ class Differences:
     max_relative: float | None = None
     argmax_same: int = 0
     argmax_of: int = 0
+    size: float = 0.0
     noise: float = 0.0
     least_cosine: float = 1.0
     _products: Numbers = field(default_factory=lambda: np.zeros(3))
@@ -63,7 +65,7 @@ class Differences:
         """Count a run in; axis 0 is the rows."""
         self.values += measured.unequal.size
         self.unequal += int(np.count_nonzero(measured.unequal))
-        if measured.kind != "float":
+        if measured.kind != "float" or measured.size is None:
             self.finite += measured.unequal.size
             return
         self.max_absolute, self.max_relative = self.max_absolute or 0.0, self.max_relative or 0.0
@@ -72,6 +74,7 @@ class Differences:
         absolute, relative = measured.largest()
         self.max_absolute = max(self.max_absolute, float(absolute.max()))
         self.max_relative = max(self.max_relative, float(relative.max()))
+        self.size = max(self.size, float(measured.size.max()))
         self._add_directions(measured)
         if is_scores(measured):
             otherwise = choose_otherwise(measured)

@@ -13,16 +13,16 @@ from time import perf_counter
 
 from cohort.comparing import Pair, Rounding, explain
 from cohort.errors import CohortError, LoadFailed
-from cohort.profiling import find_trial, influence, is_along_axis_0, plan_rows, why_unbatchable
+from cohort.profiling import find_trial, is_along_axis_0, why_unbatchable
 from cohort.session import Session, open_session
-from cohort.tensors import Arrays, by_name
-from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases
+from cohort.tensors import Arrays
+from cohort_prepare.evaluating.cases import Cases, find_influence, fit_cases, read_cases, run_named
 from cohort_prepare.evaluating.differences import largest, measure_pairs
-from cohort_prepare.evaluating.generated import LENGTHS_TRIED
+from cohort_prepare.evaluating.generated import LENGTHS_TRIED, generated_cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, read_hints
 from cohort_prepare.evaluating.timing import Comparison, compare_in_turn, widest
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.steps import StepDifference
-from cohort_prepare.verifying import GraphHints, generated_cases, read_hints
 
 OPENINGS = 3
 """Sessions of each that runs are timed on: two sessions of one file differ, too."""
@@ -165,11 +165,11 @@ def _verify(
     pairs = []
     for feeds in inputs.to_verify():
         try:
-            expected = by_name(one.outputs, one.run(feeds))
+            expected = run_named(one, feeds)
         except CohortError:  # it need not take every length
             continue
         try:
-            pairs.append(Pair(expected, by_name(other.outputs, other.run(feeds))))
+            pairs.append(Pair(expected, run_named(other, feeds)))
         except CohortError as error:
             return f"the result does not run: {error}", None
     difference = largest(measure_pairs(pairs).values())
@@ -179,15 +179,10 @@ def _verify(
             return reason + hint, difference
     if not inputs.unbatchable:
         requests = inputs.requests(INFLUENCE_ROWS)
-        reason = _influence(other, requests)
-        if reason and not _influence(one, requests):
+        reason = find_influence(other, requests)
+        if reason and not find_influence(one, requests):
             return reason, difference
     return "", difference
-
-
-def _influence(session: Session, requests: Sequence[Arrays]) -> str:
-    stacking = plan_rows(session.inputs, session.outputs, session.rows)
-    return influence(session.run, requests, session.outputs, stacking=stacking)
 
 
 _OVERFLOW = "; values inside are beyond 65504, float16's largest"
@@ -204,7 +199,7 @@ def _open_first(path: Path) -> Session:
 
 def _run_first(session: Session, feeds: Arrays) -> Arrays:
     try:
-        return by_name(session.outputs, session.run(feeds))
+        return run_named(session, feeds)
     except CohortError as error:
         raise Rejected(f"the model does not run: {error}") from error
 

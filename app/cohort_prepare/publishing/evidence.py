@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from cohort.comparing import Pair, Tolerance, explain
 from cohort.errors import CohortError
@@ -24,11 +23,12 @@ from cohort.repository import (
     describe_features,
 )
 from cohort.session import ORT_VERSION, Session, SessionOptions, machine, open_session
-from cohort.tensors import Array, Arrays, by_name
+from cohort.tensors import Array
 from cohort_prepare.detecting import Say
 from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
-from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels
+from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels, run_named
 from cohort_prepare.evaluating.differences import largest, measure_pairs
+from cohort_prepare.evaluating.graph_hints import Precision, read_hints
 from cohort_prepare.evaluating.pairing import settle
 from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
@@ -75,7 +75,6 @@ class PublishEvidence:
 
 def gather_evidence(
     path: Path,
-    model: onnx.ModelProto,
     *,
     examples: Path | None = None,
     labels: Path | None = None,
@@ -85,7 +84,6 @@ def gather_evidence(
 ) -> PublishEvidence:
     """Run the model at `path`.
 
-    model: What is in it, without external data.
     examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
     labels: The right answer for each row of them.
     source: The model that it was made of, or an ONNX file; default None: it is not compared.
@@ -94,11 +92,11 @@ def gather_evidence(
     Raises Misused, and Rejected where the model does not give what is expected.
     """
     notes: list[str] = []
+    precision = read_hints(path).precision
     session = open_session(path)
     try:
         cases = _cases(session, examples)
         say("Comparing outputs")
-        quantized = _precision(model) == "quantized"
         if cases.outputs:
             _meet(session, cases, examples)
         right = None if labels is None else read_labels(labels, cases.rows)
@@ -106,11 +104,11 @@ def gather_evidence(
         difference = None
         if source is not None:
             given = None if examples is None else (examples, Cases(cases.inputs))
-            difference, paired = _verify(source, path, given, right, notes, quantized=quantized)
+            difference, paired = _verify(source, path, given, right, notes, precision)
             if accuracy is not None and paired is not None:
                 accuracy = replace(accuracy, after=paired.after, before=paired.before)
         say("Running the examples")
-        kept = _examples(session, path, model, cases, notes)
+        kept = _examples(session, path, precision, cases, notes)
         say("Timing runs")
         latency = _latency(session, cases, before)
     except CohortError as error:
@@ -150,13 +148,9 @@ def _rows_vary(session: Session) -> bool:
     return bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
 
 
-def _run(session: Session, inputs: Arrays) -> Arrays:
-    return by_name(session.outputs, session.run(inputs))
-
-
 def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
     """Raise Rejected where the outputs are not those that were given with the inputs."""
-    batches = [_run(session, batch.inputs) for _, batch in _batches(session, cases)]
+    batches = [run_named(session, batch.inputs) for _, batch in _batches(session, cases)]
     got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
     expected, _ = settle(cases.outputs, got)
     if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
@@ -173,7 +167,7 @@ def _joined(parts: Sequence[Array]) -> Array:
 def _count_right(session: Session, cases: Cases, labels: Array) -> PublishedAccuracy:
     count = LabelCount(labels, session.outputs)
     for start, batch in _batches(session, cases):
-        got = _run(session, batch.inputs)
+        got = run_named(session, batch.inputs)
         count.add(start, batch.rows, got, got)
     decision, found = count.decision, count.total()
     return PublishedAccuracy(decision.output if decision else "", found.rows, found.after)
@@ -185,8 +179,7 @@ def _verify(
     given: tuple[Path, Cases] | None,
     labels: Array | None,
     notes: list[str],
-    *,
-    quantized: bool,
+    precision: Precision,
 ) -> tuple[SourceDifference, PairedAccuracy | None]:
     """Compare with the source as `cohort verify` does; on the given rows, or on generated ones.
 
@@ -200,7 +193,7 @@ def _verify(
     problems = list(found.problems)
     if not (np.isfinite(measured.max_absolute) and np.isfinite(measured.max_relative)):
         problems.append("where one gives a finite number, the other does not")
-    elif found.outputs and quantized and verified.generated:
+    elif found.outputs and precision == "quantized" and verified.generated:
         notes += [f"on generated inputs: {problem}" for problem in problems]
         problems = []
     if problems:
@@ -212,7 +205,7 @@ def _verify(
 
 
 def _examples(
-    session: Session, path: Path, model: onnx.ModelProto, cases: Cases, notes: list[str]
+    session: Session, path: Path, precision: Precision, cases: Cases, notes: list[str]
 ) -> tuple[Example, ...]:
     """One of a single row and one of several, with the outputs that the model gives here."""
     candidates = [cases]
@@ -224,7 +217,7 @@ def _examples(
     examples = []
     try:
         for one in candidates:
-            outputs = _run(session, one.inputs)
+            outputs = run_named(session, one.inputs)
             size = sum(array.nbytes for side in (one.inputs, outputs) for array in side.values())
             if size > MAX_EXAMPLE_BYTES:
                 notes.append(
@@ -232,22 +225,24 @@ def _examples(
                     f"{MAX_EXAMPLE_BYTES >> 20} MiB are kept"
                 )
                 continue
-            floats = [array for array in outputs.values() if array.dtype.kind == "f"]
-            if floats and not any(np.isfinite(array).any() for array in floats):
+            again = Pair(outputs, run_named(session, one.inputs))
+            found = measure_pairs([again]).values()
+            floats = [each for each in found if each.max_absolute is not None]
+            if floats and not any(each.finite for each in floats):
                 notes.append("an example shows little: NaN or infinity alone is given for it")
-            again = Pair(outputs, _run(session, one.inputs))
             if reason := explain(again, Tolerance()):
                 notes.append(f"no example is kept, since each run gives other outputs: {reason}")
                 return ()
-            tolerance = _tolerance(model, Pair(outputs, _run(plain, one.inputs)))
+            tolerance = _tolerance(precision, Pair(outputs, run_named(plain, one.inputs)))
             examples.append(Example(one.inputs, outputs, tolerance))
     finally:
         plain.close()
     return tuple(examples)
 
 
-FLOORS: Mapping[str, tuple[float, float, float]] = {
+FLOORS: Mapping[Precision, tuple[float, float, float]] = {
     "float32": (1e-5, 1e-5, 1e-4),
+    "trees": (1e-5, 1e-5, 1e-4),
     "float16": (1e-3, 2e-3, 1e-2),
     "bfloat16": (1e-2, 1e-2, 5e-2),
     "quantized": (1e-3, 2e-2, 5e-2),
@@ -260,33 +255,19 @@ _MARGIN = 4.0
 """How much further another machine may be than the unoptimized graph is here."""
 
 
-def _tolerance(model: onnx.ModelProto, plain: Pair) -> Tolerance:
+def _tolerance(precision: Precision, plain: Pair) -> Tolerance:
     """How far outputs may be from these where the same file is loaded elsewhere.
 
     plain: What the model gives here, and what its graph gives as it is written, where quantized
         operators are computed in floats: the same file in other arithmetic, as another processor
         has it.
     """
-    absolute, share, relative = FLOORS[_precision(model)]
-    measured = [one.max_absolute or 0.0 for one in measure_pairs([plain]).values()]
-    off = max((one for one in measured if np.isfinite(one)), default=0.0)
-    floats = [a for a in plain.expected.values() if a.dtype.kind == "f" and a.size]
-    finite = [np.abs(a[np.isfinite(a)].astype(np.float64)) for a in floats]
-    size = max((float(one.max()) for one in finite if one.size), default=0.0)
+    absolute, share, relative = FLOORS[precision]
+    found = measure_pairs([plain]).values()
+    apart = [one.max_absolute or 0.0 for one in found]
+    off = max((one for one in apart if np.isfinite(one)), default=0.0)
+    size = max((one.size for one in found), default=0.0)
     return Tolerance(float(f"{max(absolute, share * size, _MARGIN * off):.3g}"), relative)
-
-
-QUANTIZING = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "MatMulNBits")
-
-
-def _precision(model: onnx.ModelProto) -> str:
-    operators = {node.op_type for node in model.graph.node}
-    if any(name.startswith((*QUANTIZING, "QuantizeLinear", "Dequantize")) for name in operators):
-        return "quantized"
-    datatypes = {one.data_type for one in model.graph.initializer}
-    if onnx.TensorProto.BFLOAT16 in datatypes:
-        return "bfloat16"
-    return "float16" if onnx.TensorProto.FLOAT16 in datatypes else "float32"
 
 
 LATENCY_SECONDS = 0.5

@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
-from cohort.profiling import find_trial, influence, plan_rows, why_rows_are_fixed, why_unbatchable
+from cohort.comparing import Pair
+from cohort.profiling import find_trial, why_rows_are_fixed, why_unbatchable
 from cohort.session import Provider, Session, SessionOptions, open_session
-from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.evaluating.cases import Cases, read_labels
-from cohort_prepare.evaluating.differences import measure_rows
+from cohort.tensors import Arrays
+from cohort_prepare.evaluating.cases import Cases, find_influence, read_labels, run_alone, run_named
+from cohort_prepare.evaluating.differences import measure_pairs
 from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.failures import Rejected
 from cohort_prepare.onnx_files import model_size
@@ -131,9 +130,7 @@ class Opened:
                 f"the model does not run on inputs made from its description: "
                 f"{self._trial.problem}; give some with --inputs"
             )
-        self._labels: Array | None = None
-        if labels is not None:
-            self._labels = read_labels(labels)
+        self._labels = None if labels is None else read_labels(labels)
 
     def batches(self) -> Iterator[Arrays]:
         """The rows."""
@@ -143,17 +140,14 @@ class Opened:
 
     def compare(self, most: int = MAX_ROWS) -> Quality:
         """Compare outputs on the rows, up to `most`. Raises Misused."""
-        tally, partial = self._tally(), False
+        decides = self._samples is not None  # noise is of no class
+        tally, partial = Tally(self.sessions[0].outputs, self._labels, decides=decides), False
         for batch in self.batches():
-            expected, got = (by_name(one.outputs, one.run(batch)) for one in self.sessions)
+            expected, got = (run_named(one, batch) for one in self.sessions)
             tally.add(expected, got)
             if partial := tally.rows >= most:
                 break
         return tally.quality(partial=partial)
-
-    def _tally(self) -> Tally:
-        decides = self._samples is not None  # noise is of no class
-        return Tally(self.sessions[0].outputs, self._labels, decides=decides)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
         """Seconds of runs of both, by rows: the original's fastest, and that times the ratio.
@@ -183,9 +177,7 @@ class Opened:
         reason = why_unbatchable(session.inputs, session.outputs, session.rows)
         if reason or self._trial.problem:
             return reason
-        stacking = plan_rows(session.inputs, session.outputs, session.rows)
-        requests = self._trial.requests(ROWS_TOGETHER)
-        return influence(session.run, requests, session.outputs, stacking=stacking)
+        return find_influence(session, self._trial.requests(ROWS_TOGETHER))
 
     def row_influence(self, place: int) -> float:
         """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""
@@ -194,19 +186,11 @@ class Opened:
         if why_rows_are_fixed(session.inputs, session.outputs):
             return 0.0
         rows = min(ROWS_TOGETHER, *(len(array) for array in first.values()))
-        feeds = Cases({name: array[:rows] for name, array in first.items()})
-        together = session.run(feeds.inputs)
-        alone = [session.run(one.inputs) for _, one in feeds.batches(1)]
-        most = 0.0
-        for parts, whole in zip(zip(*alone, strict=True), together, strict=True):
-            joined = np.concatenate(parts) if whole.ndim else whole
-            if joined.shape != whole.shape or not whole.size:
-                continue
-            found = measure_rows(joined, whole)
-            if found.kind == "float" and found.distance is not None and found.size is not None:
-                share = found.distance.max() / max(found.size.max(), 1e-30)
-                most = max(most, min(float(share), ENTIRELY))
-        return most
+        feeds = {name: array[:rows] for name, array in first.items()}
+        pair = Pair(run_alone(session, feeds), run_named(session, feeds))
+        found = measure_pairs([pair]).values()
+        shares = [(one.max_absolute or 0.0) / max(one.size, 1e-30) for one in found]
+        return min(max(shares, default=0.0), ENTIRELY)
 
 
 def _open(paths: tuple[Path, Path]) -> tuple[list[Session], list[float]]:

@@ -11,8 +11,8 @@ import numpy as np
 from cohort.comparing import Flags, Measured, Numbers
 from cohort.errors import CohortError
 from cohort.session import Session
-from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.evaluating.cases import in_datatype
+from cohort.tensors import Array, Arrays
+from cohort_prepare.evaluating.cases import in_datatype, run_named
 from cohort_prepare.evaluating.differences import Differences, is_scores, measure_rows
 from cohort_prepare.evaluating.generated import TOLD_ONLY, Case
 from cohort_prepare.evaluating.pairing import Matched, match_outputs, settle
@@ -69,7 +69,7 @@ def _fed(session: Session, case: Arrays, names: Mapping[str, str]) -> Arrays:
 
 def _run_session(session: Session, case: Arrays) -> ModelAnswer:
     try:
-        return by_name(session.outputs, session.run(case))
+        return run_named(session, case)
     except CohortError as error:
         return str(error)
 

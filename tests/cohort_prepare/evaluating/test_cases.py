@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cohort.session import open_session
 from cohort.tensors import Array, TensorSpec
-from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype
+from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype, run_alone, run_named
+from cohort_prepare.evaluating.graph_hints import GraphHints, Precision
 from cohort_prepare.evaluating.pairing import match_outputs, settle
 from cohort_prepare.failures import Misused
+from cohort_prepare.verifying.tolerance import allowed_for
+from tests import onnx_models
 
 
 @given(st.integers(0, 20), st.integers(1, 8))
@@ -90,3 +94,39 @@ def test_outputs_that_overflow_are_not_made_to_agree() -> None:
     (pair,) = match_outputs({"y": np.array([7e4])}, {"y": np.array([np.inf], np.float16)}).pairs
     assert pair.comparable
     assert pair.expected.tolist() == [7e4]
+
+
+def test_rows_run_alone_are_joined(tmp_path: Path) -> None:
+    """They are those that a run of all gives, where rows do not influence each other."""
+    session = open_session(onnx_models.save(onnx_models.times(2.0), tmp_path / "model.onnx"))
+    inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    np.testing.assert_array_equal(run_alone(session, inputs)["y"], run_named(session, inputs)["y"])
+
+
+@pytest.mark.parametrize(
+    ("operators", "datatypes", "precision"),
+    [
+        ({"MatMul"}, {1}, "float32"),
+        ({"TreeEnsemble", "Scaler"}, {1}, "trees"),
+        ({"MatMul", "Cast"}, {1, 10}, "float16"),
+        ({"MatMul"}, {10, 16}, "bfloat16"),
+        ({"MatMul", "DequantizeLinear"}, {1, 3}, "quantized"),
+        ({"DynamicQuantizeLSTM"}, {16}, "quantized"),
+        ({"QLinearAdd"}, set(), "quantized"),
+    ],
+)
+def test_the_coarsest_arithmetic_decides(
+    operators: set[str], datatypes: set[int], precision: Precision
+) -> None:
+    """For `verify` and for a manifest alike; weights alone may be quantized."""
+    hints = GraphHints({}, frozenset(operators), frozenset(datatypes))
+    assert hints.precision == precision
+    assert allowed_for(hints, share=0.5).share == 0.5
+
+
+def test_outputs_in_fp16_are_rounded_as_such() -> None:
+    """Whatever the model computes in, unless that is coarser."""
+    outputs = [TensorSpec("y", "FP16", (None,))]
+    assert allowed_for(GraphHints(), outputs).computation == "FP16"
+    coarser = GraphHints({}, frozenset({"QLinearAdd"}))
+    assert allowed_for(coarser, outputs).by_decision
