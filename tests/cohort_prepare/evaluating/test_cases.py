@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.session import open_session
-from cohort.tensors import Array, TensorSpec
+from cohort.tensors import Array, Arrays, TensorSpec
 from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype, run_alone, run_named
 from cohort_prepare.evaluating.graph_hints import GraphHints, Precision
 from cohort_prepare.evaluating.pairing import match_outputs, settle
@@ -99,7 +99,7 @@ def test_outputs_that_overflow_are_not_made_to_agree() -> None:
 def test_rows_run_alone_are_joined(tmp_path: Path) -> None:
     """They are those that a run of all gives, where rows do not influence each other."""
     session = open_session(onnx_models.save(onnx_models.times(2.0), tmp_path / "model.onnx"))
-    inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    inputs: Arrays = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
     np.testing.assert_array_equal(run_alone(session, inputs)["y"], run_named(session, inputs)["y"])
 
 
