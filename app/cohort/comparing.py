@@ -186,11 +186,7 @@ class SameDecision:
         """True where the argmax differs, or a NaN or an infinity is on one side only."""
         if measured.kind != "float" or measured.distance is None:
             return measured.unequal
-        one_sided = np.isinf(measured.distance)
-        if not _are_scores(measured):
-            return one_sided
-        best = [side.argmax(-1) for side in (measured.expected, measured.got)]
-        return np.asarray(one_sided.any(-1) | (best[0] != best[1]))
+        return choose_otherwise(measured) if _are_scores(measured) else np.isinf(measured.distance)
 
     def explain(self, measured: Measured) -> str:
         """Describe the breaches of a single pair."""
@@ -351,6 +347,16 @@ def measure_arrays(expected: Array, got: Array) -> Measured:
         distance[~finite] = np.where(unequal, np.inf, 0.0)[~finite]
         sizes[~finite] = 0.0
     return Measured(datatype, one, other, unequal, distance, sizes)
+
+
+def choose_otherwise(measured: Measured) -> Flags:
+    """True where the argmax of floats along the last axis differs, or a NaN or an infinity is on
+    one side only. Of equal numbers the first is chosen. Raises ValueError where the axis is empty.
+    """
+    if measured.distance is None:
+        raise ValueError("text and booleans have no argmax")
+    best = [side.argmax(-1) for side in (measured.expected, measured.got)]
+    return np.asarray(np.isinf(measured.distance).any(-1) | (best[0] != best[1]))
 
 
 def _are_scores(measured: Measured) -> bool:

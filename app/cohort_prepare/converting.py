@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from cohort.comparing import Pair, Tolerance, compare, explain
-from cohort.errors import CohortError
-from cohort.profiling import find_trial, synthetic_inputs, why_unbatchable
+from cohort.comparing import Pair
+from cohort.profiling import why_unbatchable
 from cohort.session import Session
-from cohort.tensors import Arrays, TensorSpec, by_name
-from cohort_prepare.cases import Cases, fit_cases
+from cohort.tensors import TensorSpec
 from cohort_prepare.detecting import Say
+from cohort_prepare.evaluating.cases import Cases, fit_cases
+from cohort_prepare.evaluating.differences import Differences, add_pair, largest
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import (
     DEFAULT_OPSET,
@@ -25,23 +23,16 @@ from cohort_prepare.finishing import (
     open_exported,
     open_rows,
     replace_class_maps,
-    settle,
     write_description,
 )
 from cohort_prepare.frameworks.callables import is_callable_reference
 from cohort_prepare.onnx_files import model_digest, model_size, write_onnx, write_onnx_to
 from cohort_prepare.source import SourceExport, SourceModel
 from cohort_prepare.steps import StepDifference, StepRecord, add_step
+from cohort_prepare.verifying import ComparedCase, verify_model
 
-SAME_CONVERSION = Tolerance(1e-4, 1e-3)
-"""How far a converted model may be from its source: both compute in other orders, and classic
-models in FP64 where ONNX has FP32."""
-
-ROWS_TRIED = (1, 2, 3, 8)
-"""Of each run that is compared, where no example says otherwise."""
-
-BESIDES_THE_EXAMPLE = (1, 3)
-"""Rows of further runs, where there is one: PyTorch is traced with two, which may be frozen."""
+LEAST_ROWS_GIVEN = 3
+"""Rows of an example are repeated up to here: PyTorch is traced with two, which may be frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +109,7 @@ def convert_source(
         difference, rows = None, 0
         if verify:
             say(f"Comparing with {source.framework.title}")
-            cases = _cases(session, example, export)
-            rows = sum(Cases(case).rows for case in cases)
-            difference, more = _compare(source, session, cases)
+            difference, rows, more = _verify(source, made, _given(session, example, export))
             notes += more
         add_step(model, _record(source, export, onnx_opset(model), opset, difference))
         say("Writing the model")
@@ -184,69 +173,50 @@ def _record(
     )
 
 
-def _cases(
+def _given(
     session: Session, example: tuple[Path, Cases] | None, export: SourceExport
-) -> list[Arrays]:
-    """The inputs to compare on: given, as the framework's side knows them, or made up."""
-    if example is not None:
-        path, cases = example
-        fitted = fit_cases(cases, session.inputs, path)
-        counts = {len(array) if array.ndim else 0 for array in fitted.inputs.values()}
-        batched = all(spec.rows_vary for spec in session.inputs) and len(counts) == 1
-        others = set(BESIDES_THE_EXAMPLE) - counts if batched else set()
-        return [fitted.inputs, *(_resized(fitted.inputs, count) for count in sorted(others))]
-    if export.sample:
-        return [fit_cases(Cases(export.sample), session.inputs, Path("the sample")).inputs]
-    trial = find_trial(session.run, session.inputs)
-    if trial.problem:
+) -> tuple[Path, Cases] | None:
+    """The rows to compare on besides generated ones: the user's, or as the framework's side knows.
+
+    None: there are none.
+    """
+    if example is None and not export.sample:
+        return None
+    path, cases = example or (Path("the sample"), Cases(export.sample))
+    fitted = fit_cases(cases, session.inputs, path)
+    if fitted.by_row and all(spec.rows_vary for spec in session.inputs):
+        fitted = Cases(fitted.repeated(max(fitted.rows, LEAST_ROWS_GIVEN)))
+    return path, Cases(fitted.inputs)
+
+
+def _verify(
+    source: SourceModel, made: Path, given: tuple[Path, Cases] | None
+) -> tuple[StepDifference, int, list[str]]:
+    """How far the two are apart, on how many rows, and what to know of it.
+
+    Both are of the given rows alone, where there are some: generated ones are of any size.
+
+    Raises Rejected where any row is too far off.
+    """
+    outputs: dict[str, Differences] = {}
+    rows: list[int] = []
+
+    def look(one: ComparedCase) -> None:
+        if one.got is not None and one.counts and (given is None or one.case.start is not None):
+            add_pair(outputs, Pair(one.expected, one.got))
+            rows.append(one.case.rows)
+
+    found = verify_model(
+        source, made, inputs=given, generated=True, option="--example", seen=look
+    ).found
+    if found.problems or found.rows_off:
+        reason = "; ".join(found.problems) or f"in {found.rows_off} of {found.rows} rows"
         raise Rejected(
-            f"no inputs could be made up that the model takes ({trial.problem}): give some with "
-            "--example, or add --no-verify"
+            f"the converted model differs from its source, and was not written: {reason}; "
+            "--no-verify writes it all the same, and 'cohort verify' shows where it differs"
+            f"{_about_seeds(source)}"
         )
-    batched = all(spec.rows_vary for spec in session.inputs)
-    rows = ROWS_TRIED if batched else (1,)
-    made = [synthetic_inputs(session.inputs, count, trial.length) for count in rows]
-    return [*made, *map(_negated, made)]
-
-
-def _resized(inputs: Arrays, rows: int) -> Arrays:
-    """So many rows: those that are there, again and again."""
-    return {n: np.resize(a, (rows, *a.shape[1:])) for n, a in inputs.items()}
-
-
-def _negated(inputs: Arrays) -> Arrays:
-    """The same with other signs: a branch that was frozen when the model was traced shows."""
-    return {n: np.negative(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-
-
-def _compare(
-    source: SourceModel, session: Session, cases: Sequence[Arrays]
-) -> tuple[StepDifference, list[str]]:
-    """How far the two are apart, and what to know of it. Raises Rejected where that is too far."""
-    pairs, labels = [], 0
-    for case, expected in zip(cases, source.run(cases), strict=True):
-        try:
-            got = by_name(session.outputs, session.run(case))
-        except CohortError as error:
-            raise Rejected(f"the converted model does not run: {error}") from error
-        settled, level = settle(expected, got)
-        labels += level
-        pairs.append(Pair(settled, got))
-    for pair in pairs:
-        if reason := explain(pair, SAME_CONVERSION):
-            raise Rejected(
-                f"the converted model differs from its source, and was not written: {reason}; "
-                "--no-verify writes it all the same, and 'cohort verify' shows where it differs"
-                f"{_about_seeds(source)}"
-            )
-    found = [one for differences in compare(pairs, SAME_CONVERSION) for one in differences]
-    worst = StepDifference(
-        max((one.largest or 0.0 for one in found), default=0.0),
-        max((one.relative or 0.0 for one in found), default=0.0),
-    )
-    if not labels:
-        return worst, []
-    return worst, [f"in {labels} rows the two best classes are level, and rounding chose another"]
+    return largest(outputs.values()), sum(rows), list(found.notes)
 
 
 def _about_seeds(source: SourceModel) -> str:

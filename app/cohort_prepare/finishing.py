@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx.helper import set_model_props
 
@@ -20,7 +19,7 @@ from cohort.profiling import find_trial, synthetic_inputs
 from cohort.session import Session, open_session
 from cohort.session.class_maps import Classes, read_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
-from cohort.tensors import Array, Arrays, by_name
+from cohort_prepare.evaluating.cases import run_alone, run_named
 from cohort_prepare.failures import Rejected
 from cohort_prepare.frameworks.onnx_values import ROWS
 from cohort_prepare.onnx_files import read_onnx, write_onnx_to
@@ -160,13 +159,7 @@ def _check_rows(session: Session) -> None:
         raise Rejected(trial.problem)
     for rows in (2, 3):
         feeds = synthetic_inputs(session.inputs, rows, trial.length)
-        together = by_name(session.outputs, session.run(feeds))
-        single = [
-            by_name(session.outputs, session.run({n: a[row : row + 1] for n, a in feeds.items()}))
-            for row in range(rows)
-        ]
-        joined = {name: np.concatenate([one[name] for one in single]) for name in together}
-        if reason := explain(Pair(joined, together), ROUNDING):
+        if reason := explain(Pair(run_alone(session, feeds), run_named(session, feeds)), ROUNDING):
             raise Rejected(f"of {rows} rows in one run, {reason}")
 
 
@@ -181,39 +174,3 @@ def write_description(
             {name: list(these) for name, these in sorted(classes.items())}, ensure_ascii=False
         )
     set_model_props(model, dict(sorted(properties.items())))
-
-
-LEVEL_WITHIN = 1e-5
-"""Two scores that are closer are level: which is the larger is a matter of rounding."""
-
-
-def settle(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
-    """What is expected, as far as it can be held against `got`; and how many labels were level.
-
-    Numbers of one kind get the datatype of `got`, as FP64 and FP32. A label of a row whose two
-    best scores are level is taken from `got`.
-    """
-    settled = {
-        name: _same_kind(value, got[name]) if name in got else value
-        for name, value in expected.items()
-    }
-    label = settled.get("label")
-    scores = next((settled[name] for name in ("probabilities", "scores") if name in settled), None)
-    if label is None or scores is None or label.shape != scores.shape[:1] or scores.ndim != 2:
-        return settled, 0
-    if "label" not in got or got["label"].shape != label.shape or scores.shape[1] < 2:
-        return settled, 0
-    best = np.sort(scores.astype(np.float64), axis=1)[:, -2:]
-    level = (best[:, 1] - best[:, 0] <= LEVEL_WITHIN * np.maximum(1, np.abs(best[:, 1]))) & (
-        label != got["label"]
-    )
-    settled["label"] = np.where(level, got["label"], label).astype(label.dtype)
-    return settled, int(level.sum())
-
-
-def _same_kind(expected: Array, got: Array) -> Array:
-    """`expected` in the datatype of `got` where both are numbers of one kind, as 64 and 32 bits."""
-    kinds = {expected.dtype.kind, got.dtype.kind}
-    if expected.dtype != got.dtype and (kinds == {"f"} or kinds <= {"i", "u"}):
-        return expected.astype(got.dtype)
-    return expected

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from cohort.tensors import Arrays
-from cohort_prepare.cases import as_arrays, plain_text
 from cohort_prepare.environments import Environment
+from cohort_prepare.evaluating.cases import as_arrays, plain_text
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks import Framework, Reference
 from cohort_prepare.processes import last_lines, run_child

@@ -39,7 +39,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from benchmarks.prepare.page import write_table
-from cohort_prepare.timing import time_in_turn
+from cohort_prepare.evaluating.timing import time_in_turn
 
 ROUNDS = 7
 SECONDS = 0.6

@@ -34,8 +34,8 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks.prepare.page import write_table
 from cohort.session import ORT_VERSION, Session, open_session
 from cohort.tensors import Array, Arrays
+from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.onnx_files import model_size
-from cohort_prepare.timing import compare_in_turn
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0

@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cohort.comparing import Pair, explain
 from cohort.tensors import Arrays, by_name
-from cohort_prepare.cases import as_arrays
-from cohort_prepare.converting import SAME_CONVERSION
+from cohort_prepare.evaluating.cases import as_arrays
+from cohort_prepare.evaluating.pairing import settle
 from cohort_prepare.failures import Misused, Rejected
-from cohort_prepare.finishing import check_export, open_exported, settle
+from cohort_prepare.finishing import check_export, open_exported
 from cohort_prepare.frameworks import FRAMEWORKS, ExportRequest, Reference, adapter_of
 from cohort_prepare.frameworks.exact_trees import round_down
+from cohort_prepare.verifying import Allowed
+from cohort_prepare.verifying.output_mistakes import same_outputs
+
+FP32 = Allowed("FP32", 1e-4)
 
 
 def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays, Arrays]:
@@ -48,7 +51,7 @@ def test_conversion_gives_what_the_estimator_gives(kind: str, tmp_path: Path) ->
     model, data = ESTIMATORS[kind]
     expected, got = outputs(model.fit(*data), tmp_path / "model.onnx")
     assert expected
-    assert explain(Pair(expected, got), SAME_CONVERSION) == ""
+    assert same_outputs(expected, got, FP32)
 
 
 def test_all_estimators_are_converted() -> None:
@@ -72,7 +75,7 @@ def test_lightgbm_text_file_gives_what_the_booster_gives(objective: str, tmp_pat
     booster = adapter_of(FRAMEWORKS["lightgbm"]).load(Reference(str(tmp_path / "model.txt")))
     expected, got = outputs(booster, tmp_path / "model.onnx", "lightgbm")
     assert isinstance(booster, Booster)
-    assert explain(Pair(expected, got), SAME_CONVERSION) == ""
+    assert same_outputs(expected, got, FP32)
 
 
 def test_columns_by_name_are_an_input_each(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_columns_by_name_are_an_input_each(tmp_path: Path) -> None:
         ("age", "FP32"),
         ("city", "BYTES"),
     ]
-    assert explain(Pair(expected, got), SAME_CONVERSION) == ""
+    assert same_outputs(expected, got, FP32)
 
 
 def test_thresholds_are_rounded_down() -> None:

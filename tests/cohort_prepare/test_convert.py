@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cohort.tensors import Array, Arrays
+from cohort_prepare.converting import convert_source
+from cohort_prepare.environments import Environment
+from cohort_prepare.evaluating.cases import Cases
+from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.frameworks import FRAMEWORKS, Reference
+from cohort_prepare.source import SourceExport, SourceModel
+from tests import onnx_models
 from tests.cohort_prepare.commands import run_in, start_in
 
 TRAINING = """
@@ -57,3 +67,80 @@ def test_source_that_is_not_there_is_told(training: Path) -> None:
     assert ended.exit_code == 2
     assert "no file, no folder" in json.loads(ended.stdout)["error"]
     assert not (training / "model.onnx").exists()
+
+
+class Doubled(SourceModel):
+    """A model that gives `compute` of its input, and is exported as what doubles it."""
+
+    compute: Callable[[Array], Array]
+
+    def export(self, out: Path, **_: object) -> SourceExport:
+        onnx_models.save(onnx_models.times(2.0), out)
+        return SourceExport("doubled")
+
+    def run_each(self, cases: Sequence[Arrays]) -> list[Arrays | str]:
+        answers: list[Arrays | str] = []
+        for case in cases:
+            try:
+                answers.append({"y": type(self).compute(case["x"])})
+            except ValueError as error:
+                answers.append(str(error))
+        return answers
+
+
+def doubled(compute: Callable[[Array], Array]) -> SourceModel:
+    made = type("Made", (Doubled,), {"compute": staticmethod(compute)})
+    found = made(Reference("training:model"), FRAMEWORKS["pytorch"], Environment(()))
+    assert isinstance(found, SourceModel)
+    return found
+
+
+EXAMPLE = Path("rows.npz"), Cases({"x": np.array([[1, 2, 3], [4, 5, 7]], np.float32)})
+
+
+def test_branch_that_the_example_does_not_take_is_noticed(tmp_path: Path) -> None:
+    """A module traced on positive rows is compared on others as well, and nothing is written."""
+
+    def branching(x: Array) -> Array:
+        numbers = np.asarray(x, np.float32)
+        return numbers * 2 if numbers.sum() > 0 else numbers - 1
+
+    out = tmp_path / "model.onnx"
+    with pytest.raises(Rejected, match=r"depends on the inputs' values.*called once to convert"):
+        convert_source(doubled(branching), out, example=EXAMPLE)
+    assert not out.exists()
+    convert_source(doubled(branching), out, example=EXAMPLE, verify=False)
+    assert out.exists()
+
+
+def test_difference_is_that_of_the_example(tmp_path: Path) -> None:
+    """Generated rows must agree, too, but are of any size: what they are off by means little."""
+
+    def rounded(x: Array) -> Array:
+        return np.asarray(x, np.float32) * np.float32(2.00001)
+
+    found = convert_source(doubled(rounded), tmp_path / "model.onnx", example=EXAMPLE)
+    assert found.difference is not None
+    assert found.difference.max_absolute == pytest.approx(7e-5, rel=0.1)
+    assert found.rows == 3  # two, and one again: the number of rows may be frozen
+    found = convert_source(doubled(rounded), tmp_path / "model.onnx")
+    assert found.difference is not None
+    assert found.difference.max_absolute > 1e-4
+    assert found.rows > 64
+
+
+def test_example_is_enough_where_nothing_else_is_taken(tmp_path: Path) -> None:
+    """A source that refuses all generated rows is compared on the example, or not at all."""
+
+    def particular(x: Array) -> Array:
+        if not np.isin(x, EXAMPLE[1].inputs["x"]).all():
+            raise ValueError("an unknown number")
+        return np.asarray(x, np.float32) * 2
+
+    out = tmp_path / "model.onnx"
+    found = convert_source(doubled(particular), out, example=EXAMPLE)
+    assert "an unknown number" not in str(found.notes)
+    assert "the source refuses them" in str(found.notes)
+    with pytest.raises(Misused, match=r"an unknown number.*give some with --example"):
+        convert_source(doubled(particular), tmp_path / "none.onnx")
+    assert not (tmp_path / "none.onnx").exists()

@@ -12,7 +12,14 @@ import pytest
 from cohort.session import open_session
 from cohort.tensors import TensorSpec
 from cohort_prepare import onnx_files
-from cohort_prepare.cases import Cases, fit_cases, fit_labels, read_cases, read_labels, write_cases
+from cohort_prepare.evaluating.accuracy import fit_labels
+from cohort_prepare.evaluating.cases import (
+    Cases,
+    fit_cases,
+    read_cases,
+    read_labels,
+    write_cases,
+)
 from cohort_prepare.failures import Misused
 from cohort_prepare.steps import StepDifference, StepRecord, add_step, read_steps
 from tests import onnx_models

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from cohort.cli import frame
 from cohort.cli.frame import Report, reporting
-from cohort_prepare.cases import read_cases
+from cohort_prepare.evaluating.cases import read_cases
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.onnx_files import ABANDONED_SECONDS, temporary_folder
 from tests import onnx_models

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cohort_prepare.cases import Cases, write_cases
 from cohort_prepare.environments import find_environment
+from cohort_prepare.evaluating.cases import Cases, write_cases
 from cohort_prepare.frameworks import FRAMEWORKS
 from cohort_prepare.optimizing import OptimizeOptions, optimize
 from tests.waiting import PATIENCE

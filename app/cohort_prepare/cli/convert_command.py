@@ -76,9 +76,9 @@ def convert(
       cohort convert model.ubj --from xgboost --out model.onnx
       cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
     """
-    from cohort_prepare.cases import read_cases
     from cohort_prepare.converting import convert_source
     from cohort_prepare.detecting import open_source
+    from cohort_prepare.evaluating.cases import read_cases
     from cohort_prepare.mlflow_models import source_on_disk
 
     cases = read_cases(example) if example else None

@@ -12,8 +12,8 @@ from cohort.cli.frame import Report, progress, reporting
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from cohort_prepare.evaluating.timing import Comparison
     from cohort_prepare.optimizing import Optimized, StepOutcome
-    from cohort_prepare.timing import Comparison
 
 STEP_HELP = """\
 Steps to do, in this order, whether they pay here or not: fuse, slim, fp16, bf16, ort-basic,

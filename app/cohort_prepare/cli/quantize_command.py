@@ -150,6 +150,7 @@ def _capital(text: str) -> str:
 def _report(
     model: Path, out: Path, options: QuantizeOptions, result: Quantized, drawn: str | None
 ) -> Report:
+    from cohort_prepare.onnx_files import model_size
     from cohort_prepare.quantizing.findings import describe_quantized
     from cohort_prepare.quantizing.verdict import why_not
 
@@ -157,6 +158,7 @@ def _report(
         "model": str(model),
         "recipe": options.recipe,
         "out": str(out) if result.acceptable else None,
+        "bytes": model_size(out) if result.acceptable else None,
         **describe_quantized(result, options.limits),
     }
     lines = [_capital(result.reason)]
@@ -215,8 +217,7 @@ def _outputs(quality: Quality) -> str:
     if quality.broken:
         return "unusable"
     if (labels := quality.labels) is not None:
-        before, after = labels.both + labels.lost, labels.both + labels.gained
-        return f"accuracy {before / quality.rows:.4f} → {after / quality.rows:.4f}"
+        return f"accuracy {labels.before:.4f} → {labels.after:.4f}"
     if quality.decision:
         return f"same decision {1 - quality.changed / quality.rows:.2%}"
     return f"cosine {quality.cosine:.5f}"

@@ -13,7 +13,8 @@ from cohort.cli.frame import Report, progress, reporting
 from cohort_prepare.cli.source_options import source_options, source_or_onnx
 
 if TYPE_CHECKING:
-    from cohort_prepare.verifying import PairedAccuracy, Verification, Verified
+    from cohort_prepare.evaluating.accuracy import PairedAccuracy
+    from cohort_prepare.verifying import Verification, Verified
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -79,7 +80,7 @@ def verify(
       cohort verify model.onnx small.onnx --inputs test.npz --labels test.npy
       cohort verify model.joblib model.onnx --trust-pickle --plot differences.png
     """
-    from cohort_prepare.cases import read_cases, read_labels
+    from cohort_prepare.evaluating.cases import read_cases, read_labels
     from cohort_prepare.failures import Misused
     from cohort_prepare.verifying import draw_differences, verify_model, write_worst
 
@@ -181,17 +182,17 @@ def _finite(number: float | None) -> float | str | None:
 
 
 def _accuracy(counted: PairedAccuracy) -> dict[str, object]:
-    from cohort_prepare.verifying.accuracy import interval
+    from cohort_prepare.evaluating.accuracy import interval
 
     return {
         "rows": counted.rows,
-        "source": counted.source,
-        "source_interval": interval(counted.source, counted.rows),
-        "model": counted.model,
-        "model_interval": interval(counted.model, counted.rows),
+        "source": counted.before,
+        "source_interval": interval(counted.before, counted.rows),
+        "model": counted.after,
+        "model_interval": interval(counted.after, counted.rows),
         "both_right": counted.both,
-        "only_source_right": counted.only_source,
-        "only_model_right": counted.only_model,
+        "only_source_right": counted.lost,
+        "only_model_right": counted.gained,
         "chance": counted.chance,
     }
 
@@ -215,19 +216,19 @@ def _lines(verified: Verified) -> list[str | Table]:
 
 
 def _accuracy_lines(counted: PairedAccuracy) -> list[str]:
-    from cohort_prepare.verifying.accuracy import interval
+    from cohort_prepare.evaluating.accuracy import interval
 
     shares = [
         f"{name} {share:.4f} ({low:.4f} to {high:.4f})"
         for name, share, (low, high) in (
-            ("source", counted.source, interval(counted.source, counted.rows)),
-            ("model", counted.model, interval(counted.model, counted.rows)),
+            ("source", counted.before, interval(counted.before, counted.rows)),
+            ("model", counted.after, interval(counted.after, counted.rows)),
         )
     ]
     return [
         f"Right on {counted.rows} rows: {', '.join(shares)}.",
-        f"Both {counted.both}, only the source {counted.only_source}, only the model "
-        f"{counted.only_model}, neither {counted.neither} (by chance: p = {counted.chance:.2g}).",
+        f"Both {counted.both}, only the source {counted.lost}, only the model "
+        f"{counted.gained}, neither {counted.neither} (by chance: p = {counted.chance:.2g}).",
     ]
 
 

@@ -89,6 +89,12 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 waiting += attribute.graphs
 
 
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, and of those inside them."""
+    for one in graphs(graph):
+        yield from one.node
+
+
 def _named(graph: onnx.GraphProto) -> Iterator[Any]:
     """All that has a name, but for nodes."""
     yield from [*graph.input, *graph.output, *graph.value_info]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+from cohort_prepare.evaluating.timing import Comparison
 from cohort_prepare.optimizing.optimizer import Optimized, StepOutcome
 from cohort_prepare.optimizing.verdicts import Footprint
 from cohort_prepare.optimizing.weighing import Weighed
-from cohort_prepare.timing import Comparison
 
 
 def describe_optimized(done: Optimized) -> dict[str, Any]:

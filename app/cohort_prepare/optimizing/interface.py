@@ -9,6 +9,7 @@ from onnx import ValueInfoProto, helper
 
 from cohort.errors import quoted
 from cohort_prepare.failures import Rejected
+from cohort_prepare.frameworks.onnx_values import all_nodes
 
 MAY_LACK = "com.microsoft"
 """The domain that tools put nodes of into a graph without declaring it."""
@@ -70,7 +71,7 @@ def _replace(values: object, kept: Sequence[ValueInfoProto]) -> None:
 
 
 def _declare_domains(model: onnx.ModelProto) -> None:
-    used = set(_domains(model.graph)) | {""}
+    used = {_plain(node.domain) for node in all_nodes(model.graph)} | {""}
     for function in model.functions:
         used |= {node.domain for node in function.node}
     declared = {_plain(one.domain): one.version for one in model.opset_import}
@@ -81,17 +82,6 @@ def _declare_domains(model: onnx.ModelProto) -> None:
     model.opset_import.extend(
         helper.make_opsetid(name, number) for name, number in sorted(kept.items())
     )
-
-
-def _domains(graph: onnx.GraphProto) -> list[str]:
-    found = []
-    waiting = [graph]
-    while waiting:
-        for node in waiting.pop().node:
-            found.append(_plain(node.domain))
-            for attribute in node.attribute:
-                waiting += [attribute.g, *attribute.graphs]
-    return found
 
 
 def _plain(domain: str) -> str:

@@ -17,6 +17,7 @@ from cohort.comparing import Pair, Rounding, explain
 from cohort.profiling import find_trial
 from cohort.session import open_session
 from cohort.tensors import Arrays
+from cohort_prepare.evaluating.cases import run_named
 from cohort_prepare.failures import Rejected
 
 _SAME = Rounding(1e-4, 0.01)
@@ -82,8 +83,7 @@ def _check_same(path: Path, converted: Path) -> None:
     if trial.problem:
         return
     feeds = trial.feeds(1)
-    names = [spec.name for spec in session.outputs]
-    expected = dict(zip(names, session.run(feeds), strict=True))
+    expected = run_named(session, feeds)
     if reason := explain(Pair(expected, _run_ort(converted, feeds)), _SAME):
         raise Rejected(f"{converted.name} does not give the model's outputs: {reason}")
 

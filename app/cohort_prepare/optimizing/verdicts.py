@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cohort_prepare.evaluating.timing import Comparison, Ratio
 from cohort_prepare.optimizing.choices import OptimizeStep
 from cohort_prepare.optimizing.weighing import Weighed
-from cohort_prepare.timing import Comparison, Ratio
 
 
 @dataclass(frozen=True, slots=True)

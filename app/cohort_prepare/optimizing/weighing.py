@@ -11,19 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
-from cohort.comparing import Pair, Rounding, compare, explain
+from cohort.comparing import Pair, Rounding, explain
 from cohort.errors import CohortError, LoadFailed
-from cohort.profiling import find_trial, influence, is_along_axis_0, plan_rows, why_unbatchable
+from cohort.profiling import find_trial, is_along_axis_0, why_unbatchable
 from cohort.session import Session, open_session
 from cohort.tensors import Arrays
-from cohort_prepare.cases import fit_cases, read_cases
+from cohort_prepare.evaluating.cases import Cases, find_influence, fit_cases, read_cases, run_named
+from cohort_prepare.evaluating.differences import largest, measure_pairs
+from cohort_prepare.evaluating.generated import LENGTHS_TRIED, generated_cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, read_hints
+from cohort_prepare.evaluating.timing import Comparison, compare_in_turn, widest
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.steps import StepDifference
-from cohort_prepare.timing import Comparison, compare_in_turn, widest
-from cohort_prepare.verifying import GraphHints, generated_cases, read_hints
-from cohort_prepare.verifying.inputs import LENGTHS_TRIED
 
 OPENINGS = 3
 """Sessions of each that runs are timed on: two sessions of one file differ, too."""
@@ -136,17 +135,13 @@ class _Inputs:
             return self._trial.feeds(rows)
         if self.unbatchable:
             return dict(self._cases.inputs)
-        places = np.arange(rows) % self._cases.rows
-        return {name: array[places] for name, array in self._cases.inputs.items()}
+        return self._cases.repeated(rows)
 
     def requests(self, count: int) -> list[Arrays]:
         """So many of one row each, where requests share runs."""
         if self._cases is None:
             return self._trial.requests(count)
-        feeds = self.feeds(count)
-        return [
-            {name: array[row : row + 1] for name, array in feeds.items()} for row in range(count)
-        ]
+        return [one.inputs for _, one in Cases(self.feeds(count)).batches(1)]
 
     def to_verify(self) -> list[Arrays]:
         """All to compare outputs with; the model need not take each of the generated ones."""
@@ -170,42 +165,29 @@ def _verify(
     pairs = []
     for feeds in inputs.to_verify():
         try:
-            expected = _run(one, feeds)
+            expected = run_named(one, feeds)
         except CohortError:  # it need not take every length
             continue
         try:
-            pairs.append(Pair(expected, _run(other, feeds)))
+            pairs.append(Pair(expected, run_named(other, feeds)))
         except CohortError as error:
             return f"the result does not run: {error}", None
-    difference = _largest(pairs, allowed)
+    difference = largest(measure_pairs(pairs).values())
     for pair in pairs:
         if reason := explain(pair, allowed):
             hint = _OVERFLOW if "infinity" in reason and allowed.share >= _LOSSY_SHARE else ""
             return reason + hint, difference
     if not inputs.unbatchable:
         requests = inputs.requests(INFLUENCE_ROWS)
-        reason = _influence(other, requests)
-        if reason and not _influence(one, requests):
+        reason = find_influence(other, requests)
+        if reason and not find_influence(one, requests):
             return reason, difference
     return "", difference
-
-
-def _influence(session: Session, requests: Sequence[Arrays]) -> str:
-    stacking = plan_rows(session.inputs, session.outputs, session.rows)
-    return influence(session.run, requests, session.outputs, stacking=stacking)
 
 
 _OVERFLOW = "; values inside are beyond 65504, float16's largest"
 
 _LOSSY_SHARE = 0.01
-
-
-def _largest(pairs: Sequence[Pair], allowed: Rounding) -> StepDifference:
-    found = [one for outputs in compare(pairs, allowed) for one in outputs]
-    return StepDifference(
-        max((one.largest for one in found if one.largest is not None), default=0.0),
-        max((one.relative for one in found if one.relative is not None), default=0.0),
-    )
 
 
 def _open_first(path: Path) -> Session:
@@ -217,14 +199,9 @@ def _open_first(path: Path) -> Session:
 
 def _run_first(session: Session, feeds: Arrays) -> Arrays:
     try:
-        return _run(session, feeds)
+        return run_named(session, feeds)
     except CohortError as error:
         raise Rejected(f"the model does not run: {error}") from error
-
-
-def _run(session: Session, feeds: Arrays) -> Arrays:
-    outputs = session.run(feeds)
-    return {spec.name: value for spec, value in zip(session.outputs, outputs, strict=True)}
 
 
 def _time_runs(
@@ -235,7 +212,7 @@ def _time_runs(
     for _ in range(OPENINGS):
         one, other = open_session(before), open_session(after)
         for arrays in feeds:
-            rows = len(next(iter(arrays.values()), ())) if _has_rows(arrays) else 1
+            rows = Cases(arrays).rows
             with suppress(CohortError):  # too many rows for this machine, say
                 found.setdefault(rows, []).append(
                     compare_in_turn(
@@ -247,10 +224,6 @@ def _time_runs(
         one.close()
         other.close()
     return {rows: _joined(several) for rows, several in found.items() if several}
-
-
-def _has_rows(arrays: Arrays) -> bool:
-    return all(array.ndim for array in arrays.values()) and bool(arrays)
 
 
 def _runner(session: Session, arrays: Arrays) -> Callable[[], object]:

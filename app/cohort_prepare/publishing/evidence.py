@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 
-from cohort.comparing import Pair, Tolerance, compare, explain
+from cohort.comparing import Pair, Tolerance, explain
 from cohort.errors import CohortError
 from cohort.profiling import find_trial
 from cohort.repository import (
@@ -24,15 +23,17 @@ from cohort.repository import (
     describe_features,
 )
 from cohort.session import ORT_VERSION, Session, SessionOptions, machine, open_session
-from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.cases import Cases, fit_cases, read_cases, read_labels
+from cohort.tensors import Array
 from cohort_prepare.detecting import Say
+from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
+from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels, run_named
+from cohort_prepare.evaluating.differences import largest, measure_pairs
+from cohort_prepare.evaluating.graph_hints import Precision, read_hints
+from cohort_prepare.evaluating.pairing import settle
+from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
-from cohort_prepare.finishing import settle
-from cohort_prepare.quantizing.quality import Tally
 from cohort_prepare.source import SourceModel
-from cohort_prepare.timing import time_in_turn
-from cohort_prepare.verifying import PairedAccuracy, verify_model
+from cohort_prepare.verifying import verify_model
 
 GENERATED_ROWS = 8
 
@@ -74,7 +75,6 @@ class PublishEvidence:
 
 def gather_evidence(
     path: Path,
-    model: onnx.ModelProto,
     *,
     examples: Path | None = None,
     labels: Path | None = None,
@@ -84,7 +84,6 @@ def gather_evidence(
 ) -> PublishEvidence:
     """Run the model at `path`.
 
-    model: What is in it, without external data.
     examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
     labels: The right answer for each row of them.
     source: The model that it was made of, or an ONNX file; default None: it is not compared.
@@ -93,11 +92,11 @@ def gather_evidence(
     Raises Misused, and Rejected where the model does not give what is expected.
     """
     notes: list[str] = []
+    precision = read_hints(path).precision
     session = open_session(path)
     try:
         cases = _cases(session, examples)
         say("Comparing outputs")
-        quantized = _precision(model) == "quantized"
         if cases.outputs:
             _meet(session, cases, examples)
         right = None if labels is None else read_labels(labels, cases.rows)
@@ -105,11 +104,11 @@ def gather_evidence(
         difference = None
         if source is not None:
             given = None if examples is None else (examples, Cases(cases.inputs))
-            difference, paired = _verify(source, path, given, right, notes, quantized=quantized)
+            difference, paired = _verify(source, path, given, right, notes, precision)
             if accuracy is not None and paired is not None:
-                accuracy = replace(accuracy, after=paired.model, before=paired.source)
+                accuracy = replace(accuracy, after=paired.after, before=paired.before)
         say("Running the examples")
-        kept = _examples(session, path, model, cases, notes)
+        kept = _examples(session, path, precision, cases, notes)
         say("Timing runs")
         latency = _latency(session, cases, before)
     except CohortError as error:
@@ -140,22 +139,18 @@ def _cases(session: Session, examples: Path | None) -> Cases:
     return Cases(trial.feeds(GENERATED_ROWS))
 
 
-def _batches(session: Session, cases: Cases) -> Iterator[Cases]:
+def _batches(session: Session, cases: Cases) -> Iterator[tuple[int, Cases]]:
     """The rows in runs of ROWS_PER_RUN; all in one where the model's rows do not vary."""
-    if not all(spec.rows_vary for spec in session.inputs) or not session.inputs:
-        yield cases
-        return
-    for start in range(0, cases.rows, ROWS_PER_RUN):
-        yield cases.part(start, start + ROWS_PER_RUN)
+    return cases.batches(ROWS_PER_RUN) if _rows_vary(session) else iter([(0, cases)])
 
 
-def _run(session: Session, inputs: Arrays) -> Arrays:
-    return by_name(session.outputs, session.run(inputs))
+def _rows_vary(session: Session) -> bool:
+    return bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
 
 
 def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
     """Raise Rejected where the outputs are not those that were given with the inputs."""
-    batches = [_run(session, batch.inputs) for batch in _batches(session, cases)]
+    batches = [run_named(session, batch.inputs) for _, batch in _batches(session, cases)]
     got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
     expected, _ = settle(cases.outputs, got)
     if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
@@ -170,14 +165,12 @@ def _joined(parts: Sequence[Array]) -> Array:
 
 
 def _count_right(session: Session, cases: Cases, labels: Array) -> PublishedAccuracy:
-    tally = Tally(session.outputs, labels)
-    for batch in _batches(session, cases):
-        got = _run(session, batch.inputs)
-        tally.add(got, got)
-    found = tally.quality()
-    assert found.labels is not None  # noqa: S101 - there are labels
-    right = found.labels.both / max(1, found.rows)
-    return PublishedAccuracy(found.decision, found.rows, right)
+    count = LabelCount(labels, session.outputs)
+    for start, batch in _batches(session, cases):
+        got = run_named(session, batch.inputs)
+        count.add(start, batch.rows, got, got)
+    decision, found = count.decision, count.total()
+    return PublishedAccuracy(decision.output if decision else "", found.rows, found.after)
 
 
 def _verify(
@@ -186,8 +179,7 @@ def _verify(
     given: tuple[Path, Cases] | None,
     labels: Array | None,
     notes: list[str],
-    *,
-    quantized: bool,
+    precision: Precision,
 ) -> tuple[SourceDifference, PairedAccuracy | None]:
     """Compare with the source as `cohort verify` does; on the given rows, or on generated ones.
 
@@ -196,15 +188,12 @@ def _verify(
     """
     verified = verify_model(source, path, inputs=given, labels=labels)
     found = verified.found
-    measured = SourceDifference(
-        max((one.max_absolute or 0.0 for one in found.outputs.values()), default=0.0),
-        max((one.max_relative or 0.0 for one in found.outputs.values()), default=0.0),
-        found.rows,
-    )
+    off = largest(found.outputs.values())
+    measured = SourceDifference(off.max_absolute, off.max_relative, found.rows)
     problems = list(found.problems)
     if not (np.isfinite(measured.max_absolute) and np.isfinite(measured.max_relative)):
         problems.append("where one gives a finite number, the other does not")
-    elif found.outputs and quantized and verified.generated:
+    elif found.outputs and precision == "quantized" and verified.generated:
         notes += [f"on generated inputs: {problem}" for problem in problems]
         problems = []
     if problems:
@@ -216,11 +205,11 @@ def _verify(
 
 
 def _examples(
-    session: Session, path: Path, model: onnx.ModelProto, cases: Cases, notes: list[str]
+    session: Session, path: Path, precision: Precision, cases: Cases, notes: list[str]
 ) -> tuple[Example, ...]:
     """One of a single row and one of several, with the outputs that the model gives here."""
     candidates = [cases]
-    if all(spec.rows_vary for spec in session.inputs) and session.inputs and cases.rows:
+    if _rows_vary(session) and cases.rows:
         places = np.unique(np.linspace(0, cases.rows - 1, EXAMPLE_ROWS).astype(int))
         several = Cases({name: array[places] for name, array in cases.inputs.items()})
         candidates = [several.part(0, 1), several] if len(places) > 1 else [several]
@@ -228,7 +217,7 @@ def _examples(
     examples = []
     try:
         for one in candidates:
-            outputs = _run(session, one.inputs)
+            outputs = run_named(session, one.inputs)
             size = sum(array.nbytes for side in (one.inputs, outputs) for array in side.values())
             if size > MAX_EXAMPLE_BYTES:
                 notes.append(
@@ -236,22 +225,24 @@ def _examples(
                     f"{MAX_EXAMPLE_BYTES >> 20} MiB are kept"
                 )
                 continue
-            floats = [array for array in outputs.values() if array.dtype.kind == "f"]
-            if floats and not any(np.isfinite(array).any() for array in floats):
+            again = Pair(outputs, run_named(session, one.inputs))
+            found = measure_pairs([again]).values()
+            floats = [each for each in found if each.max_absolute is not None]
+            if floats and not any(each.finite for each in floats):
                 notes.append("an example shows little: NaN or infinity alone is given for it")
-            again = Pair(outputs, _run(session, one.inputs))
             if reason := explain(again, Tolerance()):
                 notes.append(f"no example is kept, since each run gives other outputs: {reason}")
                 return ()
-            tolerance = _tolerance(model, Pair(outputs, _run(plain, one.inputs)))
+            tolerance = _tolerance(precision, Pair(outputs, run_named(plain, one.inputs)))
             examples.append(Example(one.inputs, outputs, tolerance))
     finally:
         plain.close()
     return tuple(examples)
 
 
-FLOORS: Mapping[str, tuple[float, float, float]] = {
+FLOORS: Mapping[Precision, tuple[float, float, float]] = {
     "float32": (1e-5, 1e-5, 1e-4),
+    "trees": (1e-5, 1e-5, 1e-4),
     "float16": (1e-3, 2e-3, 1e-2),
     "bfloat16": (1e-2, 1e-2, 5e-2),
     "quantized": (1e-3, 2e-2, 5e-2),
@@ -264,34 +255,19 @@ _MARGIN = 4.0
 """How much further another machine may be than the unoptimized graph is here."""
 
 
-def _tolerance(model: onnx.ModelProto, plain: Pair) -> Tolerance:
+def _tolerance(precision: Precision, plain: Pair) -> Tolerance:
     """How far outputs may be from these where the same file is loaded elsewhere.
 
     plain: What the model gives here, and what its graph gives as it is written, where quantized
         operators are computed in floats: the same file in other arithmetic, as another processor
         has it.
     """
-    absolute, share, relative = FLOORS[_precision(model)]
-    (differences,) = compare([plain], Tolerance())
-    measured = [one.largest for one in differences if one.largest is not None]
-    largest = max((one for one in measured if np.isfinite(one)), default=0.0)
-    floats = [a for a in plain.expected.values() if a.dtype.kind == "f" and a.size]
-    finite = [np.abs(a[np.isfinite(a)].astype(np.float64)) for a in floats]
-    size = max((float(one.max()) for one in finite if one.size), default=0.0)
-    return Tolerance(float(f"{max(absolute, share * size, _MARGIN * largest):.3g}"), relative)
-
-
-QUANTIZING = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantize", "MatMulNBits")
-
-
-def _precision(model: onnx.ModelProto) -> str:
-    operators = {node.op_type for node in model.graph.node}
-    if any(name.startswith((*QUANTIZING, "QuantizeLinear", "Dequantize")) for name in operators):
-        return "quantized"
-    datatypes = {one.data_type for one in model.graph.initializer}
-    if onnx.TensorProto.BFLOAT16 in datatypes:
-        return "bfloat16"
-    return "float16" if onnx.TensorProto.FLOAT16 in datatypes else "float32"
+    absolute, share, relative = FLOORS[precision]
+    found = measure_pairs([plain]).values()
+    apart = [one.max_absolute or 0.0 for one in found]
+    off = max((one for one in apart if np.isfinite(one)), default=0.0)
+    size = max((one.size for one in found), default=0.0)
+    return Tolerance(float(f"{max(absolute, share * size, _MARGIN * off):.3g}"), relative)
 
 
 LATENCY_SECONDS = 0.5
@@ -300,9 +276,8 @@ LATENCY_SECONDS = 0.5
 
 def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, Change]:
     """The median milliseconds of a run by rows, of the model and of that before it, in turn."""
-    vary = bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
-    sizes = SIZES if vary and cases.rows else (max(1, cases.rows),)
-    feeds = {rows: _repeated(cases.inputs, rows) if vary else cases.inputs for rows in sizes}
+    sizes = SIZES if _rows_vary(session) else (max(1, cases.rows),)
+    feeds = {rows: cases.repeated(rows) if _rows_vary(session) else cases.inputs for rows in sizes}
     former = None if before is None else open_session(before)
     try:
         runs = {(rows, "after"): partial(session.run, feeds[rows]) for rows in sizes}
@@ -314,10 +289,6 @@ def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, C
             former.close()
     medians = {key: round(one.median * 1000, 4) for key, one in taken.items()}
     return {rows: Change(medians[rows, "after"], medians.get((rows, "before"))) for rows in sizes}
-
-
-def _repeated(inputs: Arrays, rows: int) -> Arrays:
-    return {name: np.resize(array, (rows, *array.shape[1:])) for name, array in inputs.items()}
 
 
 def _machine() -> str:

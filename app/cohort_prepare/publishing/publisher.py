@@ -139,7 +139,7 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
         published = folder / _MODEL_FILE
         before = request.model if path != request.model else None
         evidence = gather_evidence(
-            *(published, checked.model),
+            published,
             examples=request.examples,
             labels=request.labels,
             source=request.source,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 
 from cohort_prepare.failures import Rejected
-from cohort_prepare.frameworks.onnx_values import MAX_INLINE_BYTES
+from cohort_prepare.frameworks.onnx_values import MAX_INLINE_BYTES, all_nodes
 from cohort_prepare.onnx_files import model_size, read_onnx, write_onnx_to
 from cohort_prepare.optimizing.rewriting import apply_step
 from cohort_prepare.overview.shapes import infer_values
@@ -48,7 +48,7 @@ def find_quantizable(model: onnx.ModelProto) -> GraphFacts:
     ]
     used = {name for node in wanted for name in node.input if name in wide}
     return GraphFacts(
-        operators=dict(Counter(node.op_type for node in _all_nodes(model.graph))),
+        operators=dict(Counter(node.op_type for node in all_nodes(model.graph))),
         quantizable=tuple(node.name for node in wanted),
         quantizable_bytes=sum(sizes[name] for name in used),
         weight_bytes=sum(sizes.values()),
@@ -60,14 +60,6 @@ def _bytes(weight: onnx.TensorProto) -> int:
     for size in weight.dims:
         elements *= size
     return elements * max(1, onnx.helper.tensor_dtype_to_np_dtype(weight.data_type).itemsize)
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _all_nodes(inner)
 
 
 def pre_process(model: Path, out: Path) -> GraphFacts:
@@ -124,7 +116,7 @@ def add_types(model: onnx.ModelProto) -> None:
 
 def flatten_biases(model: onnx.ModelProto) -> None:
     """Make [N] of Gemm's biases of [1, N], as fusing gives them: the quantizer fails on those."""
-    uses = Counter(name for node in _all_nodes(model.graph) for name in node.input)
+    uses = Counter(name for node in all_nodes(model.graph) for name in node.input)
     weights = {one.name: one for one in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Gemm" and len(node.input) == 3 and uses[node.input[2]] == 1:
@@ -240,7 +232,7 @@ def _restore(made: onnx.ModelProto, original: onnx.ModelProto) -> None:
     made.model_version = original.model_version
     del made.metadata_props[:]
     made.metadata_props.extend(original.metadata_props)
-    used = {node.domain for node in _all_nodes(graph)} | {""}
+    used = {node.domain for node in all_nodes(graph)} | {""}
     used |= {node.domain for function in made.functions for node in function.node}
     versions = {one.domain: one.version for one in made.opset_import if one.domain in used}
     for domain in used - versions.keys():
@@ -249,6 +241,6 @@ def _restore(made: onnx.ModelProto, original: onnx.ModelProto) -> None:
     made.opset_import.extend(
         onnx.helper.make_opsetid(domain, versions[domain]) for domain in sorted(versions)
     )
-    for node in _all_nodes(graph):
+    for node in all_nodes(graph):
         node.doc_string = ""
         del node.metadata_props[:]

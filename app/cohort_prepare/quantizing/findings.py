@@ -92,11 +92,10 @@ def _quality(one: Quality) -> dict[str, Any]:
         "unusable": one.broken,
     }
     if one.labels is not None:
-        labels, rows = one.labels, max(one.rows, 1)
         described |= {
-            "accuracy_before": (labels.both + labels.lost) / rows,
-            "accuracy": (labels.both + labels.gained) / rows,
-            "rows_lost": labels.lost,
-            "rows_gained": labels.gained,
+            "accuracy_before": one.labels.before,
+            "accuracy": one.labels.after,
+            "rows_lost": one.labels.lost,
+            "rows_gained": one.labels.gained,
         }
     return described

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
-from cohort.profiling import find_trial, influence, plan_rows, why_rows_are_fixed, why_unbatchable
+from cohort.comparing import Pair
+from cohort.profiling import find_trial, why_rows_are_fixed, why_unbatchable
 from cohort.session import Provider, Session, SessionOptions, open_session
-from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.cases import read_labels
+from cohort.tensors import Arrays
+from cohort_prepare.evaluating.cases import Cases, find_influence, read_labels, run_alone, run_named
+from cohort_prepare.evaluating.differences import measure_pairs
+from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.failures import Rejected
 from cohort_prepare.onnx_files import model_size
 from cohort_prepare.quantizing.quality import Quality, Tally
 from cohort_prepare.quantizing.samples import read_samples
-from cohort_prepare.timing import compare_in_turn
 
 BATCHES = (1, 8, 32)
 """Rows of the runs that are timed."""
@@ -37,6 +36,9 @@ LOADS = 3
 
 ROWS_TOGETHER = 8
 """Run together and one by one, as the server does before it batches."""
+
+ENTIRELY = 2.0
+"""The largest influence of rows: a number has another sign, or is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,7 @@ class Opened:
                 f"the model does not run on inputs made from its description: "
                 f"{self._trial.problem}; give some with --inputs"
             )
-        self._labels: Array | None = None
-        if labels is not None:
-            self._labels = read_labels(labels)
+        self._labels = None if labels is None else read_labels(labels)
 
     def batches(self) -> Iterator[Arrays]:
         """The rows."""
@@ -140,17 +140,14 @@ class Opened:
 
     def compare(self, most: int = MAX_ROWS) -> Quality:
         """Compare outputs on the rows, up to `most`. Raises Misused."""
-        tally, partial = self._tally(), False
+        decides = self._samples is not None  # noise is of no class
+        tally, partial = Tally(self.sessions[0].outputs, self._labels, decides=decides), False
         for batch in self.batches():
-            expected, got = (by_name(one.outputs, one.run(batch)) for one in self.sessions)
+            expected, got = (run_named(one, batch) for one in self.sessions)
             tally.add(expected, got)
             if partial := tally.rows >= most:
                 break
         return tally.quality(partial=partial)
-
-    def _tally(self) -> Tally:
-        decides = self._samples is not None  # noise is of no class
-        return Tally(self.sessions[0].outputs, self._labels, decides=decides)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
         """Seconds of runs of both, by rows: the original's fastest, and that times the ratio.
@@ -169,15 +166,10 @@ class Opened:
 
     def _timed(self) -> Iterator[tuple[int, Arrays]]:
         inputs = self.sessions[0].inputs
-        first = next(islice(self.batches(), 1))
-        counts = {len(array) if array.ndim else None for array in first.values()}
-        rows = counts.pop() if len(counts) == 1 else None
-        if not rows or not all(spec.rows_vary for spec in inputs):
-            yield rows or 1, first
-            return
-        for size in BATCHES:
-            places = np.arange(size) % rows
-            yield size, {name: array[places] for name, array in first.items()}
+        first = Cases(next(self.batches()))
+        vary = first.by_row and first.rows and all(spec.rows_vary for spec in inputs)
+        for size in BATCHES if vary else (first.rows or 1,):
+            yield size, first.repeated(size) if vary else first.inputs
 
     def unbatchable(self, place: int) -> str:
         """Why the server would not batch requests of one of them; "" where it would."""
@@ -185,9 +177,7 @@ class Opened:
         reason = why_unbatchable(session.inputs, session.outputs, session.rows)
         if reason or self._trial.problem:
             return reason
-        stacking = plan_rows(session.inputs, session.outputs, session.rows)
-        requests = self._trial.requests(ROWS_TOGETHER)
-        return influence(session.run, requests, session.outputs, stacking=stacking)
+        return find_influence(session, self._trial.requests(ROWS_TOGETHER))
 
     def row_influence(self, place: int) -> float:
         """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""
@@ -197,15 +187,10 @@ class Opened:
             return 0.0
         rows = min(ROWS_TOGETHER, *(len(array) for array in first.values()))
         feeds = {name: array[:rows] for name, array in first.items()}
-        together = session.run(feeds)
-        most = 0.0
-        for row in range(rows):
-            alone = session.run({name: array[row : row + 1] for name, array in feeds.items()})
-            for one, all_ in zip(alone, together, strict=True):
-                if one.dtype.kind == "f" and all_.shape[:1] == (rows,) and one.size:
-                    change = np.abs(one[0].astype(np.float64) - all_[row]).max()
-                    most = max(most, float(change / max(float(np.abs(all_).max()), 1e-30)))
-        return most
+        pair = Pair(run_alone(session, feeds), run_named(session, feeds))
+        found = measure_pairs([pair]).values()
+        shares = [(one.max_absolute or 0.0) / max(one.size, 1e-30) for one in found]
+        return min(max(shares, default=0.0), ENTIRELY)
 
 
 def _open(paths: tuple[Path, Path]) -> tuple[list[Session], list[float]]:

@@ -143,9 +143,8 @@ def quality_text(quality: Quality) -> str:
         return quality.broken
     rows = quality.rows
     if (labels := quality.labels) is not None:
-        before, after = labels.both + labels.lost, labels.both + labels.gained
         return (
-            f"accuracy {before / rows:.4f} before and {after / rows:.4f} after "
+            f"accuracy {labels.before:.4f} before and {labels.after:.4f} after "
             f"({labels.lost} of {rows} rows lost, {labels.gained} gained)"
         )
     if quality.decision:

@@ -11,7 +11,7 @@ import numpy as np
 from cohort.codec import PredictRequest, decode_inputs, decode_tensor, parse_json
 from cohort.errors import InvalidInput, quoted, shortened
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs
-from cohort_prepare.cases import Cases, fit_cases, read_cases
+from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases
 from cohort_prepare.failures import Misused
 
 ROWS_AT_ONCE = 32
@@ -69,19 +69,10 @@ def _fixed_rows(inputs: Sequence[TensorSpec]) -> int | None:
 
 
 def _cut(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Iterator[Arrays]:
-    counts = {array.shape[0] for array in cases.inputs.values() if array.ndim}
-    if counts == {0}:
-        return
-    if len(counts) != 1 or any(not array.ndim for array in cases.inputs.values()):
-        yield fit_cases(Cases(cases.inputs), inputs, path).inputs  # one run, as it is
-        return
-    (rows,) = counts
     fixed = _fixed_rows(inputs)
-    step = fixed or ROWS_AT_ONCE
-    whole = rows - rows % fixed if fixed and rows >= fixed else rows
-    for start in range(0, whole, step):
-        part = Cases({name: array[start : start + step] for name, array in cases.inputs.items()})
-        yield fit_cases(part, inputs, path).inputs
+    for _, part in cases.batches(fixed or ROWS_AT_ONCE):
+        if not fixed or part.rows == fixed or cases.rows < fixed:
+            yield fit_cases(part, inputs, path).inputs
 
 
 def _single(path: Path, inputs: Sequence[TensorSpec]) -> Cases:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, prod
+from math import prod
 
+from cohort_prepare.evaluating.accuracy import sign_test
 from cohort_prepare.quantizing.measuring import MeasuredPair
 from cohort_prepare.quantizing.quality import Quality
 
@@ -37,13 +38,6 @@ class Limits:
 
 NEARLY_AS_FAST = 0.95
 """Of the fastest recipe's speed, from which the size decides."""
-
-
-def sign_test(lost: int, gained: int) -> float:
-    """How likely so many of lost + gained rows, or more, are lost where both are as likely."""
-    changed = lost + gained
-    outcomes = sum(comb(changed, count) for count in range(lost, changed + 1))
-    return float(outcomes / 2**changed)
 
 
 def why_unacceptable(quality: Quality, limits: Limits) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cohort.comparing import Flags, Measured, Numbers, measure_arrays
+from cohort.comparing import Flags, Measured, Numbers
 from cohort.errors import CohortError
 from cohort.session import Session
-from cohort.tensors import Array, Arrays, by_name
-from cohort_prepare.finishing import settle
-from cohort_prepare.source import SourceModel
-from cohort_prepare.verifying.inputs import TOLD_ONLY, Case
-from cohort_prepare.verifying.pairing import Matched, match_outputs
+from cohort.tensors import Array, Arrays
+from cohort_prepare.evaluating.cases import in_datatype, run_named
+from cohort_prepare.evaluating.differences import Differences, is_scores, measure_rows
+from cohort_prepare.evaluating.generated import TOLD_ONLY, Case
+from cohort_prepare.evaluating.pairing import Matched, match_outputs, settle
 from cohort_prepare.verifying.tolerance import FLOOR, Allowed
 
 ModelAnswer = Arrays | str
@@ -40,8 +40,8 @@ COLUMN_SHARES = 100
 """A value may be off by so many shares of its own column, where that is less than a share of its
 row."""
 
-LEAST_SHARE = 1e-3
-"""Of what the row allows, and always allowed: it is rounding."""
+LEAST_SHARE = 5e-3
+"""Of what the row allows, and always allowed: four roundings of its largest value in FP32."""
 
 LEAST_ROWS = 3
 """That tell how large the values of a column are."""
@@ -62,26 +62,16 @@ def session_run(session: Session, names: Mapping[str, str] | None = None) -> Run
 
 
 def _fed(session: Session, case: Arrays, names: Mapping[str, str]) -> Arrays:
-    specs = {spec.name: spec for spec in session.inputs}
-    fed = {}
-    for name, array in case.items():
-        spec = specs.get(names.get(name, name))
-        dtype = spec.dtype if spec else array.dtype
-        fits = np.can_cast(array.dtype, dtype, "same_kind")
-        fed[names.get(name, name)] = array.astype(dtype) if fits else array
-    return fed
+    dtypes = {spec.name: spec.dtype for spec in session.inputs}
+    fed = {names.get(name, name): array for name, array in case.items()}
+    return {name: in_datatype(array, dtypes.get(name, array.dtype)) for name, array in fed.items()}
 
 
 def _run_session(session: Session, case: Arrays) -> ModelAnswer:
     try:
-        return by_name(session.outputs, session.run(case))
+        return run_named(session, case)
     except CohortError as error:
         return str(error)
-
-
-def source_run(source: SourceModel) -> RunCases:
-    """Runs of a framework's model, each call in a child process."""
-    return source.run_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,67 +109,30 @@ class ComparedCase:
 
 
 @dataclass(slots=True)
-class OutputTotals:
+class OutputTotals(Differences):
     """One output over all cases that count.
 
     name: As the source has it. matched: As the model has it.
-    values, unequal: How many were compared, and how many were not equal at all.
-    finite: How many of the source's are neither NaN nor infinite.
     rows, rows_off: How many were compared, and how many differ by more than is allowed.
-    max_absolute, max_relative: The largest differences of floats; None where there are none.
-    argmax_same, argmax_of: Of scores, in how many places the largest is the same.
     points: Values of the source and of the model, to draw.
     """
 
-    name: str
-    matched: str
-    datatype: str
-    values: int = 0
-    finite: int = 0
-    unequal: int = 0
+    name: str = ""
+    matched: str = ""
+    datatype: str = ""
     rows: int = 0
     rows_off: int = 0
-    max_absolute: float | None = None
-    max_relative: float | None = None
-    argmax_same: int = 0
-    argmax_of: int = 0
     points: list[tuple[Numbers, Numbers]] = field(default_factory=list)
-    _products: Numbers = field(default_factory=lambda: np.zeros(3))
 
-    @property
-    def cosine(self) -> float | None:
-        """Of all finite values in one vector; None where one side is all zeros."""
-        both, one, other = self._products.tolist()
-        return both / (one * other) ** 0.5 if one > 0 and other > 0 else None
-
-    @property
-    def argmax_agreement(self) -> float | None:
-        """The share of places with the same argmax; None for what are no scores."""
-        return self.argmax_same / self.argmax_of if self.argmax_of else None
-
-    def add(self, measured: Measured, off: Flags) -> None:
-        """Count a case in."""
-        self.values += measured.unequal.size
-        self.unequal += int(np.count_nonzero(measured.unequal))
+    def add_case(self, measured: Measured, off: Flags) -> None:
+        """Count a case in, `off` being its rows that differ by more than is allowed."""
+        self.add(measured)
         self.rows += len(off)
         self.rows_off += int(np.count_nonzero(off))
-        if measured.kind != "float":
-            self.finite += measured.unequal.size
-            return
-        absolute, relative = measured.largest()
-        self.max_absolute = max(self.max_absolute or 0.0, float(absolute.max(initial=0.0)))
-        self.max_relative = max(self.max_relative or 0.0, float(relative.max(initial=0.0)))
-        one, other = (np.asarray(side, np.float64) for side in (measured.expected, measured.got))
-        self.finite += int(np.count_nonzero(np.isfinite(one)))
-        finite = np.isfinite(one) & np.isfinite(other)
-        one, other = one[finite], other[finite]
-        with np.errstate(over="ignore"):
-            self._products += (one @ other, one @ one, other @ other)
-        if is_scores(measured):
-            same = measured.expected.argmax(-1) == measured.got.argmax(-1)
-            self.argmax_same += int(np.count_nonzero(same))
-            self.argmax_of += same.size
-        if sum(len(points) for points, _ in self.points) < POINTS:
+        if measured.kind == "float" and sum(len(one) for one, _ in self.points) < POINTS:
+            sides = [np.asarray(one, np.float64) for one in (measured.expected, measured.got)]
+            finite = np.isfinite(sides).all(0)
+            one, other = (side[finite] for side in sides)
             step = -(-max(one.size, 1) // POINTS_PER_CASE)
             self.points.append((one[::step].copy(), other[::step].copy()))
 
@@ -326,19 +279,18 @@ def _count(found: Verification, compared: ComparedCase) -> None:
 def _compare_output(found: Verification, pair: Matched, case: Case, *, counts: bool) -> Numbers:
     """For each row of the case its largest difference."""
     totals = found.outputs.setdefault(
-        pair.name, OutputTotals(pair.name, pair.matched, str(pair.got.dtype))
+        pair.name,
+        OutputTotals(name=pair.name, matched=pair.matched, datatype=str(pair.got.dtype)),
     )
     if not pair.comparable:
         totals.rows += case.rows * counts
         totals.rows_off += case.rows * counts
         return np.full(case.rows, np.inf)
-    by_row = pair.expected.ndim > 0 and len(pair.expected) == case.rows
-    expected, got = (side if by_row else side[None] for side in (pair.expected, pair.got))
-    measured = measure_arrays(expected, got)
+    measured = measure_rows(pair.expected, pair.got, case.rows)
     of_rows = ratios(measured, found.allowed)
     if counts:
-        totals.add(measured, of_rows > 1)
-    return of_rows if by_row else np.full(case.rows, of_rows.max(initial=0.0))
+        totals.add_case(measured, of_rows > 1)
+    return np.broadcast_to(of_rows, case.rows)
 
 
 def ratios(measured: Measured, allowed: Allowed) -> Numbers:
@@ -371,8 +323,3 @@ def _decides_otherwise(measured: Measured, limit: Numbers) -> Any:
         ahead = (best - chosen).reshape(len(expected), -1)
     one_sided = np.isinf(measured.distance).reshape(len(expected), -1).any(1)  # type: ignore[arg-type]
     return (ahead > limit[:, None]).any(1) | one_sided
-
-
-def is_scores(measured: Measured) -> bool:
-    """Whether the last axis, besides the rows', is one to choose along."""
-    return measured.got.ndim > 1 and measured.got.shape[-1] > 1 and measured.got.size > 0

@@ -7,11 +7,12 @@ from itertools import permutations
 
 import numpy as np
 
-from cohort.comparing import Numbers, measure_arrays
+from cohort.comparing import Numbers
 from cohort.errors import quoted
 from cohort.tensors import Array
+from cohort_prepare.evaluating.differences import measure_rows
+from cohort_prepare.evaluating.pairing import match_outputs
 from cohort_prepare.verifying.comparison import ComparedCase, ModelAnswer, ratios
-from cohort_prepare.verifying.pairing import match_outputs
 from cohort_prepare.verifying.tolerance import Allowed
 
 ROWS_ORDERED = 256
@@ -37,9 +38,7 @@ def same(expected: Array, got: Array, allowed: Allowed) -> bool:
     """Whether two arrays agree in all rows."""
     if expected.shape != got.shape:
         return False
-    if expected.ndim == 0:
-        expected, got = expected[None], got[None]
-    return bool((ratios(measure_arrays(expected, got), allowed) <= 1).all())
+    return bool((ratios(measure_rows(expected, got), allowed) <= 1).all())
 
 
 def find_output_mistake(cases: Sequence[ComparedCase], allowed: Allowed) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import onnx
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cohort.tensors import TensorSpec
-from cohort_prepare.verifying.graph_hints import GraphHints
+from cohort_prepare.evaluating.graph_hints import GraphHints, Precision
 
 FLOOR = 0.05
 """A row's allowance is at least that of a row with this share of the batch's largest value."""
@@ -39,13 +37,14 @@ class Allowed:
         return f"{self.computation}: {share}{rows}"
 
 
-QUANTIZED = frozenset(
-    {
-        *("QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"),
-        *("QLinearConv", "QLinearMatMul", "DynamicQuantizeMatMul", "MatMulNBits"),
-    }
-)
-TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
+ALLOWED: Mapping[Precision, Allowed] = {
+    "quantized": Allowed("INT8 or less", 0.1, rows_off=0.05, by_decision=True),
+    "bfloat16": Allowed("BF16", 0.05),
+    "float16": Allowed("FP16", 0.01),
+    "trees": Allowed("trees in FP32", 1e-4, rows_off=0.01),
+    "float32": Allowed("FP32", 1e-4),
+}
+"""Of trees, thresholds are rounded: a row may take another branch."""
 
 
 def allowed_for(
@@ -55,21 +54,8 @@ def allowed_for(
 
     share: As the user asks; default None: as the datatype needs.
     """
-    chosen = _by_datatype(hints, outputs)
-    if share is None:
-        return chosen
-    return Allowed(chosen.computation, share, chosen.rows_off, chosen.by_decision)
-
-
-def _by_datatype(hints: GraphHints, outputs: Sequence[TensorSpec]) -> Allowed:
-    if hints.operators & QUANTIZED:
-        return Allowed("INT8 or less", 0.1, rows_off=0.05, by_decision=True)
-    if onnx.TensorProto.BFLOAT16 in hints.datatypes:
-        return Allowed("BF16", 0.05)
-    if onnx.TensorProto.FLOAT16 in hints.datatypes or any(
-        spec.datatype == "FP16" for spec in outputs
-    ):
-        return Allowed("FP16", 0.01)
-    if hints.operators & TREES:  # thresholds are rounded: a row may take another branch
-        return Allowed("trees in FP32", 1e-4, rows_off=0.01)
-    return Allowed("FP32", 1e-4)
+    precision = hints.precision
+    if precision in {"trees", "float32"} and any(one.datatype == "FP16" for one in outputs):
+        precision = "float16"
+    chosen = ALLOWED[precision]
+    return chosen if share is None else replace(chosen, share=share)

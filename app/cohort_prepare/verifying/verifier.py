@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,22 +12,21 @@ from cohort.errors import LoadFailed, quoted
 from cohort.profiling import find_trial
 from cohort.session import Session, open_session
 from cohort.tensors import Array, TensorSpec
-from cohort_prepare.cases import Cases, fit_cases, write_cases
+from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
+from cohort_prepare.evaluating.cases import Cases, fit_cases, write_cases
+from cohort_prepare.evaluating.generated import LENGTHS_TRIED, Case, generated_cases, given_cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, read_hints
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.onnx_files import temporary_folder
 from cohort_prepare.source import SourceModel
-from cohort_prepare.verifying.accuracy import PairedAccuracy, right
 from cohort_prepare.verifying.comparison import (
     ComparedCase,
     RunCases,
     Verification,
     compare_models,
     session_run,
-    source_run,
 )
 from cohort_prepare.verifying.diagnosis import diagnose
-from cohort_prepare.verifying.graph_hints import GraphHints, read_hints
-from cohort_prepare.verifying.inputs import LENGTHS_TRIED, Case, generated_cases, given_cases
 from cohort_prepare.verifying.output_mistakes import same_outputs
 from cohort_prepare.verifying.tolerance import allowed_for
 
@@ -55,6 +54,8 @@ def verify_model(
     inputs: tuple[Path, Cases] | None = None,
     labels: Array | None = None,
     tolerance: float | None = None,
+    generated: bool = False,
+    option: str = "--inputs",
     seen: Callable[[ComparedCase], None] = lambda _: None,
 ) -> Verified:
     """Compare the ONNX model at `model` with its source.
@@ -64,6 +65,8 @@ def verify_model(
     labels: The right answer for each row of `inputs`; default None.
     tolerance: The share of a row's largest value that floats may be off by; default None: by what
         the model computes in.
+    generated: Whether inputs are generated besides the given ones; default no.
+    option: What gives inputs, for messages.
     seen: Told each case, in order.
 
     Raises Misused where the two cannot be compared, and Rejected where one of them does not open.
@@ -72,47 +75,49 @@ def verify_model(
     if isinstance(source, Path):
         hints = replace(hints, thresholds=(*hints.thresholds, *_hints(source).thresholds))
     session = _open(model)
-    reference = (
-        source_run(source) if isinstance(source, SourceModel) else _onnx_run(source, session)
-    )
+    reference = source.run_each if isinstance(source, SourceModel) else _onnx_run(source, session)
     candidate = session_run(session)
     allowed = allowed_for(hints, session.outputs, share=tolerance)
-    count = _Labels(labels, session)
+    count = None if labels is None else LabelCount(labels, session.outputs)
 
     def look(compared: ComparedCase) -> None:
         seen(compared)
-        count.add(compared)
+        case = compared.case
+        if count is not None and case.start is not None:  # else the rows come again
+            count.add(case.start, case.rows, compared.expected, compared.got)
 
     missing = hints.takes_missing or _takes_missing(source)
 
     def compared_on(cases: Sequence[Case] | Iterator[Case]) -> Verification:
         return compare_models(reference, candidate, cases, allowed, missing=missing, seen=look)
 
+    given: list[Case] = []
     if inputs is not None:
-        path, given = inputs
-        fitted = fit_cases(given, [_open_rows(one) for one in session.inputs], path)
-        found = compared_on(given_cases(fitted, fixed_rows=hints.fixed_rows))
-        if given.outputs:
-            found.notes[f"the outputs in {path} are not read: the source gives its own"] = None
+        path, cases = inputs
+        fitted = fit_cases(cases, [_open_rows(one) for one in session.inputs], path)
+        given = list(given_cases(fitted, fixed_rows=hints.fixed_rows))
+    if inputs is None or generated:
+        found = _on_generated(session, hints, reference, compared_on, given)
     else:
-        found = _on_generated(session, hints, reference, compared_on)
+        found = compared_on(given)
+    if inputs is not None and inputs[1].outputs:
+        found.notes[f"the outputs in {inputs[0]} are not read: the source gives its own"] = None
     if not found.cases:
         layout = _layout(session, hints, reference, candidate, found) if inputs is None else ""
         if not layout:
-            raise Misused(_nothing_compared(found, given=inputs is not None))
+            raise Misused(_nothing_compared(found, option, given=inputs is not None))
         found.problems.append(layout)
     if not found.rows_off and not any(one.finite for one in found.outputs.values()):
         raise Misused(
             "the source gives NaN or infinity alone for all rows, so there is nothing to compare: "
-            "give other rows with --inputs"
+            f"give other rows with {option}"
         )
     _judge(found, reference, candidate)
-    accuracy = count.total()
-    if accuracy and accuracy.model < accuracy.source and accuracy.chance < UNLIKELY:
+    accuracy = count.total() if count else None
+    if accuracy and accuracy.after < accuracy.before and accuracy.chance < UNLIKELY:
         found.problems.append(
-            f"the model is right less often: {accuracy.model:.4g} of the rows, the source "
-            f"{accuracy.source:.4g}; {accuracy.only_source} rows were lost and "
-            f"{accuracy.only_model} won"
+            f"the model is right less often: {accuracy.after:.4g} of the rows, the source "
+            f"{accuracy.before:.4g}; {accuracy.lost} rows were lost and {accuracy.gained} won"
         )
     return Verified(found, accuracy, inputs is None)
 
@@ -175,16 +180,17 @@ def _on_generated(
     hints: GraphHints,
     reference: RunCases,
     compared_on: Callable[[Sequence[Case]], Verification],
+    given: Sequence[Case],
 ) -> Verification:
-    """Of the length that the model takes, or else one that the source does."""
+    """Of the length that the model takes, or else one that the source does; on `given`, too."""
     length = find_trial(session.run, session.inputs).length or LENGTHS_TRIED[0]
-    found = compared_on(_cases(session, hints, length))
+    found = compared_on([*given, *_cases(session, hints, length)])
     if found.cases or not any(one.length for one in _cases(session, hints, length)):
         return found
     tries = [generated_cases(session.inputs, hints, length=one)[0].inputs for one in LENGTHS_TRIED]
     for other, answer in zip(LENGTHS_TRIED, reference(tries), strict=True):
         if not isinstance(answer, str):
-            return compared_on(_cases(session, hints, other))
+            return compared_on([*given, *_cases(session, hints, other)])
     return found
 
 
@@ -227,13 +233,13 @@ def _layout(
     return ""
 
 
-def _nothing_compared(found: Verification, *, given: bool) -> str:
+def _nothing_compared(found: Verification, option: str, *, given: bool) -> str:
     if not found.skipped:
         return "there are no rows to compare on, or fewer than the model takes in one run"
     title, reason = found.skipped[0]
     if given:
         return f"the source does not take the inputs ({title}): {reason}"
-    return f"the source takes none of the generated inputs ({reason}): give some with --inputs"
+    return f"the source takes none of the generated inputs ({reason}): give some with {option}"
 
 
 def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> None:
@@ -269,39 +275,6 @@ def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> Non
             f"{found.rows_off} of {found.rows} rows are off, which is allowed for "
             f"{found.allowed.computation}"
         ] = None
-
-
-class _Labels:
-    """Counts right answers of both sides, row by row."""
-
-    def __init__(self, labels: Array | None, session: Session) -> None:
-        self._labels = labels
-        self._classes: Mapping[str, tuple[object, ...]] = {
-            spec.name: spec.classes for spec in session.outputs if spec.classes
-        }
-        self._counts = [0, 0, 0, 0]
-
-    def add(self, compared: ComparedCase) -> None:
-        """Count a case of given rows, once."""
-        start = compared.case.start
-        if self._labels is None or start is None:
-            return
-        labels = self._labels[start : start + compared.case.rows]
-        classes = next(iter(self._classes.values()), ())
-        source = right(compared.expected, labels, classes=classes)
-        model = (
-            np.zeros(len(labels), bool)
-            if compared.got is None
-            else right(compared.got, labels, classes=classes)
-        )
-        for place, rows in enumerate(
-            (source & model, source & ~model, ~source & model, ~source & ~model)
-        ):
-            self._counts[place] += int(np.count_nonzero(rows))
-
-    def total(self) -> PairedAccuracy | None:
-        """Of all rows; None without labels."""
-        return None if self._labels is None else PairedAccuracy(*self._counts)
 
 
 def write_worst(found: Verification, model: Path, path: Path) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from cohort_prepare.evaluating.timing import Comparison, Ratio, RunTimes
 from cohort_prepare.failures import Misused
 from cohort_prepare.optimizing.choices import OPTIMIZE_STEPS, OptimizeOptions
 from cohort_prepare.optimizing.verdicts import Footprint, judge_step
 from cohort_prepare.optimizing.weighing import Weighed
-from cohort_prepare.timing import Comparison, Ratio, RunTimes
 
 SLIM, FP16 = OPTIMIZE_STEPS["slim"], OPTIMIZE_STEPS["fp16"]
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cohort.comparing import Rounding
-from cohort_prepare.cases import Cases, write_cases
+from cohort_prepare.evaluating.cases import Cases, write_cases
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.optimizing.choices import OPTIMIZE_STEPS
 from cohort_prepare.optimizing.weighing import Weighed, check_runs, weigh

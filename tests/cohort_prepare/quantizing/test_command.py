@@ -47,6 +47,7 @@ def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
     assert (code, found["good"], found["recommended"]) == (0, True, "static-minmax")
     (recipe,) = found["recipes"]
     assert recipe["size_ratio"] < 0.4
+    assert found["bytes"] == (rows / "q.onnx").stat().st_size
     assert recipe["batching_off"] == ""
     assert set(recipe["latency_ms"]) == {"1", "8", "32"}
     images, labels = digits_test_split()
@@ -109,7 +110,7 @@ def test_outputs_that_lose_too_much_are_not_written(tmp_path: Path) -> None:
         "model.onnx", "--out", "q.onnx", "--recipe", "dynamic", "--inputs", "rows.npz",
         "--labels", "labels.npy", "--search-seconds", "0", folder=tmp_path,
     )  # fmt: skip
-    assert (code, found["recommended"], found["out"]) == (1, None, None)
+    assert (code, found["recommended"], found["out"], found["bytes"]) == (1, None, None, None)
     assert "Accuracy falls by" in said
     assert not (tmp_path / "q.onnx").exists()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cohort.tensors import TensorSpec
+from cohort.tensors import Arrays, TensorSpec
+from cohort_prepare.evaluating.accuracy import PairedAccuracy
 from cohort_prepare.failures import Misused
-from cohort_prepare.quantizing.quality import LabelCounts, Tally
+from cohort_prepare.quantizing.quality import Tally
 
 SCORES = [TensorSpec("scores", "FP32", (None, 2))]
 BEFORE = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], np.float32)
@@ -20,7 +21,7 @@ def test_rows_are_counted_by_who_was_right() -> None:
     tally.add({"scores": BEFORE[:3]}, {"scores": AFTER[:3]})
     tally.add({"scores": BEFORE[3:]}, {"scores": AFTER[3:]})
     quality = tally.quality()
-    assert quality.labels == LabelCounts(both=1, lost=1, gained=1)
+    assert quality.labels == PairedAccuracy(both=1, lost=1, gained=1, neither=1)
     assert (quality.rows, quality.changed, quality.decision) == (4, 2, "scores")
     assert quality.max_absolute == pytest.approx(0.4)
     assert 0.8 < quality.cosine < 1.0
@@ -41,7 +42,7 @@ def test_labels_of_classes_by_name_are_compared_by_name() -> None:
     specs = [TensorSpec("scores", "FP32", (None, 2), ("cat", "dog"))]
     tally = Tally(specs, np.array(["cat", "cat", "dog", "dog"], object))
     tally.add({"scores": BEFORE}, {"scores": BEFORE})
-    assert tally.quality().labels == LabelCounts(both=3, lost=0, gained=0)
+    assert tally.quality().labels == PairedAccuracy(both=3, neither=1)
 
 
 def test_nan_makes_outputs_unusable() -> None:
@@ -49,6 +50,34 @@ def test_nan_makes_outputs_unusable() -> None:
     tally = Tally(SCORES)
     tally.add({"scores": BEFORE}, {"scores": BEFORE * np.nan})
     assert "'scores' differs in NaN" in tally.quality().broken
+
+
+def test_a_shape_of_their_own_makes_outputs_unusable() -> None:
+    """So does an output that is missing."""
+    several: tuple[Arrays, ...] = ({"scores": BEFORE[:, :1]}, {})
+    for got in several:
+        tally = Tally(SCORES)
+        tally.add({"scores": BEFORE}, got)
+        assert "output 'scores' is" in tally.quality().broken
+
+
+def test_single_numbers_are_compared_as_a_column() -> None:
+    """Prices that have little to do with the original's are not alike since both are positive."""
+    tally = Tally([TensorSpec("price", "FP32", (None, 1))])
+    for rows in (slice(0, 2), slice(2, 4)):
+        tally.add({"price": BEFORE[rows, :1]}, {"price": AFTER[rows][::-1, :1] ** 3})
+    assert tally.quality().cosine < 0.9
+
+
+def test_the_output_that_is_furthest_off_counts() -> None:
+    """One that keeps its direction does not make up for another; labels have no distance."""
+    outputs = {"one": BEFORE, "other": BEFORE, "label": np.array([7, 7, 7, 7])}
+    tally = Tally([])
+    tally.add(outputs, {**outputs, "other": -BEFORE, "label": np.array([7, 7, 7, 0])})
+    quality = tally.quality()
+    assert (quality.cosine, quality.least_cosine) == (-1, -1)
+    assert quality.max_absolute == pytest.approx(1.8)
+    assert (quality.decision, quality.changed) == ("label", 1)
 
 
 def test_labels_that_do_not_go_with_the_rows_are_said() -> None:

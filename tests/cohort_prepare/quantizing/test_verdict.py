@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from cohort_prepare.evaluating.accuracy import PairedAccuracy, sign_test
 from cohort_prepare.quantizing.deciding import decide
 from cohort_prepare.quantizing.measuring import MeasuredPair, ModelMeasurement
-from cohort_prepare.quantizing.quality import LabelCounts, Quality
+from cohort_prepare.quantizing.quality import Quality
 from cohort_prepare.quantizing.recipes import DynamicRecipe, Float16Recipe, GraphFacts
 from cohort_prepare.quantizing.results import Candidate, QuantizeOptions
 from cohort_prepare.quantizing.verdict import (
@@ -18,7 +19,6 @@ from cohort_prepare.quantizing.verdict import (
     least_drop,
     loses_batching,
     pareto,
-    sign_test,
     speeds,
     why_not,
     why_unacceptable,
@@ -37,7 +37,7 @@ def pair(
 
 
 def labelled(lost: int, gained: int, rows: int = 1000) -> Quality:
-    return Quality(rows, labels=LabelCounts(rows - lost - gained, lost, gained))
+    return Quality(rows, labels=PairedAccuracy(rows - lost - gained, lost, gained))
 
 
 @pytest.mark.parametrize(("lost", "gained", "rows"), [(1, 0, 20), (8, 6, 100), (9, 0, 1000)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cohort_prepare.cases import Cases, read_cases
+from cohort_prepare.evaluating.cases import Cases, read_cases
 from cohort_prepare.failures import Misused
 from cohort_prepare.verifying import verify_model, write_worst
 from tests import onnx_models

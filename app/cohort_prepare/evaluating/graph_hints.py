@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite, prod
 from pathlib import Path
+from typing import Literal
 
 import onnx
 
 from cohort_prepare.failures import Misused
+from cohort_prepare.frameworks.onnx_values import all_nodes
 
 COMPARING = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Clip"})
 """Operators whose constants are thresholds."""
@@ -21,6 +23,16 @@ FEW_ELEMENTS = 64
 MOST_THRESHOLDS = 1000
 
 HANDLING_MISSING = frozenset({"Imputer", "IsNaN"})
+
+Precision = Literal["quantized", "bfloat16", "float16", "trees", "float32"]
+
+QUANTIZING = (
+    *("QLinear", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize"),
+    *("MatMulInteger", "ConvInteger", "MatMulNBits"),
+)
+"""What the names of operators on quantized numbers begin with."""
+
+TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 
 PASSED_ON = frozenset(
     {
@@ -67,6 +79,17 @@ class GraphHints:
     thresholds: tuple[float, ...] = ()
     takes_missing: bool = False
 
+    @property
+    def precision(self) -> Precision:
+        """The coarsest arithmetic in the graph."""
+        if any(name.startswith(QUANTIZING) for name in self.operators):
+            return "quantized"
+        if onnx.TensorProto.BFLOAT16 in self.datatypes:
+            return "bfloat16"
+        if onnx.TensorProto.FLOAT16 in self.datatypes:
+            return "float16"
+        return "trees" if self.operators & TREES else "float32"
+
 
 def read_hints(path: Path) -> GraphHints:
     """Read them from an ONNX file, without its external data. Raises Misused."""
@@ -76,7 +99,7 @@ def read_hints(path: Path) -> GraphHints:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf's own
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
-    nodes = list(_nodes(model.graph))
+    nodes = list(all_nodes(model.graph))
     nodes += [node for function in model.functions for node in function.node]
     datatypes = {one.data_type for one in model.graph.initializer}
     casts = {one.i for node in nodes if node.op_type == "Cast" for one in node.attribute}
@@ -123,16 +146,6 @@ def _takes_missing(node: onnx.NodeProto) -> bool:
     return node.op_type in HANDLING_MISSING or any(
         one.name in sides and any(one.ints) for one in node.attribute
     )
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    waiting = [graph]
-    while waiting:
-        for node in waiting.pop().node:
-            yield node
-            for attribute in node.attribute:
-                waiting += [attribute.g] if attribute.HasField("g") else []
-                waiting += attribute.graphs
 
 
 def _required(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:

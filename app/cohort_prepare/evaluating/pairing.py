@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cohort.errors import quoted
-from cohort.tensors import BY_DTYPE, Array, Arrays
+from cohort.tensors import Array, Arrays
+from cohort_prepare.evaluating.cases import in_datatype, kind_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,12 +64,7 @@ def match_outputs(expected: Arrays, got: Arrays) -> Pairing:
 
 
 def _fits(one: Array, other: Array) -> bool:
-    return _kind(one) == _kind(other) and one.shape == other.shape
-
-
-def _kind(array: Array) -> str:
-    known = BY_DTYPE.get(array.dtype)
-    return known.kind if known else "text"
+    return kind_of(one) == kind_of(other) and one.shape == other.shape
 
 
 def _comparable(name: str, other: str, expected: Array, got: Array) -> tuple[Matched, str]:
@@ -83,16 +79,45 @@ def _comparable(name: str, other: str, expected: Array, got: Array) -> tuple[Mat
             f"{list(expected.shape)} in the source"
         )
         expected = expected.reshape(got.shape)
-    kinds = {_kind(expected), _kind(got)}
+    kinds = {kind_of(expected), kind_of(got)}
     if len(kinds) > 1 and "text" not in kinds:
         note = note or f"output {quoted(name)} is {got.dtype}, and {expected.dtype} in the source"
         expected, got = expected.astype(np.float64), got.astype(np.float64)
     elif kinds == {"float"} and expected.dtype != got.dtype:
-        with np.errstate(over="ignore"):
-            expected = expected.astype(got.dtype)
-    alike = expected.shape == got.shape and _kind(expected) == _kind(got)
+        expected = in_datatype(expected, got.dtype)
+    alike = expected.shape == got.shape and kind_of(expected) == kind_of(got)
     return Matched(name, other, expected, got, alike), note
 
 
 def _squeezed(array: Array) -> tuple[int, ...]:
     return tuple(size for size in array.shape if size != 1)
+
+
+LEVEL_WITHIN = 1e-5
+"""Two scores that are closer are level: which is the larger is a matter of rounding."""
+
+
+def settle(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
+    """What is expected, as far as it can be held against `got`; and how many labels were level.
+
+    Numbers of one kind get the datatype of `got`, as FP64 and FP32, where they are in its range. A
+    label of a row whose two best scores are level is taken from `got`.
+    """
+    settled = {
+        name: in_datatype(value, got[name].dtype)
+        if name in got and kind_of(got[name]) == kind_of(value)
+        else value
+        for name, value in expected.items()
+    }
+    label = settled.get("label")
+    scores = next((settled[name] for name in ("probabilities", "scores") if name in settled), None)
+    if label is None or scores is None or label.shape != scores.shape[:1] or scores.ndim != 2:
+        return settled, 0
+    if "label" not in got or got["label"].shape != label.shape or scores.shape[1] < 2:
+        return settled, 0
+    best = np.sort(scores.astype(np.float64), axis=1)[:, -2:]
+    level = (best[:, 1] - best[:, 0] <= LEVEL_WITHIN * np.maximum(1, np.abs(best[:, 1]))) & (
+        label != got["label"]
+    )
+    settled["label"] = np.where(level, got["label"], label).astype(label.dtype)
+    return settled, int(level.sum())

@@ -6,7 +6,7 @@ Text is kept as numpy's fixed-width strings, since objects would be pickles.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import IO
 
 import numpy as np
 
-from cohort.errors import InvalidInput, available, did_you_mean, quoted, quoted_names
-from cohort.tensors import Array, Arrays, TensorSpec
+from cohort.errors import InvalidInput, available, did_you_mean, quoted
+from cohort.profiling import influence, plan_rows
+from cohort.session import Session
+from cohort.tensors import BY_DTYPE, Array, Arrays, Kind, TensorSpec, by_name
 from cohort_prepare.failures import Misused
 
 OUTPUT = "output:"
@@ -36,18 +38,57 @@ class Cases:
     outputs: Arrays = field(default_factory=dict)
 
     @property
-    def rows(self) -> int:
-        """How many there are; 1 where an input has no rows or they differ."""
-        counts = {array.shape[0] if array.ndim else 1 for array in self.inputs.values()}
-        return counts.pop() if len(counts) == 1 else 1
-
-    def part(self, start: int, stop: int) -> Cases:
-        """The rows from `start` up to `stop`."""
-        return Cases(*({n: a[start:stop] for n, a in side.items()} for side in self._sides))
+    def by_row(self) -> bool:
+        """Whether all inputs have rows, as many each."""
+        counts = {array.shape[:1] for array in self.inputs.values()}
+        return len(counts) == 1 and () not in counts
 
     @property
-    def _sides(self) -> tuple[Arrays, Arrays]:
-        return self.inputs, self.outputs
+    def rows(self) -> int:
+        """How many there are; 1 where an input has no rows or they differ."""
+        return len(next(iter(self.inputs.values()))) if self.by_row else 1
+
+    def part(self, start: int, stop: int) -> Cases:
+        """The rows from `start` up to `stop`; outputs that have no rows as they are."""
+        outputs = {
+            name: array[start:stop] if array.shape[:1] == (self.rows,) else array
+            for name, array in self.outputs.items()
+        }
+        return Cases({name: array[start:stop] for name, array in self.inputs.items()}, outputs)
+
+    def batches(self, size: int) -> Iterator[tuple[int, Cases]]:
+        """Parts of up to `size` rows, each with its first row; all in one where not `by_row`."""
+        if not self.by_row:
+            yield 0, self
+            return
+        for start in range(0, self.rows, size):
+            yield start, self.part(start, start + size)
+
+    def repeated(self, rows: int) -> Arrays:
+        """Inputs of `rows` rows: those that are there, again and again. Raises Misused for none."""
+        if not self.rows:
+            raise Misused("there are no rows to run the model with")
+        places = np.arange(rows) % self.rows
+        return {name: array[places] for name, array in self.inputs.items()}
+
+
+def run_named(session: Session, inputs: Arrays) -> Arrays:
+    """The outputs of a run, by name. Raises CohortError."""
+    return by_name(session.outputs, session.run(inputs))
+
+
+def run_alone(session: Session, inputs: Arrays) -> Arrays:
+    """The outputs of rows that are run one by one, joined. Raises CohortError."""
+    single = [run_named(session, row.inputs) for _, row in Cases(inputs).batches(1)]
+    return {
+        name: np.concatenate([np.atleast_1d(one[name]) for one in single]) for name in single[0]
+    }
+
+
+def find_influence(session: Session, requests: Sequence[Arrays]) -> str:
+    """How rows of requests that share a run influence each other; "" if they do not."""
+    stacking = plan_rows(session.inputs, session.outputs, session.rows)
+    return influence(session.run, requests, session.outputs, stacking=stacking)
 
 
 def read_cases(path: Path) -> Cases:
@@ -87,6 +128,28 @@ def restore_text(array: Array) -> Array:
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
+def kind_of(array: Array) -> Kind:
+    """What the elements are; "text" for what no tensor has."""
+    known = BY_DTYPE.get(array.dtype)
+    return known.kind if known else "text"
+
+
+def in_datatype(array: Array, dtype: np.dtype[np.generic]) -> Array:
+    """The same values in another datatype, rounded to its precision.
+
+    Unchanged if a value is outside its range, or if it holds other kinds of elements.
+    """
+    kinds = kind_of(array), kind_of(np.empty(0, dtype))
+    if array.dtype == dtype or "text" in kinds:
+        return array
+    if kinds[0] != kinds[1] and not np.can_cast(array.dtype, dtype, "same_kind"):
+        return array
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    kept = np.isfinite(cast) == np.isfinite(array) if kinds[1] == "float" else cast == array
+    return cast if np.all(kept) else array
+
+
 def fit_cases(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Cases:
     """The cases for a model that takes `inputs`, numbers cast where that loses nothing.
 
@@ -104,8 +167,8 @@ def fit_cases(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Cases:
         if spec.name not in cases.inputs:
             raise Misused(f"{path}: input {quoted(spec.name)} is missing")
         array = cases.inputs[spec.name]
-        if array.dtype != spec.dtype and np.can_cast(array.dtype, spec.dtype, "same_kind"):
-            array = array.astype(spec.dtype)
+        if spec.transportable:
+            array = in_datatype(array, spec.dtype)
         try:
             spec.check(array)
         except InvalidInput as error:
@@ -131,27 +194,6 @@ def read_labels(path: Path, rows: int | None = None) -> Array:
             "needed"
         )
     return restore_text(labels.reshape(-1))
-
-
-def fit_labels(labels: Array, columns: int, classes: Sequence[object] = ()) -> Array:
-    """Labels for scores of so many columns: the classes, or else the columns' numbers from 0.
-
-    classes: Those of the columns, where the model names them. Labels may be their numbers, too.
-
-    Raises Misused where a label is neither.
-    """
-    names = [str(one) for one in classes] if len(classes) == columns else []
-    numbers = [str(place) for place in range(columns)]
-    whole = labels.dtype.kind == "f" and bool(np.all(np.mod(labels, 1) == 0))
-    texts = labels.astype(np.int64).astype(str) if whole else labels.astype(str)
-    found = set(np.unique(texts).tolist())
-    if found <= set(names or numbers):
-        return labels.astype(np.int64) if whole else labels
-    if names and found <= set(numbers):
-        return np.asarray([classes[int(one)] for one in texts], object)
-    odd = min(found - set(names or numbers))
-    wanted = quoted_names(names) if names else f"the numbers 0 to {columns - 1}"
-    raise Misused(f"the label {quoted(odd)} is none of the model's {columns} classes: {wanted}")
 
 
 def _check_size(path: Path) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 from cohort.comparing import Numbers
 from cohort.profiling import synthetic_inputs
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
-from cohort_prepare.cases import Cases
+from cohort_prepare.evaluating.cases import Cases
+from cohort_prepare.evaluating.graph_hints import GraphHints, InputHint
 from cohort_prepare.frameworks.outputs import around
-from cohort_prepare.verifying.graph_hints import GraphHints, InputHint
 
 BATCH = 64
 """Rows of given inputs in one run."""
@@ -80,23 +80,17 @@ def given_cases(cases: Cases, *, fixed_rows: int | None = None) -> Iterator[Case
 
     fixed_rows: The model takes exactly so many; rows that are left over are left out.
     """
-    rows = cases.rows
-    batch = fixed_rows or BATCH
-    if any(array.ndim == 0 or len(array) != rows for array in cases.inputs.values()):
-        yield Case("as given", dict(cases.inputs), 1, start=0)
+    if not cases.by_row:
+        yield Case("as given", cases.inputs, 1, start=0)
         return
-    for start in range(0, rows, batch):
-        stop = min(start + batch, rows)
-        if not fixed_rows or stop - start == batch:
-            title = f"rows {start} to {stop - 1}" if stop - start > 1 else f"row {start}"
-            part = cases.part(start, stop)
-            yield Case(title, dict(part.inputs), stop - start, start=start)
-    if not fixed_rows:
-        for count in (1, 2):
-            if rows > count:
-                part = cases.part(0, count)
-                title = f"the first {count} rows" if count > 1 else "the first row alone"
-                yield Case(title, dict(part.inputs), count, "rows")
+    for start, part in cases.batches(fixed_rows or BATCH):
+        if not fixed_rows or part.rows == fixed_rows:
+            last = start + part.rows - 1
+            title = f"rows {start} to {last}" if last > start else f"row {start}"
+            yield Case(title, part.inputs, part.rows, start=start)
+    for count, title in ((1, "the first row alone"), (2, "the first 2 rows")):
+        if cases.rows > count and not fixed_rows:
+            yield Case(title, cases.part(0, count).inputs, count, "rows")
 
 
 def generated_cases(

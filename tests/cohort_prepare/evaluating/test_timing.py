@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from cohort_prepare import timing
-from cohort_prepare.timing import Ratio, bound_ratio, compare_in_turn, widest
+from cohort_prepare.evaluating import timing
+from cohort_prepare.evaluating.timing import Ratio, bound_ratio, compare_in_turn, widest
 
 
 class Machine:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isqrt
+from math import inf, isqrt
 from statistics import median
 from time import perf_counter, process_time
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Name = TypeVar("Name")
 
@@ -24,22 +24,15 @@ class RunTimes:
 def time_in_turn(
     runs: Mapping[Name, Callable[[], object]], *, budget: float = 1.0, least: int = 5
 ) -> dict[Name, RunTimes]:
-    """Time each of `runs`, one after the other and over again.
+    """Time each of `runs`, all in turn and over again.
 
     budget: Seconds for all of them; a round begun is ended.
     least: Rounds to take in any case, after one that does not count.
     """
-    taken: dict[Name, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
-    ends, rounds = perf_counter() + budget, 0
-    while rounds < least or perf_counter() < ends:
-        for name, run in runs.items():
-            started = perf_counter()
-            run()
-            taken[name].append(perf_counter() - started)
-        rounds += 1
-    return {name: summarize(seconds) for name, seconds in taken.items()}
+    turns = _take_turns(list(runs.values()), budget=budget, least=least)
+    return {name: summarize(one.taken) for name, one in zip(runs, turns, strict=True)}
 
 
 def summarize(seconds: Sequence[float]) -> RunTimes:
@@ -98,19 +91,11 @@ def compare_in_turn(
     least, most: Rounds to take in any case, after one that does not count, and at most.
     """
     repeats = max(_repeats(before), _repeats(after))
-    taken: tuple[list[float], list[float]] = ([], [])
-    worked: tuple[list[float], list[float]] = ([], [])
-    ends, rounds = perf_counter() + budget, 0
-    while rounds < least or (rounds < most and perf_counter() < ends):
-        for which, run in ((0, before), (1, after))[:: -1 if rounds % 2 else 1]:
-            started, started_work = perf_counter(), process_time()
-            for _ in range(repeats):
-                run()
-            worked[which].append(process_time() - started_work)
-            taken[which].append((perf_counter() - started) / repeats)
-        rounds += 1
-    ratios = [mine / its for its, mine in zip(*worked, strict=True) if its]
-    return Comparison(summarize(taken[0]), summarize(taken[1]), bound_ratio(ratios))
+    one, other = _take_turns(
+        (before, after), budget=budget, least=least, most=most, repeats=repeats
+    )
+    ratios = [mine / its for its, mine in zip(one.worked, other.worked, strict=True) if its]
+    return Comparison(summarize(one.taken), summarize(other.taken), bound_ratio(ratios))
 
 
 def bound_ratio(ratios: Sequence[float]) -> Ratio:
@@ -141,3 +126,32 @@ def _repeats(run: Callable[[], object]) -> int:
     started = perf_counter()
     run()
     return 1 + int(_SHORTEST_SECONDS / max(perf_counter() - started, 1e-7))
+
+
+class _Turns(NamedTuple):
+    """Of one thing, by rounds: seconds of a run by the clock, and those that processors worked."""
+
+    taken: list[float]
+    worked: list[float]
+
+
+def _take_turns(
+    runs: Sequence[Callable[[], object]],
+    *,
+    budget: float,
+    least: int,
+    most: float = inf,
+    repeats: int = 1,
+) -> list[_Turns]:
+    """Run all in rounds, the last first in every other round, each `repeats` times at once."""
+    turns = [_Turns([], []) for _ in runs]
+    ends, rounds = perf_counter() + budget, 0
+    while rounds < least or (rounds < most and perf_counter() < ends):
+        for run, turn in list(zip(runs, turns, strict=True))[:: -1 if rounds % 2 else 1]:
+            started, started_work = perf_counter(), process_time()
+            for _ in range(repeats):
+                run()
+            turn.worked.append((process_time() - started_work) / repeats)
+            turn.taken.append((perf_counter() - started) / repeats)
+        rounds += 1
+    return turns
