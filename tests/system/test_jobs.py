@@ -13,7 +13,6 @@ import pytest
 
 from cohort.system.jobs import (
     JobCrashed,
-    JobFailed,
     JobLimits,
     JobOutOfMemory,
     JobProcess,
@@ -71,7 +70,7 @@ def test_answers_arguments_and_what_is_printed_may_be_long() -> None:
 
 def test_answer_that_is_too_long_is_a_failure() -> None:
     """It is not kept in memory without end."""
-    with pytest.raises(JobFailed, match="too long"):
+    with pytest.raises(JobRaised, match="too long"):
         done("long", length=(1 << 26) + (1 << 22))
 
 

@@ -9,10 +9,10 @@ The child leads a process group. All of it is killed with the job's process, and
 ends, however that happens.
 
 JobFailed
-├── JobRaised        the function raised something
-├── JobOutOfMemory   the system refused it memory
-├── JobTimedOut      its wall-clock time was over
-└── JobCrashed       the process ended by a signal, or with a status
+├── JobRaised          the function raised something
+│   └── JobOutOfMemory the system refused it memory
+├── JobTimedOut        its wall-clock time was over
+└── JobCrashed         the process ended by a signal, or with a status
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class JobRaised(JobFailed):
         return f"{name}: {text}" if text else name
 
 
-class JobOutOfMemory(JobFailed):
+class JobOutOfMemory(JobRaised):
     """The function needed more memory than it was given."""
 
 
@@ -329,7 +329,8 @@ class JobProcess:
                     self._unread = bytearray(line)
                 if len(self._unread) > MAX_ANSWER_BYTES:
                     self.kill()
-                    raise JobFailed("its answer is too long", self.printed)
+                    kinds = ["builtins.ValueError"]
+                    raise JobRaised("the answer is too long", self.printed, kinds, 0)
 
 
 def run_job(
@@ -373,10 +374,9 @@ def bare_environment() -> dict[str, str]:
 def _answer(message: Mapping[str, Any], printed: str) -> Any:
     if "answer" in message:
         return message["answer"]
-    text, kinds = message["message"], message["raised"]
-    if "builtins.MemoryError" in kinds:
-        raise JobOutOfMemory(text or "there is not enough memory", printed)
-    raise JobRaised(text, printed, kinds, message["number"])
+    kinds = message["raised"]
+    failure = JobOutOfMemory if "builtins.MemoryError" in kinds else JobRaised
+    raise failure(message["message"], printed, kinds, message["number"])
 
 
 def _end_with_this_process(group: int) -> subprocess.Popen[bytes]:
