@@ -11,7 +11,7 @@ from cohort_prepare.environments import Environment, find_environment
 from cohort_prepare.failures import Misused
 from cohort_prepare.frameworks import ANY_FRAMEWORK, FRAMEWORKS, Framework, Reference
 from cohort_prepare.frameworks.callables import is_callable_reference
-from cohort_prepare.source import SourceLook, SourceModel
+from cohort_prepare.source import SourceModel
 
 PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"})
 
@@ -124,40 +124,30 @@ class _Looking:
         while True:
             self._say(f"Looking at {self._reference.text}")
             source = SourceModel(self._reference, ANY_FRAMEWORK, self._environment(looked_in))
-            try:
-                found = source.look()
-                if not found.missing:
-                    return self._known(source, found)
-            except BaseException:
-                source.close()
-                raise
+            found = source.look()
+            if not found.missing:
+                break
             source.close()
             lacked = _framework_of(found.missing)
             if lacked is None or lacked in self._lacked or lacked is looked_in:
                 raise Misused(found.says)
             self._lacked.append(lacked)
             looked_in = looked_in or lacked
-
-    def source(self, framework: Framework) -> SourceModel:
-        """The model as one of `framework`."""
-        return SourceModel(self._reference, framework, self._environment(framework))
-
-    def _known(self, looked: SourceModel, found: SourceLook) -> SourceModel:
-        """The model as one of its framework, in the process that looked at it if that has it."""
         for package in found.packages:
             for one in FRAMEWORKS.values():
                 if package in one.packages:
-                    environment = self._environment(one)
-                    if looked.environment == environment:
-                        looked.framework = one
-                        return looked
-                    looked.close()
-                    return SourceModel(self._reference, one, environment)
+                    source.become(one, self._environment(one))
+                    return source
+        source.close()
         raise Misused(
             f"{self._reference.text} gives a {found.what}, which is no model of "
             f"{', '.join(one.title for one in FRAMEWORKS.values())}; if it behaves like one, say "
             "which with --from"
         )
+
+    def source(self, framework: Framework) -> SourceModel:
+        """The model as one of `framework`."""
+        return SourceModel(self._reference, framework, self._environment(framework))
 
     def _environment(self, framework: Framework | None) -> Environment:
         wanted = [

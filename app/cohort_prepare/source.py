@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cohort.errors import CohortError
-from cohort.system.jobs import JobCrashed, JobProcess, JobRaised
+from cohort.system.jobs import JobFailed, JobProcess, JobRaised
 from cohort.tensors import Arrays
 from cohort_prepare.cases import as_arrays, plain_text
 from cohort_prepare.environments import Environment
@@ -49,6 +49,12 @@ class SourceModel:
             self._folder.cleanup()
         self._process = self._folder = None
 
+    def become(self, framework: Framework, environment: Environment) -> None:
+        """Be a model of a framework, in the process that is there if it is of that environment."""
+        if environment != self.environment:
+            self.close()
+        self.framework, self.environment = framework, environment
+
     def export(
         self,
         out: Path,
@@ -65,14 +71,8 @@ class SourceModel:
             folder = Path(name)
             given = _save(folder / "example.npz", example) if example else ""
             sample = folder / "sample.npz"
-            details = {
-                "out": str(out),
-                "opset": opset,
-                "example": given,
-                "options": options or {},
-                "sample": str(sample),
-            }
-            answer = self._ask("export", framework=self.framework.name, **details)
+            request = {"out": out, "opset": opset, "example": given, "options": options or {}}
+            answer = self._ask("export", framework=self.framework.name, sample=sample, **request)
             answer["sample"] = _load(sample) if answer["sample"] else {}
         return SourceExport(**answer)
 
@@ -112,41 +112,40 @@ class SourceModel:
     def _ask(self, task: str, **details: object) -> Any:
         """Have the child do a job of `frameworks.child`; its answer."""
         function = f"cohort_prepare.frameworks.child:{task}"
-        if self._process is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="cohort-")
-            self._process = JobProcess(
-                function,
-                python=self.environment.command,
-                environment=preparing_environment(link_packages(Path(self._folder.name))),
-            )
         try:
+            if self._process is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="cohort-")
+                path = link_packages(Path(self._folder.name))
+                self._process = JobProcess(
+                    function,
+                    python=self.environment.command,
+                    environment=preparing_environment(path),
+                )
             return self._process.do(function, {"reference": asdict(self.reference), **details})
-        except JobRaised as error:
-            if error.is_a(CohortError):
-                raise own_failure(error) from error
-            doing = {"look": "load"}.get(task, task)
-            raise Rejected(
-                f"{self.framework.title} failed to {doing} {self.reference.text}: "
-                f"{error.sentence}\n{error.last_lines}"
-            ) from error
-        except JobCrashed as error:
+        except JobFailed as error:
             self.close()
-            raise self._no_answer(error) from error
+            raise self._failure(error, {"look": "load"}.get(task, task)) from error
+        except BaseException:
+            self.close()
+            raise
 
-    def _no_answer(self, error: JobCrashed) -> Misused | Rejected:
-        """Why the child ended without a word."""
-        if error.signal:
-            return Rejected(
-                f"{self.framework.title} crashed on {self.reference.text}: {error}\n"
-                f"{error.last_lines}"
-            )
-        if self.environment.made and "Traceback" not in error.printed:
+    def _failure(self, error: JobFailed, doing: str) -> Misused | Rejected:
+        title, text = self.framework.title, self.reference.text
+        if isinstance(error, JobRaised):
+            if error.is_a(CohortError):
+                return own_failure(error)
+            said = f"{title} failed to {doing} {text}: {error.sentence}"
+        elif error.signal:
+            said = f"{title} crashed on {text}: {error}"
+        elif self.environment.made and "Traceback" not in error.printed:
             return Misused(
-                f"an environment for {self.framework.title} could not be made by "
+                f"an environment for {title} could not be made by "
                 f"{' '.join(self.environment.command[:2])}: {error.last_lines}\n"
                 "name one that has it with --python"
             )
-        return Rejected(f"{self.framework.title} failed: {error}\n{error.last_lines}")
+        else:
+            said = f"{title} failed: {error}"
+        return Rejected(f"{said}\n{error.last_lines}")
 
 
 @dataclass(frozen=True, slots=True)

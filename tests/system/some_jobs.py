@@ -74,6 +74,12 @@ def spin() -> None:
         pass
 
 
+def babble() -> None:
+    """Print for ever."""
+    while True:
+        os.write(2, b"x" * (1 << 16))
+
+
 def wait(file: str, holds_lock: bool) -> None:
     """Write the ids of this process and of one that it started to a file, tell, and wait."""
     started = subprocess.Popen(["sleep", "3600"])

@@ -20,7 +20,6 @@ from cohort.inspection.inspector import OPEN_AND_RUN, start_process
 from cohort.inspection.job import OPENED, Job
 from cohort.session.opening import SessionOptions
 from cohort.system.jobs import (
-    JobCrashed,
     JobFailed,
     JobLimits,
     JobOutOfMemory,
@@ -33,8 +32,6 @@ SECONDS, MEMORY = 5, 1 << 30
 
 REFUSED, OUT_OF_MEMORY, CRASHED = "refused", "out of memory", "crashed"
 OUT_OF_CPU_TIME, OUT_OF_TIME = "out of CPU time", "out of time"
-WORDS: dict[int, str] = {signal.SIGXCPU: OUT_OF_CPU_TIME, signal.SIGALRM: OUT_OF_TIME}
-"""Outcomes of files that ended the child by a signal but did not crash it."""
 
 
 class Outcome(NamedTuple):
@@ -83,12 +80,10 @@ class Opening:
 def _outcome(failed: JobFailed) -> Outcome:
     if isinstance(failed, JobOutOfMemory):
         return Outcome(OUT_OF_MEMORY)
-    last = failed.last_lines.rpartition("\n")[2]
-    if isinstance(failed, JobTimedOut):
-        return Outcome(OUT_OF_TIME, f"no end {last}".strip())
-    number = failed.signal if isinstance(failed, JobCrashed) else None
-    word = WORDS.get(number or 0, CRASHED)
-    return Outcome(word, f"signal {number or 0:d} {last}".strip())
+    word = OUT_OF_TIME if isinstance(failed, JobTimedOut) else CRASHED
+    if failed.signal == signal.SIGXCPU:
+        word = OUT_OF_CPU_TIME
+    return Outcome(word, f"signal {failed.signal or 0:d} {failed.last_line}".strip())
 
 
 def main() -> None:

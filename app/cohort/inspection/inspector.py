@@ -29,7 +29,6 @@ from cohort.session import (
 from cohort.session.thread_priority import NICENESS
 from cohort.system.confinement import SECONDS_PER_CPU_SECOND
 from cohort.system.jobs import (
-    JobCrashed,
     JobFailed,
     JobLimits,
     JobOutOfMemory,
@@ -219,7 +218,7 @@ class Inspector:
             raise LoadFailed("its files changed while it was inspected")
         harm, lasting = _harm(job, failure)
         self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
-        if isinstance(failure, JobCrashed) and failure.signal == signal.SIGKILL:
+        if failure is not None and failure.signal == signal.SIGKILL:
             raise LoadFailed(harm, transient=True)
         finding = Finding(external, harm, peak, rows)
         if self._findings is not None and lasting and (was_read or harm):
@@ -291,16 +290,14 @@ def _harm(job: Job, failure: JobFailed | None) -> tuple[str, bool]:
         ), False
     first = "in the process that opens unknown models first, it"
     more = "(COHORT_INSPECTION_SECONDS, and one more for each 10 MiB of it)"
-    ended = failure.signal if isinstance(failure, JobCrashed) else None
-    if ended == signal.SIGXCPU:
+    if failure.signal == signal.SIGXCPU:
         return f"{first} took more CPU time than a model may: {job.seconds} s {more}", True
-    if ended == signal.SIGALRM or isinstance(failure, JobTimedOut):
+    if isinstance(failure, JobTimedOut):
         seconds = job.seconds * SECONDS_PER_CPU_SECOND
         return f"{first} was not opened within {seconds} s {more}", False
-    if ended == signal.SIGKILL:
+    if failure.signal == signal.SIGKILL:
         return f"{first} was killed by the system, most likely for want of memory", False
-    last = failure.last_lines.rpartition("\n")[2]
-    said = f": {sentence(last)}" if last else ""
-    if ended:
-        return f"{first} crashed ONNX Runtime {ORT_VERSION} ({ended.name}{said})", True
+    said = f": {sentence(failure.last_line)}" if failure.last_line else ""
+    if failure.signal:
+        return f"{first} crashed ONNX Runtime {ORT_VERSION} ({failure.signal.name}{said})", True
     return f"{first} failed: {failure}{said}", False

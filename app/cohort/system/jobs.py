@@ -11,8 +11,8 @@ ends, however that happens.
 JobFailed
 ├── JobRaised          the function raised something
 │   └── JobOutOfMemory the system refused it memory
-├── JobTimedOut        its wall-clock time was over
-└── JobCrashed         the process ended by a signal, or with a status
+├── JobTimedOut        its time was over
+└── JobCrashed         the process ended otherwise
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 PYTHON = (sys.executable, "-P")
@@ -77,7 +76,13 @@ class JobLimits:
 
 
 class JobFailed(Exception):
-    """A job gave no answer; `printed` is the end of what it printed."""
+    """A job gave no answer.
+
+    printed: The end of what it printed.
+    signal: The signal that ended its process, also if another process passed that on; None: none.
+    """
+
+    signal: signal.Signals | None = None
 
     def __init__(self, message: str, printed: str = "") -> None:
         super().__init__(message)
@@ -88,6 +93,11 @@ class JobFailed(Exception):
         """The last few lines that it printed, where the reason is."""
         return "\n".join(self.printed.strip().splitlines()[-LINES_SHOWN:])
 
+    @property
+    def last_line(self) -> str:
+        """The last of them, of which there may be none."""
+        return self.last_lines.rpartition("\n")[2]
+
 
 class JobRaised(JobFailed):
     """The function raised an exception, whose message this has.
@@ -96,7 +106,7 @@ class JobRaised(JobFailed):
     number: The errno of an OSError, else 0.
     """
 
-    def __init__(self, message: str, printed: str, kinds: Sequence[str], number: int) -> None:
+    def __init__(self, message: str, printed: str, kinds: Sequence[str], number: int = 0) -> None:
         super().__init__(message, printed)
         self.kinds, self.number = kinds, number
 
@@ -108,7 +118,7 @@ class JobRaised(JobFailed):
     def sentence(self) -> str:
         """The name of the exception's class and its message, on one line."""
         text = " ".join(str(self).split())[:MAX_SENTENCE]
-        name = self.kinds[0].removeprefix("builtins.").rpartition(".")[2]
+        name = self.kinds[0].rpartition(".")[2]
         return f"{name}: {text}" if text else name
 
 
@@ -117,27 +127,11 @@ class JobOutOfMemory(JobRaised):
 
 
 class JobTimedOut(JobFailed):
-    """The process was killed since the job's wall-clock time was over."""
+    """The job's time was over: CPU time if `signal` is SIGXCPU, else wall-clock time."""
 
 
 class JobCrashed(JobFailed):
-    """The process ended before the job's answer.
-
-    status: Its exit status, negative for a signal.
-    signal: The signal that ended it, also if another process passed that on; None: none did.
-    """
-
-    def __init__(self, status: int, printed: str = "") -> None:
-        number = -status if status < 0 else status - _SHELL_SIGNAL
-        self.status = status
-        self.signal = signal.Signals(number) if number in set(signal.Signals) else None
-        hint = " (out of memory?)" if self.signal == signal.SIGKILL else ""
-        how = (
-            f"was ended by {self.signal.name}{hint}"
-            if self.signal
-            else f"ended with status {status}"
-        )
-        super().__init__(f"the process {how}", printed)
+    """The process ended before the job's answer, with an exit status or by another signal."""
 
 
 class JobProcess:
@@ -166,7 +160,7 @@ class JobProcess:
         self._lock = threading.Lock()
         self._closed = self._busy = False
         self._ends: float | None = None
-        self._outgoing, self._unread, self._printed = b"", bytearray(), b""
+        self._outgoing, self._unread, self._printed = memoryview(b""), bytearray(), b""
         self._lines: deque[bytes] = deque()
         self._process = subprocess.Popen(  # noqa: S603 - a Python, with a module of ours
             [*(python or PYTHON), "-c", _CHILD, name],
@@ -193,12 +187,7 @@ class JobProcess:
     def __enter__(self) -> JobProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -223,7 +212,7 @@ class JobProcess:
         Returns the answer. Raises JobFailed.
         """
         job = {"function": function, "arguments": arguments, "limits": asdict(limits)}
-        self._outgoing = json.dumps(job, default=str).encode() + b"\n"
+        self._outgoing = memoryview(json.dumps(job, default=str).encode() + b"\n")
         self._printed = b""
         self._busy = True
         self.allow(limits.seconds)
@@ -237,7 +226,7 @@ class JobProcess:
                 self._busy = False
                 return _answer(message, self.printed)
             elif ended:
-                raise JobCrashed(self._process.wait(), self.printed)
+                raise _ended(self._process.wait(), self.printed)
             else:
                 ended = self._move()
 
@@ -265,7 +254,8 @@ class JobProcess:
                     self._process.wait(_ENDING_SECONDS)
         finally:
             self.kill()
-            self._closed = True
+            with self._lock:
+                self._closed = True  # the group's number may soon be another's
             self._process.wait()
             self._watch.kill()
             self._watch.communicate()
@@ -273,7 +263,9 @@ class JobProcess:
     def _message(self) -> Mapping[str, Any]:
         """The next message that has come; {} if none has."""
         while self._lines:
-            with suppress(ValueError):  # something printed it before the child's end began
+            with suppress(
+                ValueError, RecursionError
+            ):  # something printed it before the child's end began
                 message = json.loads(self._lines.popleft())
                 if isinstance(message, dict) and message.keys() & {"told", "answer", "raised"}:
                     return message
@@ -308,29 +300,26 @@ class JobProcess:
         try:
             self._outgoing = self._outgoing[os.write(self._stdin, self._outgoing) :]
         except BrokenPipeError:  # then there will be no answer either
-            self._outgoing = b""
+            self._outgoing = memoryview(b"")
 
     def _take(self, descriptor: int) -> None:
-        """Take all that has come through a pipe."""
-        while descriptor in self._open:
-            try:
-                more = os.read(descriptor, 1 << 20)
-            except BlockingIOError:
-                return
-            if not more:
-                self._open.remove(descriptor)
-            elif descriptor == self._stderr:
-                self._printed = (self._printed + more)[-MAX_PRINTED_BYTES:]
-            else:
-                first, *others = more.split(b"\n")
-                self._unread += first
-                for line in others:
-                    self._lines.append(bytes(self._unread))
-                    self._unread = bytearray(line)
-                if len(self._unread) > MAX_ANSWER_BYTES:
-                    self.kill()
-                    kinds = ["builtins.ValueError"]
-                    raise JobRaised("the answer is too long", self.printed, kinds, 0)
+        """Take what has come through a pipe, which holds no more than this at a time."""
+        try:
+            more = os.read(descriptor, 1 << 20)
+        except BlockingIOError:
+            return
+        if not more:
+            self._open.discard(descriptor)
+        elif descriptor == self._stderr:
+            self._printed = (self._printed + more)[-MAX_PRINTED_BYTES:]
+        else:
+            first, *others = more.split(b"\n")
+            self._unread += first
+            for line in others:
+                self._lines.append(bytes(self._unread))
+                self._unread = bytearray(line)
+            if len(self._unread) > MAX_ANSWER_BYTES:
+                raise JobRaised("it is too long", self.printed, ["builtins.ValueError"])
 
 
 def run_job(
@@ -377,6 +366,19 @@ def _answer(message: Mapping[str, Any], printed: str) -> Any:
     kinds = message["raised"]
     failure = JobOutOfMemory if "builtins.MemoryError" in kinds else JobRaised
     raise failure(message["message"], printed, kinds, message["number"])
+
+
+def _ended(status: int, printed: str) -> JobFailed:
+    """The failure of a job whose process ended with an exit status, negative for a signal."""
+    number = -status if status < 0 else status - _SHELL_SIGNAL
+    if number not in set(signal.Signals):
+        return JobCrashed(f"the process ended with status {status}", printed)
+    ended_by = signal.Signals(number)
+    kind = JobTimedOut if ended_by in {signal.SIGXCPU, signal.SIGALRM} else JobCrashed
+    hint = " (out of memory?)" if ended_by == signal.SIGKILL else ""
+    failure = kind(f"the process was ended by {ended_by.name}{hint}", printed)
+    failure.signal = ended_by
+    return failure
 
 
 def _end_with_this_process(group: int) -> subprocess.Popen[bytes]:

@@ -15,8 +15,6 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cohort.errors import CohortError
 from cohort_prepare.frameworks import (
     ANY_FRAMEWORK,
@@ -104,6 +102,8 @@ def _import(framework: Framework) -> None:
 
 
 def _read(path: str) -> dict[str, Any]:
+    import numpy as np  # an environment that only looks at a model may lack it
+
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return {n: a.astype(object) if a.dtype.kind == "U" else a for n, a in arrays.items()}
@@ -111,6 +111,8 @@ def _read(path: str) -> dict[str, Any]:
 
 def _write(path: str, values: Mapping[str, Any]) -> bool:
     """Write arrays where there are some; whether there were."""
+    import numpy as np
+
     arrays = {name: _plain(np.asarray(value)) for name, value in values.items()}
     if arrays:
         np.savez(path, **arrays)

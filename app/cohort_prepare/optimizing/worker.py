@@ -36,12 +36,9 @@ class Worker:
         function = f"cohort_prepare.optimizing.tasks:{task}"
         seconds = self._share_ends - monotonic()
         try:
-            answer: dict[str, Any] = do_work(
-                function, details, folder=self._folder, seconds=seconds
-            )
+            return dict(do_work(function, details, folder=self._folder, seconds=seconds))
         except JobTimedOut as error:
             raise Rejected(
                 f"took longer than its share of the {self._seconds:g} s for everything, and was "
                 "ended (--seconds)"
             ) from error
-        return answer

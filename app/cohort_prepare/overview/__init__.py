@@ -7,7 +7,6 @@ costs no more than what would have been found.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from pydantic_core import to_jsonable_python
 from cohort.errors import LoadFailed
 from cohort.session import MAX_NODES
 from cohort.system.jobs import (
-    JobCrashed,
     JobFailed,
     JobLimits,
     JobOutOfMemory,
@@ -123,13 +121,12 @@ def _ask(part: type[T], task: str, path: Path, request: ViewRequest, **more: obj
 
 
 def _no_view(error: JobFailed, request: ViewRequest) -> Rejected:
-    ended = error.signal if isinstance(error, JobCrashed) else None
-    if isinstance(error, JobTimedOut) or ended in {signal.SIGXCPU, signal.SIGALRM}:
+    if isinstance(error, JobTimedOut):
         return Rejected(
             f"looking at it took more time than a model may: {request.seconds} s "
             "(COHORT_INSPECTION_SECONDS)"
         )
-    last = error.last_lines.rpartition("\n")[2][:500]
-    if ended:
-        return Rejected(f"looking at it crashed the process ({ended.name}) {last}".rstrip())
+    last = error.last_line[:500]
+    if error.signal:
+        return Rejected(f"looking at it crashed the process ({error.signal.name}) {last}".rstrip())
     return Rejected(f"looking at it failed: {last}")

@@ -86,7 +86,8 @@ class _Bench:
         self.model, self.options, self._workshop = model.absolute(), options, workshop
         self._folder = workshop.folder
         self._prepared = workshop.folder / "prepared" / "model.onnx"
-        self._samples = options.inputs or options.calibration
+        self._samples = _absolute(options.inputs or options.calibration)
+        self._labels = _absolute(options.labels)
         self.rows = 0
         self.notes: list[str] = []
         self.facts = self._pre_process()
@@ -173,15 +174,8 @@ class _Bench:
             if found.excluded:
                 recipe = excluding(recipe, found.excluded)
                 path, _ = self._build(recipe)
-        pair = self._workshop.ask(
-            MeasuredPair,
-            "measure",
-            f"measuring {recipe_name(recipe)}",
-            original=self.model,
-            candidate=path,
-            samples=_absolute(self._samples),
-            labels=_absolute(self.options.labels),
-        )
+        doing, building = f"measuring {recipe_name(recipe)}", self._building(recipe, path)
+        pair = self._workshop.ask(MeasuredPair, "measure", doing, building=building)
         return Candidate(recipe, path, pair, found=found)
 
     def _may_search(self, recipe: Recipe) -> bool:
@@ -197,7 +191,6 @@ class _Bench:
             "search",
             f"searching for nodes of {recipe_name(recipe)}",
             building=self._building(recipe, folder / "unused"),
-            folder=folder,
             nodes=self.facts.quantizable,
             limits=self.options.limits,
             seconds=self.options.search_seconds,
@@ -212,8 +205,8 @@ class _Bench:
         return out, self._workshop.ask(Quality, "build_and_compare", doing, building=building)
 
     def _building(self, recipe: Recipe, out: Path) -> Build:
-        samples, labels = _absolute(self._samples), _absolute(self.options.labels)
-        return Build(recipe, self._prepared, self.model, self._folder, out, samples, labels)
+        rows = self._samples, self._labels
+        return Build(recipe, self._prepared, self.model, self._folder, out, *rows)
 
 
 def _write(model: Path, chosen: Candidate, out: Path) -> None:

@@ -81,26 +81,21 @@ def calibrate(prepared: Path, samples: Path, methods: tuple[Method, ...], folder
 def build_and_compare(building: Build) -> Quality:
     """Apply a recipe, and say how far outputs are from the original's."""
     building.apply(building.recipe, building.out)
-    paths = building.original, building.out, building.samples, building.labels
-    return Opened(*paths).compare()
+    return Opened(building.original, building.out, building.samples, building.labels).compare()
 
 
 @_job
-def measure(
-    original: Path, candidate: Path, samples: Path | None, labels: Path | None
-) -> MeasuredPair:
-    """Measure a model beside its original; see `measure_pair`."""
-    return measure_pair(original, candidate, samples, labels, tell)
+def measure(building: Build) -> MeasuredPair:
+    """Measure a model that was built beside its original; see `measure_pair`."""
+    return measure_pair(building.original, building.out, building.samples, building.labels, tell)
 
 
 @_job
-def search(
-    building: Build, folder: Path, nodes: tuple[str, ...], limits: Limits, seconds: float
-) -> SearchResult:
-    """Find nodes to exclude from a recipe; see `search_nodes`."""
+def search(building: Build, nodes: tuple[str, ...], limits: Limits, seconds: float) -> SearchResult:
+    """Find nodes to exclude from a recipe, see `search_nodes`; models are made beside its `out`."""
 
     def compare(excluded: Sequence[str], labels: Path | None, rows: int) -> Quality:
-        with tempfile.TemporaryDirectory(dir=folder) as name:
+        with tempfile.TemporaryDirectory(dir=building.out.parent) as name:
             out = Path(name) / "model.onnx"
             building.apply(excluding(building.recipe, excluded), out)
             return Opened(building.original, out, building.samples, labels).compare(rows)

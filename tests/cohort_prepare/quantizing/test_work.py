@@ -53,7 +53,7 @@ def test_the_layers_around_an_outlier_are_found(tmp_path: Path) -> None:
     building = to_jsonable_python(build)
     assert build_and_compare(building=building)["cosine"] < 0.99
     nodes = find_quantizable(onnx.load(prepared)).quantizable
-    arguments = {"building": build, "folder": tmp_path, "nodes": nodes, "limits": Limits()}
+    arguments = {"building": build, "nodes": nodes, "limits": Limits()}
     found = search(**to_jsonable_python(arguments), seconds=60)
     assert found["excluded"] == sorted(nodes[1:3])
     assert found["complete"]

@@ -21,7 +21,6 @@ from cohort.inspection.drawing.words import describe_shape
 from cohort.session import available_memory, infer_types
 from cohort.session.thread_priority import NICENESS
 from cohort.system.jobs import (
-    JobCrashed,
     JobFailed,
     JobLimits,
     JobOutOfMemory,
@@ -93,16 +92,20 @@ class DrawingProcess:
                 process.kill()
             try:
                 drawn = process.do(_DRAW_ONE, {**self._job, "infer": infer}, limits=limits)
-            except JobTimedOut:
-                raise _TookTooMuch(f"drawing it took more than {MAX_SECONDS:g} s") from None
-            except JobOutOfMemory:
-                raise LoadFailed("drawing it takes more memory than it may") from None
             except JobFailed as error:
-                if isinstance(error, JobCrashed) and error.signal:
-                    kind = _TookTooMuch if error.signal in LIMITS else LoadFailed
-                    raise kind(f"drawing it ended the process ({error.signal.name})") from None
-                raise LoadFailed("its file is not the protobuf of a model any more") from None
+                raise _failure(error) from None
         return b64decode(drawn)
+
+
+def _failure(error: JobFailed) -> LoadFailed:
+    if error.signal:
+        kind = _TookTooMuch if error.signal in LIMITS else LoadFailed
+        return kind(f"drawing it ended the process ({error.signal.name})")
+    if isinstance(error, JobTimedOut):
+        return _TookTooMuch(f"drawing it took more than {MAX_SECONDS:g} s")
+    if isinstance(error, JobOutOfMemory):
+        return LoadFailed("drawing it takes more memory than it may")
+    return LoadFailed("its file is not the protobuf of a model any more")
 
 
 def draw_one(path: str, providers: Mapping[str, str], infer: bool) -> str:
