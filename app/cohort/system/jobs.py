@@ -290,8 +290,6 @@ class JobProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)
             ended = True
-        if ended:
-            self.kill()  # what it started holds the pipes
         for descriptor in [*self._open]:
             self._take(descriptor)
         return ended
