@@ -89,8 +89,11 @@ def wait(file: str, holds_lock: bool) -> None:
 
 
 def crash_beside(file: str) -> None:
-    """Start a process that holds the pipes, write its id to a file, and crash."""
-    Path(file).write_text(f"{subprocess.Popen(['sleep', '3600']).pid} ")
+    """Fork a process, which holds the pipes, write its id to a file, and crash."""
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+    Path(file).write_text(f"{pid} ")
     os.kill(os.getpid(), signal.SIGSEGV)
 
 

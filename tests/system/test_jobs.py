@@ -81,7 +81,7 @@ def test_what_else_is_printed_to_the_pipe_is_no_answer(tmp_path: Path) -> None:
     )
     environment = bare_environment()
     environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"
-    assert run_job(f"{JOBS}:echo", {"value": 2}, environment=environment) == 2
+    assert run_job(f"{JOBS}:long", {"length": 2}, environment=environment) == "yy"
 
 
 def test_a_job_has_no_standard_input() -> None:

@@ -289,6 +289,7 @@ class JobProcess:
         if self._stdout not in self._open:  # nothing comes any more
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)
+            self.kill()
             ended = True
         for descriptor in [*self._open]:
             self._take(descriptor)
