@@ -25,7 +25,6 @@ from cohort_prepare.finishing import (
     replace_class_maps,
     write_description,
 )
-from cohort_prepare.frameworks.callables import is_callable_reference
 from cohort_prepare.onnx_files import model_digest, model_size, write_onnx, write_onnx_to
 from cohort_prepare.source import SourceExport, SourceModel
 from cohort_prepare.steps import StepDifference, StepRecord, add_step
@@ -214,17 +213,5 @@ def _verify(
         raise Rejected(
             f"the converted model differs from its source, and was not written: {reason}; "
             "--no-verify writes it all the same, and 'cohort verify' shows where it differs"
-            f"{_about_seeds(source)}"
         )
     return largest(outputs.values()), sum(rows), list(found.notes)
-
-
-def _about_seeds(source: SourceModel) -> str:
-    """What makes a callable differ from itself."""
-    text = source.reference.text
-    if not is_callable_reference(text):
-        return ""
-    return (
-        f"; {text} is called once to convert and once to compare, and has to give the same model: "
-        "where it trains one, fix the seed (random_state=0)"
-    )

@@ -39,8 +39,8 @@ def open_source(
     packages: What the model needs besides, as pip writes it; default nothing.
     say: Told what is done now.
 
-    Raises Misused where there is no such model, or no environment for it, and Rejected where it
-    cannot be loaded.
+    The caller closes it. Raises Misused where there is no such model, or no environment for it, and
+    Rejected where it cannot be loaded.
     """
     path = Path(text)
     reference = Reference(text, trust_pickle, str(Path(weights).absolute()) if weights else "")
@@ -123,9 +123,11 @@ class _Looking:
             looked_in = FRAMEWORKS["sklearn"]  # it comes with joblib
         while True:
             self._say(f"Looking at {self._reference.text}")
-            found = SourceModel(self._reference, ANY_FRAMEWORK, self._environment(looked_in)).look()
+            source = SourceModel(self._reference, ANY_FRAMEWORK, self._environment(looked_in))
+            found = source.look()
             if not found.missing:
                 break
+            source.close()
             lacked = _framework_of(found.missing)
             if lacked is None or lacked in self._lacked or lacked is looked_in:
                 raise Misused(found.says)
@@ -134,7 +136,9 @@ class _Looking:
         for package in found.packages:
             for one in FRAMEWORKS.values():
                 if package in one.packages:
-                    return self.source(one)
+                    source.become(one, self._environment(one))
+                    return source
+        source.close()
         raise Misused(
             f"{self._reference.text} gives a {found.what}, which is no model of "
             f"{', '.join(one.title for one in FRAMEWORKS.values())}; if it behaves like one, say "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -13,10 +12,11 @@ from pathlib import Path
 
 from cohort.errors import quoted
 from cohort.repository import ConfigProblems, parse_yaml, read_text
+from cohort.system.jobs import JobCrashed, JobLimits, JobRaised, JobTimedOut, run_job
 from cohort_prepare.environments import find_environment
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks import Framework
-from cohort_prepare.processes import TookTooLong, last_lines, run_child
+from cohort_prepare.processes import link_packages, preparing_environment
 
 MLFLOW_CLIENT = Framework(
     "mlflow", "MLflow", "", ("mlflow",), ("mlflow-skinny==3.17.*",), packages=("mlflow",)
@@ -143,20 +143,21 @@ def _download(
 ) -> dict[str, str]:
     environment = find_environment(MLFLOW_CLIENT, python=python, packages=packages)
     (folder / "model").mkdir()
-    child = str(Path(__file__).with_name("mlflow_child.py"))
-    command = [*environment.command, child, uri, str(folder / "model"), str(folder / "answer.json")]
     try:
-        status, printed = run_child(command, folder, path="", seconds=DOWNLOAD_SECONDS)
-    except TookTooLong:
+        answer: dict[str, str] = run_job(
+            "cohort_prepare.mlflow_child:download",
+            {"uri": uri, "folder": folder / "model"},
+            python=environment.command,
+            environment=preparing_environment(link_packages(folder)),
+            limits=JobLimits(DOWNLOAD_SECONDS),
+        )
+    except JobTimedOut:
         raise Misused(f"{uri} could not be downloaded within {DOWNLOAD_SECONDS:g} s") from None
-    try:
-        answer: dict[str, str] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Rejected(
-            f"MLflow's client ended with status {status}\n{last_lines(printed)}"
-        ) from None
-    if "error" in answer:
-        raise Misused(f"{uri} cannot be had: {answer['error'].rstrip('.')}{_hint(answer['error'])}")
+    except JobRaised as error:
+        reason = error.sentence.rstrip(".")
+        raise Misused(f"{uri} cannot be had: {reason}{_hint(reason)}") from error
+    except JobCrashed as error:
+        raise Rejected(f"MLflow's client failed: {error}\n{error.last_lines}") from None
     return answer
 
 

@@ -1,117 +1,94 @@
-"""A child process that does one thing, ends with its parent's wish for it, and leaves nothing."""
+"""The child processes that prepare models: their environment, and what their failures are here."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import monotonic
+from typing import Any
 
-_LOOK_SECONDS = 0.2
-"""Between two looks at how far a child is."""
+from pydantic_core import to_jsonable_python
+
+from cohort.errors import CohortError
+from cohort.system.jobs import (
+    JobCrashed,
+    JobLimits,
+    JobOutOfMemory,
+    JobRaised,
+    python_path,
+    run_job,
+)
+from cohort_prepare.failures import Misused, Rejected
 
 
-KEPT_BYTES = 1 << 16
-"""Of the end of what a child prints, which may be any amount."""
+def preparing_environment(path: str | None = None, **more: str) -> dict[str, str]:
+    """The environment of a child.
 
-
-class TookTooLong(Exception):
-    """A child was ended, since its time was over."""
-
-
-def run_child(
-    command: Sequence[str],
-    folder: Path,
-    *,
-    path: str,
-    cwd: Path | None = None,
-    seconds: float | None = None,
-    look: Callable[[], None] | None = None,
-) -> tuple[int, str]:
-    """Run a process to its end, in a group of its own that ends with this call.
-
-    folder: Where what it prints is kept.
-    path: Its PYTHONPATH.
-    cwd: Its working folder; default None: that of this process.
-    seconds: How long it may take; default None: as long as it likes.
-    look: Called now and then while it runs; default: nothing is.
-
-    Returns its exit status, negative for a signal, and the end of what it printed. Raises
-    TookTooLong.
+    path: Its PYTHONPATH; default None: it imports what this process does.
+    more: Further variables.
     """
-    log = folder / "printed.txt"
-    environment = {
+    return {
         **os.environ,
-        "PYTHONPATH": path,
+        "PYTHONPATH": python_path() if path is None else path,
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",  # sets are in the same order every time, and so are graphs
+        **more,
     }
-    with log.open("wb") as printed:
-        child = subprocess.Popen(  # noqa: S603 - a Python of ours
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=cwd,
-            start_new_session=True,
-        )
-        try:
-            with _ending_with_this_process(child.pid):
-                status = _wait(child, seconds, look)
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    return status, _end_of(log)
 
 
-@contextmanager
-def _ending_with_this_process(group: int) -> Iterator[None]:
-    """End a group of processes if this one is killed: what a shell reads from it ends then."""
-    watch = subprocess.Popen(  # noqa: S603 - with a number that is ours
-        ("/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "sh", str(group)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def link_packages(folder: Path) -> str:
+    """Make a PYTHONPATH in `folder` that has Cohort's packages alone, not what is beside them."""
+    path = folder / "path"
+    path.mkdir()
+    for package in ("cohort", "cohort_prepare"):
+        (path / package).symlink_to(Path(__file__).parents[1] / package)
+    return str(path)
+
+
+def do_work(
+    function: str,
+    arguments: Mapping[str, object],
+    *,
+    folder: Path,
+    seconds: float,
+    cwd: Path | None = None,
+    doing: str = "",
+    told: Callable[[str], None] = lambda _: None,
+) -> Any:
+    """Do a job in a process of its own, and give its answer.
+
+    arguments: By name: paths, dataclasses, and what JSON has.
+    folder: For temporary files, which whoever made it removes.
+    seconds: How long it may take.
+    cwd: Its working folder; default None: that of this process.
+    doing: What is done, for messages, as in "calibrating"; default "": they do not say it.
+    told: Gets what the job tells.
+
+    Raises Misused, Rejected where a tool or a model fails, OSError where the system does, and
+    JobTimedOut.
+    """
+    failed = f"{doing} failed: " if doing else ""
     try:
-        yield
-    finally:
-        watch.kill()
-        watch.communicate()
+        return run_job(
+            function,
+            to_jsonable_python(arguments),
+            environment=preparing_environment(TMPDIR=str(folder.absolute())),
+            cwd=cwd,
+            limits=JobLimits(seconds),
+            told=told,
+        )
+    except JobOutOfMemory as error:
+        raise Rejected(f"{failed}there is not enough memory") from error
+    except JobRaised as error:
+        if error.is_a(CohortError):
+            raise own_failure(error) from error
+        if error.number:
+            raise OSError(error.number, os.strerror(error.number)) from error
+        raise Rejected(f"{failed}{error.sentence}") from error
+    except JobCrashed as error:
+        raise Rejected(f"{failed}{error}\n{error.last_lines}".rstrip()) from error
 
 
-def _end_of(log: Path) -> str:
-    with log.open("rb") as printed:
-        size = printed.seek(0, os.SEEK_END)
-        printed.seek(max(0, size - KEPT_BYTES))
-        return printed.read(KEPT_BYTES).decode(errors="replace")
-
-
-def _wait(
-    child: subprocess.Popen[bytes], seconds: float | None, look: Callable[[], None] | None
-) -> int:
-    ends = None if seconds is None else monotonic() + seconds
-    while True:
-        left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, max(0.0, ends - monotonic()))
-        try:
-            return child.wait(None if ends is None and look is None else left)
-        except subprocess.TimeoutExpired:
-            if look is not None:
-                look()
-            if ends is not None and monotonic() >= ends:
-                raise TookTooLong from None
-
-
-LINES_SHOWN = 15
-"""Of what a child printed before it failed."""
-
-
-def last_lines(printed: str) -> str:
-    """The end of what a child printed, where the reason is."""
-    return "\n".join(printed.strip().splitlines()[-LINES_SHOWN:])
+def own_failure(error: JobRaised) -> Misused | Rejected:
+    """What a CohortError that a job raised is here."""
+    return Misused(str(error)) if error.is_a(Misused) else Rejected(str(error))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,20 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from cohort.errors import CohortError
+from cohort.system.jobs import JobFailed, JobProcess, JobRaised
 from cohort.tensors import Arrays
 from cohort_prepare.environments import Environment
 from cohort_prepare.evaluating.cases import as_arrays, plain_text
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks import Framework, Reference
-from cohort_prepare.processes import last_lines, run_child
-
-SHELL_SIGNAL = 128
-"""What is added to a signal's number in the exit status of who passes it on, as uv does."""
+from cohort_prepare.processes import link_packages, own_failure, preparing_environment
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SourceModel:
-    """A model in its framework.
+    """A model in its framework, which one child process imports, and loads once; to be closed.
 
     reference: Where it comes from.
     framework: What it was made with.
@@ -35,6 +32,28 @@ class SourceModel:
     reference: Reference
     framework: Framework
     environment: Environment
+    _process: JobProcess | None = field(default=None, init=False, repr=False)
+    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False, repr=False)
+
+    def __enter__(self) -> SourceModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; another one starts where one is needed."""
+        if self._process is not None:
+            self._process.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._process = self._folder = None
+
+    def become(self, framework: Framework, environment: Environment) -> None:
+        """Be a model of a framework, in the process that is there if it is of that environment."""
+        if environment != self.environment:
+            self.close()
+        self.framework, self.environment = framework, environment
 
     def export(
         self,
@@ -52,14 +71,8 @@ class SourceModel:
             folder = Path(name)
             given = _save(folder / "example.npz", example) if example else ""
             sample = folder / "sample.npz"
-            details = {
-                "out": str(out),
-                "opset": opset,
-                "example": given,
-                "options": options or {},
-                "sample": str(sample),
-            }
-            answer = self._ask(folder, "export", details)
+            request = {"out": out, "opset": opset, "example": given, "options": options or {}}
+            answer = self._ask("export", framework=self.framework.name, sample=sample, **request)
             answer["sample"] = _load(sample) if answer["sample"] else {}
         return SourceExport(**answer)
 
@@ -86,7 +99,7 @@ class SourceModel:
             folder = Path(name)
             given = [_save(folder / f"case-{i}.npz", case) for i, case in enumerate(cases)]
             results = [str(folder / f"result-{i}.npz") for i in range(len(cases))]
-            failures = self._ask(folder, "run", {"cases": given, "results": results})["failures"]
+            failures = self._ask("run", framework=self.framework.name, cases=given, results=results)
             return [
                 failure or _load(Path(result))
                 for failure, result in zip(failures, results, strict=True)
@@ -94,59 +107,45 @@ class SourceModel:
 
     def look(self) -> SourceLook:
         """Load it, whatever it is, and say what it is of. Raises Misused and Rejected."""
-        with tempfile.TemporaryDirectory(prefix="cohort-") as name:
-            return SourceLook(**self._ask(Path(name), "look", {}))
+        return SourceLook(**self._ask("look"))
 
-    def _ask(self, folder: Path, task: str, details: Mapping[str, Any]) -> dict[str, Any]:
-        """Have the child do a task; its answer. `folder` is for the files of this task alone."""
-        (folder / "path").mkdir()
-        for package in ("cohort", "cohort_prepare"):
-            (folder / "path" / package).symlink_to(Path(__file__).parents[1] / package)
-        job = {
-            "task": task,
-            "framework": self.framework.name,
-            "reference": asdict(self.reference),
-            "folder": str(folder / "path"),
-            **details,
-        }
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        command = [
-            *(*self.environment.command, "-m", "cohort_prepare.frameworks.child"),
-            *(str(folder / "job.json"), str(folder / "answer.json")),
-        ]
-        status, printed = run_child(command, folder, path=str(folder / "path"))
+    def _ask(self, task: str, **details: object) -> Any:
+        """Have the child do a job of `frameworks.child`; its answer."""
+        function = f"cohort_prepare.frameworks.child:{task}"
         try:
-            answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise self._no_answer(status, printed) from None
-        if "error" not in answer:
-            return dict(answer)
-        if answer["kind"] == "misused":
-            raise Misused(answer["error"])
-        if answer["kind"] == "rejected":
-            raise Rejected(answer["error"])
-        doing = {"look": "load"}.get(task, task)
-        raise Rejected(
-            f"{self.framework.title} failed to {doing} {self.reference.text}: {answer['error']}\n"
-            f"{last_lines(printed)}"
-        )
+            if self._process is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="cohort-")
+                path = link_packages(Path(self._folder.name))
+                self._process = JobProcess(
+                    function,
+                    python=self.environment.command,
+                    environment=preparing_environment(path),
+                )
+            return self._process.do(function, {"reference": asdict(self.reference), **details})
+        except JobFailed as error:
+            self.close()
+            raise self._failure(error, {"look": "load"}.get(task, task)) from error
+        except BaseException:
+            self.close()
+            raise
 
-    def _no_answer(self, status: int, printed: str) -> Misused | Rejected:
-        """Why the child ended without a word."""
-        if status < 0 or status - SHELL_SIGNAL in set(signal.Signals):
-            name = signal.Signals(-status if status < 0 else status - SHELL_SIGNAL).name
-            return Rejected(
-                f"{self.framework.title} crashed on {self.reference.text}: the process was ended "
-                f"by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}\n"
-                f"{last_lines(printed)}"
-            )
-        if self.environment.made and "Traceback" not in printed:
+    def _failure(self, error: JobFailed, doing: str) -> Misused | Rejected:
+        title, text = self.framework.title, self.reference.text
+        if isinstance(error, JobRaised):
+            if error.is_a(CohortError):
+                return own_failure(error)
+            said = f"{title} failed to {doing} {text}: {error.sentence}"
+        elif error.signal:
+            said = f"{title} crashed on {text}: {error}"
+        elif self.environment.made and "Traceback" not in error.printed:
             return Misused(
-                f"an environment for {self.framework.title} could not be made by "
-                f"{' '.join(self.environment.command[:2])}: {last_lines(printed)}\n"
+                f"an environment for {title} could not be made by "
+                f"{' '.join(self.environment.command[:2])}: {error.last_lines}\n"
                 "name one that has it with --python"
             )
-        return Rejected(f"{self.framework.title} ended with status {status}\n{last_lines(printed)}")
+        else:
+            said = f"{title} failed: {error}"
+        return Rejected(f"{said}\n{error.last_lines}")
 
 
 @dataclass(frozen=True, slots=True)

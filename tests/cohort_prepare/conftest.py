@@ -26,6 +26,6 @@ def shared_inspections() -> Iterator[None]:
     pool = Pool()
     pool.keeps = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cohort.inspection.inspector.Child", pool.take)
+        patch.setattr("cohort.inspection.inspector.start_process", pool.take)
         yield
     pool.close()

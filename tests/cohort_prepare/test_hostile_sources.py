@@ -101,7 +101,7 @@ def test_module_of_the_user_hides_none_of_ours(
     for name in ("onnx", "numpy", "skl2onnx"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')")
     monkeypatch.chdir(tmp_path)
-    source = open_source("training:model", framework="sklearn")
-    source.export(tmp_path / "model.onnx")
-    (outputs,) = source.run([{"input": np.array([[2.0]], np.float32)}])
+    with open_source("training:model", framework="sklearn") as source:
+        source.export(tmp_path / "model.onnx")
+        (outputs,) = source.run([{"input": np.array([[2.0]], np.float32)}])
     assert outputs["prediction"].round(6).tolist() == [[2.0]]

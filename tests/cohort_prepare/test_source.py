@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from cohort.comparing import Pair, Tolerance, explain
 from cohort.session import open_session
+from cohort_prepare.detecting import open_source
 from cohort_prepare.environments import find_environment
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks import FRAMEWORKS, Reference
@@ -47,9 +50,10 @@ def source(text: str) -> SourceModel:
 
 def test_source_is_exported_and_run(tmp_path: Path) -> None:
     """The exported model gives what the framework gives, by the same names."""
-    made = source("app.training:model").export(tmp_path / "model.onnx")
     rows = np.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], np.float32)
-    (expected,) = source("app.training:model").run([{"input": rows}])
+    with source("app.training:model") as model:
+        made = model.export(tmp_path / "model.onnx")
+        (expected,) = model.run([{"input": rows}])
     session = open_session(tmp_path / "model.onnx")
     got = dict(
         zip([one.name for one in session.outputs], session.run({"input": rows}), strict=True)
@@ -75,6 +79,34 @@ def test_what_is_wrong_with_a_source_is_said(
     text: str, error: type[Exception], said: str, tmp_path: Path
 ) -> None:
     """A module that is not there, a wrong name, an exception and a crash: a sentence each."""
-    with pytest.raises(error, match=said):
-        source(text).export(tmp_path / "model.onnx")
+    with pytest.raises(error, match=said), source(text) as model:
+        model.export(tmp_path / "model.onnx")
     assert not (tmp_path / "model.onnx").exists()
+
+
+def test_one_process_loads_a_model_once(tmp_path: Path) -> None:
+    """For all that is asked of it; one that crashed is replaced."""
+    (tmp_path / "counting.py").write_text(COUNTING)
+    with open_source("counting:model") as model:
+        model.export(tmp_path / "model.onnx")
+        for _ in range(2):
+            (outputs,) = model.run([{"input": np.zeros((1, 2), np.float32)}])
+            assert outputs["prediction"].shape == (1, 1)
+        pids = (tmp_path / "loads").read_text().split()
+        assert len(pids) == 1
+        os.kill(int(pids[0]), signal.SIGKILL)
+        with pytest.raises(Rejected, match="SIGKILL"):
+            model.run([])
+        assert model.run([]) == []
+    assert len(set((tmp_path / "loads").read_text().split())) == 2
+
+
+COUNTING = """
+import os
+from sklearn.linear_model import LinearRegression
+
+def model():
+    with open("loads", "a") as file:
+        file.write(f"{os.getpid()} ")
+    return LinearRegression().fit([[0.0, 1.0], [1.0, 0.0]], [0.0, 1.0])
+"""

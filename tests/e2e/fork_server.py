@@ -52,14 +52,14 @@ IMPORTED: Mapping[str, Sequence[str]] = {
         *("joblib", "pandas", "skl2onnx", "sklearn.datasets", "sklearn.linear_model"),
         *("sklearn.pipeline", "sklearn.preprocessing"),
     ),
-    "cohort_prepare.optimizing.child": ("cohort_prepare.optimizing", "onnxslim", *_RUNTIME),
+    "cohort_prepare.optimizing.tasks": ("cohort_prepare.optimizing", "onnxslim", *_RUNTIME),
     "cohort_prepare.overview.process": (
         *("cohort_prepare.overview.behavior", "cohort_prepare.overview.structure"),
         "onnxruntime.tools.symbolic_shape_infer",
     ),
-    "cohort_prepare.quantizing.process": ("cohort_prepare.quantizing.work", "onnx_ir", *_RUNTIME),
+    "cohort_prepare.quantizing.work": ("cohort_prepare.quantizing.work", "onnx_ir", *_RUNTIME),
 }
-"""By the module that a process runs: what it imports. It happens before the first fork."""
+"""By the command, or the module of a job: what is imported before the first fork."""
 
 
 @dataclass(eq=False)
@@ -186,7 +186,10 @@ if __name__ == "__main__":
     listening = socket.socket(fileno=int(sys.argv[1]))
     address = Path(listening.getsockname())
     if fork_for_all(listening, int(sys.argv[2])):
-        runpy.run_module(sys.orig_argv[2], run_name="__main__", alter_sys=True)
+        if sys.orig_argv[2] == COHORT:
+            runpy.run_module(COHORT, run_name="__main__", alter_sys=True)
+        else:
+            import_module("cohort.system.job_child").do_jobs()
         # A child is done. To free all modules would take it 0.3 s of CPU.
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -29,7 +29,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 from unittest import mock
 
-from cohort_prepare import processes
+from cohort.system import jobs
 from tests.e2e import fork_client
 from tests.e2e.fork_client import COHORT, SHARED, number_of
 from tests.e2e.fork_server import IMPORTED
@@ -44,6 +44,7 @@ class ForkedProcess:
     """A process that the fork server forked, with the methods of `subprocess.Popen` that tests use.
 
     pid: Its process id.
+    stdin, stdout, stderr: Its streams, where they are pipes to this process.
     returncode: Its exit status, or minus the signal that ended it; None until `poll` or `wait` has
         seen its end.
     """
@@ -51,6 +52,9 @@ class ForkedProcess:
     def __init__(self, pid: int, ended: socket.socket) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
         self._ended = ended
         self._looking = threading.Lock()
 
@@ -116,22 +120,24 @@ def fork(
     env: Mapping[str, str],
     stdout: int,
     stderr: int,
+    stdin: int | None = None,
     module: str = COHORT,
     new_session: bool = False,
 ) -> ForkedProcess:
-    """Run `cohort` with `arguments` in a forked process; `stdout` and `stderr` are descriptors.
+    """Run `cohort` with `arguments` in a forked process; streams are descriptors.
 
-    module: What to run instead, one of `IMPORTED`.
+    stdin: Default None: it is empty.
+    module: Do jobs instead that need this module, one of `IMPORTED`.
     new_session: Whether the process leads a session of its own.
     """
-    with Path(os.devnull).open("rb") as stdin:
+    with Path(os.devnull).open("rb") as nothing:
         return ForkedProcess(
             *fork_client.ask(
                 str(fork_servers()),
                 arguments,
                 cwd=str(cwd),
                 env=env,
-                streams=[stdin.fileno(), stdout, stderr],
+                streams=[nothing.fileno() if stdin is None else stdin, stdout, stderr],
                 module=module,
                 new_session=new_session,
             )
@@ -148,10 +154,10 @@ def fork_children() -> Iterator[None]:
     """Fork the processes that prepare models, as long as this lasts.
 
     One imports for up to two seconds, and a command has several do its work. They are forked if
-    they are started with this Python by `cohort_prepare.processes`; other processes start as ever.
+    they are started with this Python for a job of `IMPORTED`; other processes start as ever.
     A forked one that has done its work ends without freeing its modules.
     """
-    with mock.patch("cohort_prepare.processes.subprocess", _FORKING):
+    with mock.patch("cohort.system.jobs.subprocess", _FORKING):
         yield
 
 
@@ -160,22 +166,32 @@ def fork_children_of_this(shared: str) -> None:
     fork_servers.cache_clear()
     with mock.patch.dict(os.environ, {SHARED: shared}):
         fork_servers()
-    vars(processes)["subprocess"] = _FORKING
+    vars(jobs)["subprocess"] = _FORKING
 
 
 def _popen(command: Sequence[str], **how: Any) -> ForkedProcess | subprocess.Popen[bytes]:
     match [*command]:
-        case [sys.executable, "-P", "-m", str(module), *arguments] if module in IMPORTED:
-            printed: IO[bytes] = how["stdout"]
-            return fork(
-                arguments,
+        case [sys.executable, "-P", "-c", _, str(name)] if (
+            module := name.partition(":")[0]
+        ) in IMPORTED:
+            pipes = [os.pipe() for _ in range(3)]
+            theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+            process = fork(
+                [name],
                 cwd=how["cwd"] or Path.cwd(),
                 env=how["env"],
-                stdout=printed.fileno(),
-                stderr=printed.fileno(),
+                stdin=theirs[0],
+                stdout=theirs[1],
+                stderr=theirs[2],
                 module=module,
                 new_session=how["start_new_session"],
             )
+            for descriptor in theirs:
+                os.close(descriptor)
+            process.stdin = os.fdopen(pipes[0][1], "wb", buffering=0)
+            process.stdout = os.fdopen(pipes[1][0], "rb", buffering=0)
+            process.stderr = os.fdopen(pipes[2][0], "rb", buffering=0)
+            return process
     return subprocess.Popen(command, **how)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cohort_prepare.processes import run_child
+from cohort.system.jobs import JobRaised, run_job
 from tests.e2e.fork_client import SHARED
 from tests.e2e.forking import (
     FORKS,
@@ -264,16 +264,15 @@ def test_another_working_copy_has_fork_servers_of_its_own(
         assert (fork_servers() == tmp_path) is shared
 
 
-def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
-    """The parent gets the same status and output from a forked child as from a started one."""
-    command = [sys.executable, "-P", "-m", "cohort_prepare.optimizing.child", "nowhere.json"]
+def test_children_are_forked_as_they_would_be_started() -> None:
+    """The parent gets the same failure and output from a forked child as from a started one."""
     said = {}
     for name in ("started", "forked"):
-        folder = tmp_path / name
-        folder.mkdir()
-        with fork_children() if name == "forked" else nullcontext():
-            status, printed = run_child(command, folder, path=str(ROOT), cwd=folder)
-        said[name] = (status, printed.splitlines()[-1])
+        with (
+            fork_children() if name == "forked" else nullcontext(),
+            pytest.raises(JobRaised) as got,
+        ):
+            run_job("cohort_prepare.optimizing.tasks:check_original", {"path": "", "cases": ""})
+        said[name] = (got.value.sentence, got.value.kinds, got.value.printed.splitlines()[-1])
     assert said["forked"] == said["started"]
-    assert said["forked"][0] == 1
-    assert "nowhere.json" in said["forked"][1]
+    assert said["forked"][0] == "Misused: .: is not a file"

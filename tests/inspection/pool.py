@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from cohort.inspection.child import Child
+from pathlib import Path
+
+from cohort.system.jobs import JobProcess, bare_environment
 
 
 class Pool:
-    """Keeps children that have nothing to do for the next test: one starts for half a second.
+    """Keeps processes that have nothing to do for the next test: one starts for half a second.
 
-    keeps: Whether a child that is closed is kept.
+    keeps: Whether a process that is closed is kept.
     """
 
     def __init__(self) -> None:
-        self.idle: list[Child] = []
+        self.idle: list[JobProcess] = []
         self.keeps = False
 
-    def take(self) -> Child:
-        """A child: one that is kept, or a new one."""
-        return self.idle.pop() if self.idle else PooledChild(self)
+    def take(self) -> JobProcess:
+        """A process: one that is kept, or a new one."""
+        return self.idle.pop() if self.idle else PooledProcess(self)
 
     def close(self) -> None:
-        """End all children."""
+        """End all processes."""
         self.keeps = False
-        for child in self.idle:
-            child.close()
+        for process in self.idle:
+            process.close()
 
 
-class PooledChild(Child):
-    """A child that `pool` keeps instead of ending it, while it keeps any."""
+class PooledProcess(JobProcess):
+    """A process that `pool` keeps instead of ending it, while it keeps any."""
 
     def __init__(self, pool: Pool) -> None:
-        super().__init__()
+        super().__init__("tests", environment=bare_environment(), cwd=Path("/"))
         self._pool = pool
 
     def close(self) -> None:

@@ -16,16 +16,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from cohort.inspection.child import Child, ChildEnded
-from cohort.inspection.job import OUTCOME, Job
+from cohort.inspection.inspector import OPEN_AND_RUN, start_process
+from cohort.inspection.job import OPENED, Job
 from cohort.session.opening import SessionOptions
+from cohort.system.jobs import (
+    JobFailed,
+    JobLimits,
+    JobOutOfMemory,
+    JobProcess,
+    JobTimedOut,
+)
 from tools.fuzz_models.mutations import corpus, mutate
 
 SECONDS, MEMORY = 5, 1 << 30
 
-CRASHED, OUT_OF_CPU_TIME, OUT_OF_TIME = "crashed", "out of CPU time", "out of time"
-WORDS: dict[int, str] = {signal.SIGXCPU: OUT_OF_CPU_TIME, signal.SIGALRM: OUT_OF_TIME}
-"""Outcomes of files that ended the child by a signal but did not crash it."""
+REFUSED, OUT_OF_MEMORY, CRASHED = "refused", "out of memory", "crashed"
+OUT_OF_CPU_TIME, OUT_OF_TIME = "out of CPU time", "out of time"
 
 
 class Outcome(NamedTuple):
@@ -39,7 +45,7 @@ class Opening:
     """Opens files in a child process, and starts another child after each crash."""
 
     def __init__(self) -> None:
-        self._child: Child | None = None
+        self._child: JobProcess | None = None
 
     def try_file(self, path: Path) -> Outcome:
         """Open and run the model at `path`; if that ends the child, only open it."""
@@ -61,16 +67,23 @@ class Opening:
             self._child = None
 
     def _try(self, job: Job) -> Outcome:
-        self._child = self._child or Child()
+        self._child = self._child or start_process()
+        limits = JobLimits(seconds=SECONDS * 20, confined=True)
         try:
-            self._child.send(job)
-            while OUTCOME not in (answer := self._child.read(SECONDS * 20)):
-                pass
-        except ChildEnded as ended:
+            answer = self._child.do(OPEN_AND_RUN, {"job": asdict(job)}, limits=limits)
+        except JobFailed as failed:
             self.close()
-            word = WORDS.get(-ended.code, CRASHED)
-            return Outcome(word, f"signal {-ended.code} {ended.stderr}".strip())
-        return Outcome(str(answer[OUTCOME]))
+            return _outcome(failed)
+        return Outcome(OPENED if answer[OPENED] else REFUSED)
+
+
+def _outcome(failed: JobFailed) -> Outcome:
+    if isinstance(failed, JobOutOfMemory):
+        return Outcome(OUT_OF_MEMORY)
+    word = OUT_OF_TIME if isinstance(failed, JobTimedOut) else CRASHED
+    if failed.signal == signal.SIGXCPU:
+        word = OUT_OF_CPU_TIME
+    return Outcome(word, f"signal {failed.signal or 0:d} {failed.last_line}".strip())
 
 
 def main() -> None:

@@ -13,17 +13,8 @@ from typing import NamedTuple
 
 from cohort.errors import LoadFailed
 from cohort.inspection.bundled import BUNDLED
-from cohort.inspection.child import Child, ChildEnded
 from cohort.inspection.findings import Finding, Findings
-from cohort.inspection.job import (
-    EXTERNAL,
-    OUT_OF_MEMORY,
-    OUTCOME,
-    PEAK,
-    ROW_VERDICT,
-    Job,
-    read_verdict,
-)
+from cohort.inspection.job import PEAK, ROW_VERDICT, Job, read_verdict
 from cohort.row_independence import RowVerdict, rules_digest
 from cohort.session import (
     ORT_VERSION,
@@ -35,10 +26,22 @@ from cohort.session import (
     runtime_build,
     sentence,
 )
-from cohort.session.confinement import SECONDS_PER_CPU_SECOND
+from cohort.session.thread_priority import NICENESS
+from cohort.system.confinement import SECONDS_PER_CPU_SECOND
+from cohort.system.jobs import (
+    JobFailed,
+    JobLimits,
+    JobOutOfMemory,
+    JobProcess,
+    JobTimedOut,
+    bare_environment,
+)
 
 STARTING_SECONDS = 60
 """How much longer than its limit an inspection may take: the child may have to start first."""
+
+OPEN_AND_RUN = "cohort.inspection.process:open_and_run"
+"""The job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,8 @@ class Inspector:
         self._observe = observe
         self._findings = None if cache is None else Findings(cache)
         self._lock = threading.Lock()
-        self._idle: list[Child] = []
-        self._working: set[Child] = set()
+        self._idle: list[JobProcess] = []
+        self._working: set[JobProcess] = set()
         self._closed = False
 
     def inspect(self, opener: Opener) -> dict[str, str] | None:
@@ -145,15 +148,15 @@ class Inspector:
         """End the child processes that do nothing, until they are needed again."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for child in idle:
-            child.close()
+        for process in idle:
+            process.close()
 
     def close(self) -> None:
         """End all child processes at once, and start none any more."""
         self._closed = True
         with self._lock:
-            for child in [*self._idle, *self._working]:
-                child.kill()
+            for process in [*self._idle, *self._working]:
+                process.kill()
 
     def _make_job(self, opener: Opener) -> Job:
         rules = opener.rules
@@ -183,68 +186,77 @@ class Inspector:
         """Have the model opened, and keep the finding where another time would bring the same."""
         started = monotonic()
         external: dict[str, str] = {}
-        was_read, starved, peak, ended = False, False, 0, None
+        was_read, peak, failure = False, 0, None
         rows: RowVerdict | None = None
-        child = self._take_child()
+        process = self._take_process()
+
+        def follow(locations: Iterable[str]) -> None:
+            nonlocal was_read, external
+            was_read, external = True, _digests(opener, locations)
+            process.allow(
+                _patience(job, [opener.path, *map(opener.path.parent.joinpath, external)])
+            )
+
+        limits = JobLimits(_patience(job, [opener.path]), confined=True, nice=NICENESS)
         try:
-            with opener.token.calling(child.kill):
-                child.send(job)
-                answer = child.read(_patience(job, [opener.path]))
-                if EXTERNAL in answer:
-                    was_read, external = True, _digests(opener, answer[EXTERNAL])
-                    files = [opener.path, *(opener.path.parent / one for one in external)]
-                    answer = child.read(_patience(job, files))
-            starved, peak = answer.get(OUTCOME) == OUT_OF_MEMORY, int(answer.get(PEAK, 0))
+            with opener.token.calling(process.kill):
+                answer = process.do(OPEN_AND_RUN, {"job": asdict(job)}, limits=limits, told=follow)
+            peak = int(answer[PEAK])
             with suppress(ValueError):
-                rows = read_verdict(answer.get(ROW_VERDICT))
-        except ChildEnded as error:
-            ended = error
-        except BaseException:  # its answer will come
-            self._release(child, reusable=False)
+                rows = read_verdict(answer[ROW_VERDICT])
+        except JobFailed as error:
+            failure = error
+        except BaseException:
+            self._release(process, reusable=False)
             raise
         cancelled = bool(opener.token.reason)  # and the child killed, perhaps after its answer
-        self._release(child, reusable=not (starved or ended or cancelled))
+        self._release(process, reusable=not (failure or cancelled))
         opener.token.check()
         if self._closed:
             raise LoadFailed("the server is stopping")
         if (opener.digests.of(opener.path), _digests(opener, external)) != (key["model"], external):
             raise LoadFailed("its files changed while it was inspected")
-        harm, lasting = _harm(job, starved, ended)
+        harm, lasting = _harm(job, failure)
         self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
-        if ended is not None and ended.code == -signal.SIGKILL:
+        if failure is not None and failure.signal == signal.SIGKILL:
             raise LoadFailed(harm, transient=True)
         finding = Finding(external, harm, peak, rows)
         if self._findings is not None and lasting and (was_read or harm):
             self._findings.write(key, finding)
         return finding
 
-    def _take_child(self) -> Child:
-        """A child that does nothing else, started where there is none."""
+    def _take_process(self) -> JobProcess:
+        """A process that does nothing else, started where there is none."""
         with self._lock:
-            child = self._idle.pop() if self._idle else None
-            if child is not None:
-                self._working.add(child)
-                return child
+            process = self._idle.pop() if self._idle else None
+            if process is not None:
+                self._working.add(process)
+                return process
         try:
-            child = Child()
+            process = start_process()
         except OSError as error:
             raise LoadFailed(
                 f"no process can be started to inspect it ({error.strerror or error}); "
                 "COHORT_INSPECTION_SECONDS=0 opens models without"
             ) from error
         with self._lock:
-            self._working.add(child)
+            self._working.add(process)
         if self._closed:  # meanwhile
-            child.kill()
-        return child
+            process.kill()
+        return process
 
-    def _release(self, child: Child, *, reusable: bool) -> None:
+    def _release(self, process: JobProcess, *, reusable: bool) -> None:
         with self._lock:
-            self._working.remove(child)
+            self._working.remove(process)
             if reusable:
-                self._idle.append(child)
+                self._idle.append(process)
         if not reusable:
-            child.close()
+            process.close()
+
+
+def start_process() -> JobProcess:
+    """Start a process for inspections. Raises OSError."""
+    return JobProcess(OPEN_AND_RUN, environment=bare_environment(), cwd=Path("/"))
 
 
 def _patience(job: Job, files: Iterable[Path]) -> int:
@@ -264,30 +276,28 @@ def _digests(opener: Opener, locations: Iterable[str]) -> dict[str, str]:
     return {location: opener.digests.of(file) for location, file in files.items()}
 
 
-def _harm(job: Job, starved: bool, ended: ChildEnded | None) -> tuple[str, bool]:
+def _harm(job: Job, failure: JobFailed | None) -> tuple[str, bool]:
     """What opening the model does to a process, and whether it does so every time.
 
     What depends on what else the machine does is not for every time.
     """
-    if starved:
+    if failure is None:
+        return "", True
+    if isinstance(failure, JobOutOfMemory):
         return (
             "opening it and running it with up to 32 rows takes more memory than a model may: "
             f"{job.memory >> 20:,} MiB, and three times its size (COHORT_INSPECTION_MB)"
         ), False
-    if ended is None:
-        return "", True
     first = "in the process that opens unknown models first, it"
     more = "(COHORT_INSPECTION_SECONDS, and one more for each 10 MiB of it)"
-    match -ended.code:
-        case signal.SIGXCPU:
-            return f"{first} took more CPU time than a model may: {job.seconds} s {more}", True
-        case signal.SIGALRM:
-            seconds = job.seconds * SECONDS_PER_CPU_SECOND
-            return f"{first} was not opened within {seconds} s {more}", False
-        case signal.SIGKILL:
-            return f"{first} was killed by the system, most likely for want of memory", False
-    said = f": {sentence(ended.stderr)}" if ended.stderr else ""
-    if ended.code < 0:
-        name = signal.Signals(-ended.code).name
-        return f"{first} crashed ONNX Runtime {ORT_VERSION} ({name}{said})", True
-    return f"{first} ended that with status {ended.code}{said}", False
+    if failure.signal == signal.SIGXCPU:
+        return f"{first} took more CPU time than a model may: {job.seconds} s {more}", True
+    if isinstance(failure, JobTimedOut):
+        seconds = job.seconds * SECONDS_PER_CPU_SECOND
+        return f"{first} was not opened within {seconds} s {more}", False
+    if failure.signal == signal.SIGKILL:
+        return f"{first} was killed by the system, most likely for want of memory", False
+    said = f": {sentence(failure.last_line)}" if failure.last_line else ""
+    if failure.signal:
+        return f"{first} crashed ONNX Runtime {ORT_VERSION} ({failure.signal.name}{said})", True
+    return f"{first} failed: {failure}{said}", False

@@ -69,11 +69,9 @@ class Job:
         return self.seconds + size // BYTES_PER_SECOND, self.memory + size * COPIES
 
 
-EXTERNAL, OUTCOME, PEAK, ROW_VERDICT = "external", "outcome", "peak", "rows"
-"""The keys of the two lines of an answer: where external data is; one of the following, the bytes
-of memory that it took, and whether rows of the model influence each other."""
-
-OPENED, REFUSED, OUT_OF_MEMORY = "opened", "refused", "out of memory"
+OPENED, PEAK, ROW_VERDICT = "opened", "peak", "rows"
+"""The keys of an answer: whether the model was opened, the bytes of memory that it took, and
+whether rows of the model influence each other."""
 
 
 def write_verdict(verdict: RowVerdict) -> object:

@@ -6,9 +6,7 @@ import contextlib
 import ctypes
 import io
 import json
-import os
 import re
-import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from typing import Literal
 from cohort.errors import ConfigInvalid, did_you_mean, quoted
 from cohort.session.failures import sentence
 from cohort.session.runtime import FATAL_ONLY, ort
-from cohort.system.children import PYTHON, python_path
+from cohort.system.jobs import JobFailed, JobLimits, JobProcess
 
 ProviderPolicy = Literal["prefer", "require", "require_all"]
 
@@ -235,6 +233,9 @@ def _missing_library(provider: Provider) -> str:
 
 # An error; or the warning that the provider was not made, which is general. Other warnings, such as
 # the one about looking for hardware in a container, are about something else.
+_WARNINGS = 2
+"""The severity, in ONNX Runtime's numbers."""
+
 _ERROR = re.compile(r"\[E:onnxruntime:[^\]]*\]\s*([^\x1b\n]+)")
 _WARNING = re.compile(r"\[W:onnxruntime:[^\]]*\]\s*(Failed to create [^\x1b\n]+)")
 
@@ -245,24 +246,24 @@ def _reason_from_log(provider: Provider) -> str:
     The reason is in its log and nowhere else, and taking this process's stderr away, be it for a
     moment, would take other threads' lines with it.
     """
-    script = (
-        "import ast, sys, onnxruntime as ort\n"
-        "name, options, model = ast.literal_eval(sys.stdin.read())\n"
-        "getattr(ort, 'preload_dlls', lambda: None)()\n"
-        "ort.InferenceSession(model, providers=[(name, options), 'CPUExecutionProvider'],"
-        " enable_fallback=0)\n"
-    )
-    arguments = repr((provider.ort_name, provider.ort_options, PROBE))
+    function = "cohort.session.providers:log_refusal"
+    arguments = {"name": provider.ort_name, "options": provider.ort_options}
     try:
-        done = subprocess.run(  # noqa: S603  our own interpreter, our own script
-            [*PYTHON, "-c", script],
-            input=arguments, env=os.environ | {"PYTHONPATH": python_path()},
-            capture_output=True, text=True, errors="replace", timeout=60, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        with JobProcess(function) as process, contextlib.suppress(JobFailed):
+            process.do(function, arguments, limits=JobLimits(seconds=60))
+    except OSError:
         return ""
-    lines = [*_ERROR.findall(done.stderr), *_WARNING.findall(done.stderr)]
+    lines = [*_ERROR.findall(process.printed), *_WARNING.findall(process.printed)]
     return next((reason for line in lines if (reason := sentence(line))), "")
+
+
+def log_refusal(name: str, options: Mapping[str, str]) -> None:
+    """Have ONNX Runtime write to stderr why a provider cannot be had; a job."""
+    ort.set_default_logger_severity(_WARNINGS)
+    getattr(ort, "preload_dlls", lambda: None)()
+    ort.InferenceSession(
+        PROBE, providers=[(name, options), "CPUExecutionProvider"], enable_fallback=0
+    )
 
 
 def _probe_model() -> bytes:

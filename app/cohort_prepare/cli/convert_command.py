@@ -88,11 +88,12 @@ def convert(
         def say(line: str) -> None:
             shown.update(task, description=line)
 
-        with source_on_disk(source, framework, python=python, packages=packages, say=say) as (
-            on_disk,
-            known,
-        ):
-            opened = open_source(
+        with (
+            source_on_disk(source, framework, python=python, packages=packages, say=say) as (
+                on_disk,
+                known,
+            ),
+            open_source(
                 on_disk,
                 framework=known,
                 trust_pickle=trust_pickle,
@@ -100,7 +101,8 @@ def convert(
                 python=python,
                 packages=packages,
                 say=say,
-            )
+            ) as opened,
+        ):
             made = convert_source(
                 opened,
                 out,

@@ -44,7 +44,8 @@ def source_or_onnx(
         if Path(on_disk).suffix.lower() in {".onnx", ".ort"}:
             yield Path(on_disk)
         else:
-            yield open_source(on_disk, framework=known, **where, **options)
+            with open_source(on_disk, framework=known, **where, **options) as source:
+                yield source
 
 
 _OPTIONS = (

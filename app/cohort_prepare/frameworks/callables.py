@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -39,6 +40,7 @@ def load_object(reference: Reference) -> Any:
     return unpickle(reference)
 
 
+@cache  # at the next call, it may give another one
 def call(text: str) -> Any:
     """Import the module and call the callable without arguments; what is no function is the model.
 

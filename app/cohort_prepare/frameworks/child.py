@@ -1,26 +1,23 @@
-"""The process that has a framework: `python -m cohort_prepare.frameworks.child JOB ANSWER`.
+"""The jobs of the process that has a framework: `look`, `export` and `run`.
 
-Reads one job from a file of JSON, and writes what came of it into another. What the framework and
-the user's module print goes to this process's own stdout and stderr.
+One process does all of them for a model (`SourceModel`), which it imports and loads once.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cohort.errors import CohortError
-from cohort_prepare.failures import Misused
 from cohort_prepare.frameworks import (
+    ANY_FRAMEWORK,
     FRAMEWORKS,
     Adapter,
     ExportRequest,
@@ -31,35 +28,11 @@ from cohort_prepare.frameworks import (
 from cohort_prepare.frameworks.callables import MissingModule, load_object
 
 
-def do_job(job_file: str, answer_file: str) -> None:
-    """Do one job. Its answer has `error` and `kind` where it failed."""
-    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    reference = Reference(**job["reference"])
-    framework = FRAMEWORKS.get(job["framework"])
-    adapter = adapter_of(framework) if framework else None
-    for module in framework.modules if framework else ():
-        with suppress(ImportError):  # said by what needs it
-            import_module(module)  # before the user's folder is looked at, which may have its own
-    _forget_cohort(job["folder"])
-    try:
-        if framework is None or adapter is None:
-            answer = _look(reference)
-        else:
-            answer = _TASKS[job["task"]](adapter, adapter.load(reference), job)
-            answer["versions"] = _versions(framework)
-    except CohortError as error:
-        kind = "misused" if isinstance(error, Misused) else "rejected"
-        answer = {"kind": kind, "error": str(error)}
-    except Exception as error:  # noqa: BLE001 - whatever a framework and the user's code raise
-        traceback.print_exc()
-        answer = {"kind": "crashed", "error": _sentence(error)}
-    Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
-
-
-def _look(reference: Reference) -> dict[str, Any]:
+def look(reference: Mapping[str, Any]) -> dict[str, Any]:
     """The top modules of the classes of the model, the closest first; or a package it lacks."""
+    _import(ANY_FRAMEWORK)
     try:
-        model = load_object(reference)
+        model = load_object(Reference(**reference))
     except MissingModule as error:
         return {"missing": error.module, "says": str(error)}
     if isinstance(model, tuple) and model:
@@ -68,39 +41,69 @@ def _look(reference: Reference) -> dict[str, Any]:
     return {"packages": list(dict.fromkeys(modules)), "what": type(model).__name__}
 
 
-def _export(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, Any]:
-    example = _read(job["example"]) if job["example"] else {}
-    request = ExportRequest(job["out"], job["opset"], example, job["options"])
-    exported = adapter.export(model, request)
+def export(
+    reference: Mapping[str, Any],
+    framework: str,
+    *,
+    out: str,
+    opset: int | None,
+    example: str,
+    options: Mapping[str, Any],
+    sample: str,
+) -> dict[str, Any]:
+    """Write the model as ONNX to `out` and inputs to `sample`; what `SourceExport` has."""
+    adapter, model = _load(framework, Reference(**reference))
+    given = _read(example) if example else {}
+    exported = adapter.export(model, ExportRequest(out, opset, given, options))
     return {
         "what": exported.what,
         "notes": list(exported.notes),
         "classes": {name: list(classes) for name, classes in exported.classes.items()},
-        "sample": _write(job["sample"], exported.sample),
+        "sample": _write(sample, exported.sample),
+        "versions": _versions(FRAMEWORKS[framework]),
     }
 
 
-def _run(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Run each case; why it failed, or ""."""
+def run(
+    reference: Mapping[str, Any], framework: str, *, cases: Sequence[str], results: Sequence[str]
+) -> list[str]:
+    """Run each case and write its result; why it failed, or ""."""
+    adapter, model = _load(framework, Reference(**reference))
     failures = []
-    for case, result in zip(job["cases"], job["results"], strict=True):
+    for case, result in zip(cases, results, strict=True):
         try:
             _write(result, adapter.run(model, _read(case)))
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - whatever a framework and the user's code raise
             traceback.print_exc()
             failures.append(str(error) if isinstance(error, CohortError) else _sentence(error))
         else:
             failures.append("")
-    return {"failures": failures}
+    return failures
 
 
-_TASKS: Mapping[str, Callable[[Adapter, Any, Mapping[str, Any]], dict[str, Any]]] = {
-    "export": _export,
-    "run": _run,
-}
+@cache  # it may be made by a function that gives another one at its next call
+def _load(framework: str, reference: Reference) -> tuple[Adapter, Any]:
+    """Load the model. Raises whatever the framework and the user's code raise."""
+    _import(FRAMEWORKS[framework])
+    adapter = adapter_of(FRAMEWORKS[framework])
+    return adapter, adapter.load(reference)
+
+
+def _import(framework: Framework) -> None:
+    """Import what a framework needs first: the user's modules may have the same names."""
+    here = str(Path.cwd())
+    sys.path[:] = [path for path in sys.path if path not in {here, ""}]
+    for module in framework.modules:
+        with suppress(ImportError):  # said by what needs it
+            import_module(module)
+    if framework.adapter:
+        adapter_of(framework)
+    sys.path.insert(0, here)
 
 
 def _read(path: str) -> dict[str, Any]:
+    import numpy as np  # an environment that only looks at a model may lack it
+
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return {n: a.astype(object) if a.dtype.kind == "U" else a for n, a in arrays.items()}
@@ -108,6 +111,8 @@ def _read(path: str) -> dict[str, Any]:
 
 def _write(path: str, values: Mapping[str, Any]) -> bool:
     """Write arrays where there are some; whether there were."""
+    import numpy as np
+
     arrays = {name: _plain(np.asarray(value)) for name, value in values.items()}
     if arrays:
         np.savez(path, **arrays)
@@ -116,13 +121,6 @@ def _write(path: str, values: Mapping[str, Any]) -> bool:
 
 def _plain(array: Any) -> Any:
     return array.astype(str) if array.dtype == object else array
-
-
-def _forget_cohort(folder: str) -> None:
-    """Let the user's module import a package of its own that is called `app`, too."""
-    sys.path[:] = [str(Path.cwd()), *(path for path in sys.path if path not in {folder, ""})]
-    for name in [name for name in sys.modules if name.split(".")[0] == "app"]:
-        del sys.modules[name]
 
 
 def _versions(framework: Framework) -> dict[str, str]:
@@ -142,7 +140,3 @@ def _sentence(error: Exception) -> str:
     """What went wrong, on one line, with the kind of error."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:1000]}"
-
-
-if __name__ == "__main__":
-    do_job(*sys.argv[1:])

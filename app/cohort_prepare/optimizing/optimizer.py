@@ -119,7 +119,7 @@ class _Run:
 
     def run(self, plan: Sequence[OptimizeStep], out: Path) -> Optimized:
         self._say(f"Running {self._model.name}")
-        looked = self._worker.ask("look", path=str(self._model), cases=self._cases)
+        looked = self._worker.ask("check_original", path=str(self._model), cases=self._cases)
         before = Footprint(model_size(self._model), looked["nodes"])
         best, footprint, outcomes = self._model, before, list[StepOutcome]()
         for place, step in enumerate(plan):
@@ -181,7 +181,7 @@ class _Run:
 
     def _weigh(self, before: Path, after: Path, steps: Sequence[OptimizeStep]) -> Weighed:
         answer: Any = self._worker.ask(
-            "weigh",
+            "weigh_steps",
             before=str(before),
             after=str(after),
             steps=[step.name for step in steps],
@@ -208,7 +208,7 @@ class _Run:
         folder = self._folder / "ort"
         folder.mkdir()
         self._worker.ask(
-            "export", path=str(best), folder=str(folder), target=self._options.ort_target
+            "write_mobile", path=str(best), folder=str(folder), target=self._options.ort_target
         )
         return sorted(folder.iterdir())
 

@@ -7,23 +7,28 @@ costs no more than what would have been found.
 
 from __future__ import annotations
 
-import json
-import signal
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
+from cohort.errors import LoadFailed
 from cohort.session import MAX_NODES
-from cohort.system.children import PYTHON, python_path
+from cohort.system.jobs import (
+    JobFailed,
+    JobLimits,
+    JobOutOfMemory,
+    JobRaised,
+    JobTimedOut,
+    run_job,
+)
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.onnx_files import temporary_folder
 from cohort_prepare.overview.parts import Behavior, ModelStructure, Serving
-from cohort_prepare.processes import TookTooLong, run_child
+from cohort_prepare.processes import preparing_environment
 
 T = TypeVar("T", ModelStructure, Behavior)
 
@@ -61,14 +66,14 @@ def look_at(path: Path, request: ViewRequest = ViewRequest()) -> tuple[ModelStru
     """
     if request.page is None:
         behavior = _behavior(path, request)
-        return _ask(ModelStructure, "read", path, request), behavior
+        return _ask(ModelStructure, "describe", path, request), behavior
     with temporary_folder(request.page.absolute().parent) as folder:
         behavior = _behavior(path, request)
         made = folder / "page.html"
         providers = _by_name(behavior)
         structure = _ask(
             ModelStructure,
-            "read",
+            "describe",
             path,
             replace(request, page=made),
             providers=providers,
@@ -80,7 +85,7 @@ def look_at(path: Path, request: ViewRequest = ViewRequest()) -> tuple[ModelStru
 
 def _behavior(path: Path, request: ViewRequest) -> Behavior:
     try:
-        return _ask(Behavior, "observe", path, request)
+        return _ask(Behavior, "observe_opening", path, request)
     except Rejected as error:
         return Behavior(serving=Serving(problem=str(error)))
 
@@ -94,41 +99,34 @@ def _by_name(behavior: Behavior) -> dict[str, str]:
 
 
 def _ask(part: type[T], task: str, path: Path, request: ViewRequest, **more: object) -> T:
-    job = {"task": task, **asdict(request), **more, "path": str(path.absolute())}
-    with tempfile.TemporaryDirectory(prefix="cohort-") as name:
-        folder = Path(name)
-        answer = _run(folder, job, request)
-    if "error" in answer:
-        raise Misused(f"{path}: {answer['error']}")
-    return TypeAdapter(part).validate_python(answer["found"])
-
-
-def _run(folder: Path, job: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
-    """Run the process to its end, which this call does not outlive; its answer."""
-    (folder / "job.json").write_text(json.dumps(job, default=str), encoding="utf-8")
-    files = [str(folder / "job.json"), str(folder / "answer.json")]
-    command = [*PYTHON, "-m", "cohort_prepare.overview.process", *files]
+    """Have a job of `overview.process` done, which this call does not outlive."""
+    job = to_jsonable_python({**asdict(request), **more, "path": path.absolute()})
     patience = request.seconds * WALL_SECONDS_PER_CPU_SECOND + 60
     try:
-        status, printed = run_child(
-            command, folder, path=python_path(), seconds=patience if request.seconds else None
+        found = run_job(
+            f"cohort_prepare.overview.process:{task}",
+            {"job": job},
+            environment=preparing_environment(),
+            limits=JobLimits(patience if request.seconds else None),
         )
-    except TookTooLong:
-        status, printed = -signal.SIGXCPU, ""
-    with suppress(OSError, ValueError):
-        return dict(json.loads((folder / "answer.json").read_text(encoding="utf-8")))
-    raise _died(status, request, printed)
+    except JobOutOfMemory:
+        raise Misused(
+            f"{path}: it takes more memory than a model may (COHORT_INSPECTION_MB)"
+        ) from None
+    except JobFailed as error:
+        if isinstance(error, JobRaised) and (error.is_a(LoadFailed) or error.is_a(OSError)):
+            raise Misused(f"{path}: {error}") from error
+        raise _no_view(error, request) from error
+    return TypeAdapter(part).validate_python(found)
 
 
-def _died(status: int, request: ViewRequest, printed: str) -> Rejected:
-    """Why the process ended without an answer."""
-    if status == -signal.SIGXCPU:
+def _no_view(error: JobFailed, request: ViewRequest) -> Rejected:
+    if isinstance(error, JobTimedOut):
         return Rejected(
             f"looking at it took more time than a model may: {request.seconds} s "
             "(COHORT_INSPECTION_SECONDS)"
         )
-    last = (printed.strip().splitlines() or [""])[-1][:500]
-    if status < 0:
-        name = signal.Signals(-status).name
-        return Rejected(f"looking at it crashed the process ({name}) {last}".rstrip())
+    last = error.last_line[:500]
+    if error.signal:
+        return Rejected(f"looking at it crashed the process ({error.signal.name}) {last}".rstrip())
     return Rejected(f"looking at it failed: {last}")

@@ -16,6 +16,7 @@ from cohort_prepare.onnx_files import (
     write_onnx,
 )
 from cohort_prepare.quantizing.deciding import decide
+from cohort_prepare.quantizing.measuring import MeasuredPair
 from cohort_prepare.quantizing.quality import Quality
 from cohort_prepare.quantizing.recipes import (
     FAMILIES,
@@ -31,7 +32,7 @@ from cohort_prepare.quantizing.recipes import (
 from cohort_prepare.quantizing.results import Candidate, Quantized, QuantizeOptions, align
 from cohort_prepare.quantizing.search import SearchResult
 from cohort_prepare.quantizing.verdict import closest, why_unacceptable
-from cohort_prepare.quantizing.work import Build, Calibrate, Measure, PreProcess, Search
+from cohort_prepare.quantizing.work import Build
 from cohort_prepare.quantizing.workshop import Workshop
 from cohort_prepare.steps import StepDifference, StepRecord, add_step
 
@@ -85,24 +86,26 @@ class _Bench:
         self.model, self.options, self._workshop = model.absolute(), options, workshop
         self._folder = workshop.folder
         self._prepared = workshop.folder / "prepared" / "model.onnx"
-        self._samples = options.inputs or options.calibration
+        self._samples = _absolute(options.inputs or options.calibration)
+        self._labels = _absolute(options.labels)
         self.rows = 0
         self.notes: list[str] = []
         self.facts = self._pre_process()
 
     def _pre_process(self) -> GraphFacts:
         self._prepared.parent.mkdir()
-        job = PreProcess(str(self.model), str(self._prepared))
-        facts = self._workshop.ask(job, "reading the model").facts
-        if facts is None or not facts.quantizable:
-            operators = ", ".join(sorted(facts.operators)) if facts else "none"
+        facts = self._workshop.ask(
+            GraphFacts, "read_graph", "reading the model", model=self.model, out=self._prepared
+        )
+        if not facts.quantizable:
+            operators = ", ".join(sorted(facts.operators))
             raise Rejected(
                 "nothing to quantize: the model has no MatMul, Gemm, Conv or embedding with "
                 f"weights of its own; its operators are {operators}",
                 {
-                    "operators": dict(facts.operators) if facts else {},
+                    "operators": dict(facts.operators),
                     "size_bytes": model_size(self.model),
-                    "weight_bytes": facts.weight_bytes if facts else 0,
+                    "weight_bytes": facts.weight_bytes,
                     "recommended": None,
                 },
             )
@@ -147,10 +150,15 @@ class _Bench:
     def _static(self, recipes: list[StaticRecipe]) -> Candidate:
         """The static recipe by the method whose outputs are closest."""
         methods = tuple(one.method for one in recipes)
-        job = Calibrate(
-            str(self._prepared), _text(self.options.calibration) or "", methods, str(self._folder)
+        self.rows = self._workshop.ask(
+            int,
+            "calibrate",
+            "calibrating",
+            prepared=self._prepared,
+            samples=_absolute(self.options.calibration),
+            methods=methods,
+            folder=self._folder,
         )
-        self.rows = self._workshop.ask(job, "calibrating").rows
         built = {one.method: (one, *self._build(one)) for one in recipes}
         qualities: dict[str, Quality] = {name: quality for name, (_, _, quality) in built.items()}
         chosen = built[
@@ -166,8 +174,8 @@ class _Bench:
             if found.excluded:
                 recipe = excluding(recipe, found.excluded)
                 path, _ = self._build(recipe)
-        job = Measure(str(self.model), str(path), _text(self._samples), _text(self.options.labels))
-        pair = self._workshop.ask(job, f"measuring {recipe_name(recipe)}").measured
+        doing, building = f"measuring {recipe_name(recipe)}", self._building(recipe, path)
+        pair = self._workshop.ask(MeasuredPair, "measure", doing, building=building)
         return Candidate(recipe, path, pair, found=found)
 
     def _may_search(self, recipe: Recipe) -> bool:
@@ -178,36 +186,27 @@ class _Bench:
     def _search(self, recipe: Recipe) -> SearchResult:
         folder = self._folder / f"search-{recipe_name(recipe)}"
         folder.mkdir()
-        job = Search(
-            self._build_job(recipe, folder / "unused"),
-            str(folder),
-            self.facts.quantizable,
-            self.options.limits,
-            self.options.search_seconds,
+        return self._workshop.ask(
+            SearchResult,
+            "search",
+            f"searching for nodes of {recipe_name(recipe)}",
+            building=self._building(recipe, folder / "unused"),
+            nodes=self.facts.quantizable,
+            limits=self.options.limits,
+            seconds=self.options.search_seconds,
         )
-        found = self._workshop.ask(job, f"searching for nodes of {recipe_name(recipe)}").found
-        return found or SearchResult(None, {}, 0, False)
 
     def _build(self, recipe: Recipe) -> tuple[Path, Quality]:
         """Apply a recipe; the model, and how far its outputs are from the original's."""
         out = self._folder / recipe_name(recipe) / "model.onnx"
         out.parent.mkdir()
         doing = f"applying {recipe_name(recipe)}"
-        quality = self._workshop.ask(self._build_job(recipe, out), doing).quality
-        if quality is None:
-            raise Rejected(f"{doing} gave nothing")
-        return out, quality
+        building = self._building(recipe, out)
+        return out, self._workshop.ask(Quality, "build_and_compare", doing, building=building)
 
-    def _build_job(self, recipe: Recipe, out: Path) -> Build:
-        return Build(
-            recipe,
-            str(self._prepared),
-            str(self.model),
-            str(self._folder),
-            str(out),
-            _text(self._samples),
-            _text(self.options.labels),
-        )
+    def _building(self, recipe: Recipe, out: Path) -> Build:
+        rows = self._samples, self._labels
+        return Build(recipe, self._prepared, self.model, self._folder, out, *rows)
 
 
 def _write(model: Path, chosen: Candidate, out: Path) -> None:
@@ -235,6 +234,6 @@ def _write(model: Path, chosen: Candidate, out: Path) -> None:
     write_onnx(made, out)
 
 
-def _text(path: Path | None) -> str | None:
+def _absolute(path: Path | None) -> Path | None:
     """For a child, whose working folder is another."""
-    return None if path is None else str(path.absolute())
+    return None if path is None else path.absolute()

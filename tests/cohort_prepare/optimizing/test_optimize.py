@@ -116,7 +116,7 @@ def test_all_steps_together_are_bounded(tmp_path: Path) -> None:
     for parts in (2, 1):
         worker.share_time(parts)
         with pytest.raises(Rejected, match=r"the 0\.5 s for everything"):
-            worker.ask("look", path=path, cases="")
+            worker.ask("check_original", path=path, cases="")
     worker.share_time(1)
     with pytest.raises(Rejected, match=r"the 0\.5 s for everything"):
         worker.ask("rewrite", step="slim", path=path, out="", opset=0, model_type="bert")

@@ -6,28 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
+from pydantic_core import to_jsonable_python
 
+from cohort_prepare.failures import Rejected
 from cohort_prepare.quantizing.building import find_quantizable, pre_process
 from cohort_prepare.quantizing.recipes import StaticRecipe
 from cohort_prepare.quantizing.verdict import Limits
 from cohort_prepare.quantizing.work import (
-    ANSWERS,
-    JOBS,
-    Answer,
     Build,
-    Calibrate,
-    QuantizeJob,
-    Search,
-    do_quantize_job,
+    build_and_compare,
+    calibrate,
+    search,
 )
+from cohort_prepare.quantizing.workshop import Workshop
 from tests import onnx_models
-
-
-def done(job: QuantizeJob, folder: Path) -> Answer:
-    """What the process answers."""
-    (folder / "job.json").write_bytes(JOBS.dump_json(job))
-    do_quantize_job(folder / "job.json", folder / "answer.json")
-    return ANSWERS.validate_json((folder / "answer.json").read_bytes())
 
 
 def sensitive_model() -> onnx.ModelProto:
@@ -51,27 +44,32 @@ def test_the_layers_around_an_outlier_are_found(tmp_path: Path) -> None:
     pre_process(original, prepared)
     x = np.random.default_rng(0).standard_normal((200, 16)).astype(np.float32)
     np.savez(tmp_path / "rows.npz", x=x)
-    rows = str(tmp_path / "rows.npz")
-    assert done(Calibrate(str(prepared), rows, ("minmax",), str(tmp_path)), tmp_path).rows == 200
+    rows = tmp_path / "rows.npz"
+    given = {"prepared": str(prepared), "samples": str(rows), "folder": str(tmp_path)}
+    assert calibrate(**given, methods=["minmax"]) == 200
     recipe = StaticRecipe("minmax", "uint8", reduce_range=True, convolutional=False)
     (tmp_path / "out").mkdir()
-    build = Build(
-        recipe, str(prepared), str(original), str(tmp_path), str(tmp_path / "out" / "q.onnx"),
-        rows, None,
-    )  # fmt: skip
-    quality = done(build, tmp_path).quality
-    assert quality is not None
-    assert quality.cosine < 0.99
+    build = Build(recipe, prepared, original, tmp_path, tmp_path / "out" / "q.onnx", rows, None)
+    building = to_jsonable_python(build)
+    assert build_and_compare(building=building)["cosine"] < 0.99
     nodes = find_quantizable(onnx.load(prepared)).quantizable
-    found = done(Search(build, str(tmp_path), nodes, Limits(), 60), tmp_path).found
-    assert found is not None
-    assert found.excluded == tuple(sorted(nodes[1:3]))
-    assert found.complete
+    arguments = {"building": build, "nodes": nodes, "limits": Limits()}
+    found = search(**to_jsonable_python(arguments), seconds=60)
+    assert found["excluded"] == sorted(nodes[1:3])
+    assert found["complete"]
 
 
-def test_what_goes_wrong_is_answered(tmp_path: Path) -> None:
-    """A file that is not there, in a sentence."""
-    job = Calibrate(str(tmp_path / "nowhere.onnx"), "rows.npz", ("minmax",), str(tmp_path))
-    failure = done(job, tmp_path).failure
-    assert failure is not None
-    assert failure.kind == "rejected"
+def test_what_goes_wrong_is_raised(tmp_path: Path) -> None:
+    """A file that is not there, in a sentence, as for any other command."""
+    workshop = Workshop(tmp_path, 60, lambda _: None)
+    arguments = {"prepared": tmp_path / "no.onnx", "samples": "rows.npz", "methods": ["minmax"]}
+    with pytest.raises(Rejected, match="not found"):
+        workshop.ask(int, "calibrate", "calibrating", **arguments, folder=tmp_path)
+    with pytest.raises(Rejected, match="calibrating failed: ValidationError"):
+        workshop.ask(int, "calibrate", "calibrating", methods=["nothing"])
+
+
+def test_a_job_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """With the option that allows more."""
+    with pytest.raises(Rejected, match=r"reading took longer than 0 s; --timeout"):
+        Workshop(tmp_path, 0, lambda _: None).ask(int, "calibrate", "reading")

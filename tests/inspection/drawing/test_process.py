@@ -42,7 +42,9 @@ def test_what_takes_too_much_is_not_tried_again(
 ) -> None:
     """What fails over the types is, without them."""
     began = tmp_path / "began"
-    monkeypatch.setattr(module, "PYTHON", ["sh", "-c", f"echo >> {began}; kill -{signal} $$"])
+    monkeypatch.setattr(
+        "cohort.system.jobs.PYTHON", ["sh", "-c", f"echo >> {began}; kill -{signal} $$"]
+    )
     with pytest.raises(LoadFailed, match=f"ended the process \\(SIG{signal}\\)"):
         DrawingProcess(DIGITS, {}).run()
     assert began.read_text().count("\n") == times
@@ -51,7 +53,9 @@ def test_what_takes_too_much_is_not_tried_again(
 def test_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it works; it is not begun again."""
     began = tmp_path / "began"
-    monkeypatch.setattr(module, "PYTHON", ["sh", "-c", f"echo >> {began}; exec sleep 3600"])
+    monkeypatch.setattr(
+        "cohort.system.jobs.PYTHON", ["sh", "-c", f"echo >> {began}; exec sleep 3600"]
+    )
     process = DrawingProcess(DIGITS, {})
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(process.run)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from cohort.inspection.job import OPENED, OUT_OF_MEMORY, REFUSED
-from tools.fuzz_models.__main__ import CRASHED, OUT_OF_CPU_TIME, Opening
+from cohort.inspection.job import OPENED
+from tools.fuzz_models.__main__ import (
+    CRASHED,
+    OUT_OF_CPU_TIME,
+    OUT_OF_MEMORY,
+    REFUSED,
+    Opening,
+)
 from tools.fuzz_models.mutations import corpus, mutate
 
 COUNT = 60

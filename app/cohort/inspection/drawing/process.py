@@ -1,17 +1,14 @@
-"""The process that draws one model: `python -m cohort.inspection.drawing.process`.
+"""Drawing a model in a process of its own: the job `draw_one`, and the parent's end of it.
 
-It reads a job from its standard input as JSON, and writes the drawing as JSON compressed by gzip to
-its standard output. Python's readers and ONNX Runtime look at a file there that somebody else
-wrote; limits of the system end the process where that takes too much.
+Python's readers and ONNX Runtime look at a file there that somebody else wrote; limits of the
+system end the process where that takes too much.
 """
 
 from __future__ import annotations
 
 import gzip
-import os
-import subprocess
-import sys
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from signal import Signals
@@ -22,8 +19,15 @@ from cohort.errors import LoadFailed
 from cohort.inspection.drawing.reading import draw_model
 from cohort.inspection.drawing.words import describe_shape
 from cohort.session import available_memory, infer_types
-from cohort.session.confinement import confine, limit_process
-from cohort.system.children import PYTHON, child_environment
+from cohort.session.thread_priority import NICENESS
+from cohort.system.jobs import (
+    JobFailed,
+    JobLimits,
+    JobOutOfMemory,
+    JobProcess,
+    JobTimedOut,
+    bare_environment,
+)
 
 CPU_SECONDS = 30
 MAX_SECONDS = 60.0
@@ -35,6 +39,8 @@ MEMORY = 1 << 30
 
 LIMITS = frozenset({Signals.SIGXCPU, Signals.SIGALRM, Signals.SIGKILL})
 """What ends a process that takes more than it may: SIGKILL where the system has no memory left."""
+
+_DRAW_ONE = "cohort.inspection.drawing.process:draw_one"
 
 
 class _TookTooMuch(LoadFailed):
@@ -48,8 +54,8 @@ class DrawingProcess:
     """
 
     def __init__(self, path: Path, providers: Mapping[str, str]) -> None:
-        self._job = {"path": str(path.absolute()), "providers": providers, "infer": True}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._job = {"path": str(path.absolute()), "providers": providers}
+        self._process: JobProcess | None = None
         self._killed = threading.Event()
 
     def run(self) -> bytes:
@@ -59,12 +65,11 @@ class DrawingProcess:
         where it took too much, which it would again.
         """
         try:
-            return self._run()
+            return self._run(infer=True)
         except _TookTooMuch:
             raise
         except LoadFailed:
-            self._job["infer"] = False
-            return self._run()
+            return self._run(infer=False)
 
     def kill(self) -> None:
         """End it, from any thread."""
@@ -72,51 +77,48 @@ class DrawingProcess:
         if self._process is not None:
             self._process.kill()
 
-    def _run(self) -> bytes:
+    def _run(self, *, infer: bool) -> bytes:
         if self._killed.is_set():
             raise LoadFailed("the server is stopping")
+        memory = min(MEMORY, available_memory() // 4)
+        limits = JobLimits(MAX_SECONDS, CPU_SECONDS, memory, confined=True, nice=NICENESS)
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
-                [*PYTHON, "-m", "cohort.inspection.drawing.process"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                env=child_environment(), cwd="/", start_new_session=True,
-            )  # fmt: skip
+            process = JobProcess(_DRAW_ONE, environment=bare_environment(), cwd=Path("/"))
         except OSError as error:
             raise LoadFailed(f"no process can be started: {error.strerror or error}") from error
-        with self._process as process:
+        with process:
+            self._process = process
             if self._killed.is_set():  # meanwhile
                 process.kill()
             try:
-                drawn, _ = process.communicate(orjson.dumps(self._job), timeout=MAX_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise _TookTooMuch(f"drawing it took more than {MAX_SECONDS:g} s") from None
-        if process.returncode == 0:
-            return drawn
-        if process.returncode < 0:
-            signal = Signals(-process.returncode)
-            kind = _TookTooMuch if signal in LIMITS else LoadFailed
-            raise kind(f"drawing it ended the process ({signal.name})")
-        raise LoadFailed("its file is not the protobuf of a model any more")
+                drawn = process.do(_DRAW_ONE, {**self._job, "infer": infer}, limits=limits)
+            except JobFailed as error:
+                raise _failure(error) from None
+        return b64decode(drawn)
 
 
-def answer_one() -> bytes:
-    """Do the job on standard input."""
-    confine()
-    job = orjson.loads(sys.stdin.buffer.read())
-    limit_process(CPU_SECONDS, min(MEMORY, available_memory() // 4))
-    path = Path(job["path"])
-    types = infer_types(path) if job["infer"] else {}
+def _failure(error: JobFailed) -> LoadFailed:
+    if error.signal:
+        kind = _TookTooMuch if error.signal in LIMITS else LoadFailed
+        return kind(f"drawing it ended the process ({error.signal.name})")
+    if isinstance(error, JobTimedOut):
+        return _TookTooMuch(f"drawing it took more than {MAX_SECONDS:g} s")
+    if isinstance(error, JobOutOfMemory):
+        return LoadFailed("drawing it takes more memory than it may")
+    return LoadFailed("its file is not the protobuf of a model any more")
+
+
+def draw_one(path: str, providers: Mapping[str, str], infer: bool) -> str:
+    """The drawing of the model at `path`: JSON, compressed by gzip, in base64.
+
+    infer: Whether ONNX Runtime is to find the types of values that the file does not tell.
+    """
+    types = infer_types(Path(path)) if infer else {}
     described = {
         name: datatype if shape is None else f"{datatype} {describe_shape(shape)}"
         for name, (datatype, shape) in types.items()
     }
-    drawn = draw_model(path, job["providers"], described)
-    return gzip.compress(orjson.dumps(drawn._asdict(), option=orjson.OPT_NON_STR_KEYS), 6, mtime=0)
-
-
-if __name__ == "__main__":
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no drawing
-    answers.write(answer_one())
-    answers.flush()
+    drawn = orjson.dumps(
+        draw_model(Path(path), providers, described)._asdict(), option=orjson.OPT_NON_STR_KEYS
+    )
+    return b64encode(gzip.compress(drawn, 6, mtime=0)).decode()

@@ -1,14 +1,13 @@
-"""What a process may do that looks at what somebody else wrote."""
+"""Limits that a process sets itself before it looks at what somebody else wrote."""
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-
-from cohort.session.thread_priority import lower_priority
 
 MAX_DESCRIPTORS = 256
 
@@ -16,25 +15,32 @@ SECONDS_PER_CPU_SECOND = 10
 """The machine may do something else as well, and files may come over a network."""
 
 
-def confine() -> None:
-    """Leave no core, write no file, give way to others, and be the first to go for want of memory.
+def be_first_to_go() -> None:
+    """Leave no core, and be the first that the system kills for want of memory."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # not Linux
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
-    Each as far as the system knows it.
-    """
+
+def confine(nice: int) -> None:
+    """Write no file, open few, and have at least this niceness, as do threads that start later."""
     for limit, most in (
-        (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, MAX_DESCRIPTORS),
     ):
         with suppress(OSError, ValueError):
             resource.setrlimit(limit, (most, most))
-    lower_priority()  # of what this thread starts as well
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    with suppress(OSError):  # it had a higher one already
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 def limit_process(cpu_seconds: int, memory: int) -> None:
-    """Have the system end this process, by a signal, or refuse it memory."""
+    """Have the system end this process by a signal, or refuse it memory.
+
+    cpu_seconds: CPU time from now on; ten times as much passes at most.
+    memory: Bytes besides what it has now.
+    """
     signal.alarm(cpu_seconds * SECONDS_PER_CPU_SECOND)
     used = int(time.process_time()) + 1
     with suppress(OSError, ValueError):

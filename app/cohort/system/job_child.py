@@ -1,0 +1,65 @@
+"""The child's end of jobs: `cohort.system.jobs` describes what passes between the two.
+
+It runs in environments that may lack all that Cohort needs, and imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, TextIO
+
+from cohort.system.confinement import be_first_to_go, confine, limit_process
+
+_answers: TextIO | None = None  # where the parent reads
+
+
+def tell(message: object) -> None:
+    """Tell the caller of the job something that JSON has. Without a caller, do nothing."""
+    if _answers is not None:
+        _send(json.dumps({"told": message}))
+
+
+def do_jobs() -> None:
+    """Do the jobs on standard input until it ends."""
+    global _answers  # noqa: PLW0603 - a process has one parent
+    jobs = os.fdopen(os.dup(0), "rb")
+    _answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)  # what the job and its libraries print is not an answer
+    be_first_to_go()
+    for line in jobs:
+        answer = _do(**json.loads(line))
+        signal.alarm(0)
+        with suppress(Exception):  # the job may have closed or replaced it
+            sys.stdout.flush()
+        _send(answer)
+
+
+def _do(function: str, arguments: Mapping[str, Any], limits: Mapping[str, Any]) -> str:
+    module, _, name = function.partition(":")
+    try:
+        if limits["confined"]:
+            confine(limits["nice"])
+        if limits["cpu_seconds"]:
+            limit_process(limits["cpu_seconds"], limits["memory"])
+        return json.dumps({"answer": getattr(import_module(module), name)(**arguments)})
+    except Exception as error:  # noqa: BLE001 - a job may raise anything
+        traceback.print_exc()
+        kinds = [f"{one.__module__}.{one.__qualname__}" for one in type(error).__mro__]
+        number = (error.errno or 0) if isinstance(error, OSError) else 0
+        return json.dumps({"raised": kinds, "message": str(error), "number": number})
+
+
+def _send(line: str) -> None:
+    assert _answers is not None  # noqa: S101 - a job runs
+    _answers.write(f"\n{line}\n")  # something may have been printed there before, without an end
+    _answers.flush()
