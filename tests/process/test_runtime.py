@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import hypercorn
+import hypercorn.asyncio
 import numpy as np
 import onnxruntime
 import pytest
@@ -174,6 +177,33 @@ def test_only_what_is_public_is_offered() -> None:
         _ = cohort.serve
 
 
+async def test_texts_are_taken_as_numpy_has_them(tmp_path: Path, folders: dict[str, Any]) -> None:
+    """Arrays of one width, arrays of objects and lists give the same answer."""
+    onnx_models.save(onnx_models.strings(), tmp_path / "models/pets/1/model.onnx")
+    texts = [["cat"], ["ox"], ["dog"]]
+    async with Runtime(tmp_path / "models", **folders) as runtime:
+        for given in (np.array(texts), np.array(texts, object), texts):
+            answer = await runtime.infer("pets", {"text": given}, outputs=["code"])
+            assert answer["code"].tolist() == [[1], [-1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((1, {"x": ROWS}), {}),
+        (("mlp", ROWS), {}),
+        (("mlp", {"x": ROWS}), {"outputs": "y"}),
+    ],
+)
+async def test_a_slip_in_the_types_of_arguments_is_named(
+    models: Path, folders: dict[str, Any], arguments: tuple[Any, Any], options: dict[str, Any]
+) -> None:
+    """As Python names it; else letters of a name would be looked for among the outputs."""
+    async with Runtime(models, **folders) as runtime:
+        with pytest.raises(TypeError, match=r"model is|inputs are|outputs are"):
+            await runtime.infer(*arguments, **options)
+
+
 def mounted(inner: FastAPI) -> FastAPI:
     """Somebody's application, which has it under /ml."""
 
@@ -208,9 +238,37 @@ def serving(app: FastAPI) -> Iterator[str]:
         thread.join(PATIENCE)
 
 
-def test_it_is_mounted_in_another_application(models: Path, folders: dict[str, Any]) -> None:
+@contextmanager
+def serving_by_hypercorn(app: FastAPI) -> Iterator[str]:
+    """The application under an ASGI server that shares nothing with uvicorn; gives its address."""
+    config = hypercorn.Config()
+    stop = threading.Event()
+
+    async def stopped() -> None:
+        await asyncio.to_thread(stop.wait)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config.bind = [f"fd://{listener.fileno()}"]
+        port = listener.getsockname()[1]
+        run = hypercorn.asyncio.serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
+        thread = threading.Thread(target=asyncio.run, args=(run,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            stop.set()
+            thread.join(PATIENCE)
+            listener.detach()  # the server has closed it
+
+
+@pytest.mark.parametrize("serving_by", [serving, serving_by_hypercorn])
+def test_it_is_mounted_in_another_application(
+    models: Path,
+    folders: dict[str, Any],
+    serving_by: Callable[[FastAPI], AbstractContextManager[str]],
+) -> None:
     """Under a prefix, which its paths know nothing of; the other routes stay the others'."""
-    with serving(mounted(create_app(models, **folders))) as address:
+    with serving_by(mounted(create_app(models, **folders))) as address:
         wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
         body = {"inputs": {"x": ROWS.tolist()}}
         answer = httpx.post(f"{address}/ml/models/mlp/predict", json=body)

@@ -87,8 +87,10 @@ class Runtime:
         timeout: In seconds; the smaller of it and the model's own applies. Default None: that.
 
         Returns arrays by name, in the model's order or that of `outputs`. Raises ModelNotFound,
-        VersionNotFound, NotReady, InvalidInput, Overloaded, DeadlineExceeded or InferenceFailed.
+        VersionNotFound, NotReady, InvalidInput, Overloaded, DeadlineExceeded or InferenceFailed,
+        and TypeError for arguments of other types.
         """
+        _check_types(model, inputs, outputs)
         if timeout is not None and isnan(timeout):
             raise InvalidInput("the timeout is not a number")
         version = None if version is None else str(version)
@@ -150,11 +152,22 @@ class ArraysCall:
         return {name: one if is_own_view(one) else one.copy() for name, one in chosen}
 
 
+def _check_types(model: object, inputs: object, outputs: object) -> None:
+    """Raise TypeError for what is a slip of the program, and would be looked for in the model."""
+    if model is not None and not isinstance(model, str):
+        raise TypeError(f"model is a name, not {type(model).__name__}")
+    if not isinstance(inputs, Mapping):
+        raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}")
+    if isinstance(outputs, str):
+        raise TypeError(f"outputs are names: [{outputs!r}], not {outputs!r}")
+
+
 def _array_of(spec: TensorSpec, given: object) -> Array:
     """The array that is given, or that nested lists make. Raises InvalidInput."""
     try:
         if hasattr(given, "__array__"):
-            return np.asarray(given)
+            array = np.asarray(given)
+            return array.astype(object) if array.dtype.kind == "U" else array
         lists = np.asarray(given, object).tolist()
     except Exception as error:
         raise InvalidInput(f"input {quoted(spec.name)} is no array: {error}") from error
