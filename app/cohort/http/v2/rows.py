@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -75,37 +75,25 @@ def _headers(length: int) -> FixedHeaders:
 _ALL_IN_JSON = _template(None, (False,), False)
 
 
-class _Tensor(NamedTuple):
-    """One input of rows of numbers: `data` in JSON, or so many bytes behind it."""
-
-    name: str
-    datatype: str
-    rows: int
-    width: int
-    data: list[float] | None
-    size: int
-    template: ResponseTemplate
-    id: str | None
-
-
 def read_infer_rows(body: bytes) -> tuple[Any, RowRequest | None]:
     """Parse a body that may hold rows for one input in JSON, as `read_predict_rows`."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         return parse_json(body), None  # which says what is wrong
-    tensor = _tensor_of(document)
-    if tensor is None or tensor.data is None:
+    found = _tensor_of(document)
+    if found is None:
         return document, None
-    name, datatype, rows, width, _, _, template, id_ = tensor
-    data: list[Any] = tensor.data
-    if len(data) == rows and data[0].__class__ is list:
+    request, width, size = found
+    data: Any = request.values
+    if len(data) == request.rows and data[0].__class__ is list:
         if any(row.__class__ is not list or len(row) != width for row in data):
             return document, None
         data = [*chain.from_iterable(data)]
-    if len(data) != rows * width:
+    if size is not None or len(data) != request.rows * width:
         return document, None
-    return document, RowRequest(body, document, None, name, datatype, data, rows, template, id_)
+    request.body, request.document, request.values = body, document, data
+    return document, request
 
 
 def read_binary_rows(length: int) -> Callable[[bytes], tuple[Any, RowRequest | None]]:
@@ -115,21 +103,23 @@ def read_binary_rows(length: int) -> Callable[[bytes], tuple[Any, RowRequest | N
     """
 
     def read(body: bytes) -> tuple[Any, RowRequest | None]:
-        tensor = _head_of(body[:length])
-        if tensor is None or tensor.data is not None or len(body) - length != tensor.size:
+        found = _head_of(body[:length])
+        if found is None:
             return None, None
-        name, datatype, rows, width, _, size, template, id_ = tensor
-        if size != rows * width * BY_NAME[datatype].dtype.itemsize:
+        head, width, size = found
+        name, datatype, rows = head.name, head.datatype, head.rows
+        row_bytes = width * BY_NAME[datatype or ""].dtype.itemsize
+        if not size == len(body) - length == rows * row_bytes:
             return None, None
         return None, RowRequest(
-            body, None, None, name, datatype, body[length:], rows, template, id_
+            body, None, None, name, datatype, body[length:], rows, head.template, head.id
         )
 
     return read
 
 
 @lru_cache(1024)
-def _head_of(head: bytes) -> _Tensor | None:
+def _head_of(head: bytes) -> tuple[RowRequest, int, int | None] | None:
     """A client sends the same head with each request of as many rows."""
     try:
         return _tensor_of(orjson.loads(head))
@@ -137,8 +127,11 @@ def _head_of(head: bytes) -> _Tensor | None:
         return None
 
 
-def _tensor_of(document: Any) -> _Tensor | None:
-    """The only input of a request of which nothing is asked but outputs; None for any other."""
+def _tensor_of(document: Any) -> tuple[RowRequest, int, int | None] | None:
+    """A request for one input of rows, of which nothing is asked but outputs; None for any other.
+
+    With how long a row is, and how many bytes behind the JSON it has; None: it has `data` there.
+    """
     if document.__class__ is not dict:
         return None
     inputs = document.get("inputs")
@@ -146,9 +139,9 @@ def _tensor_of(document: Any) -> _Tensor | None:
         return None
     tensor = inputs[0]
     name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
-    data, size = tensor.get("data"), -1
+    data, size = tensor.get("data"), None
     if data is None:
-        size = _only(tensor.get("parameters"), "binary_data_size", int, -1)
+        data, size = [], _only(tensor.get("parameters"), "binary_data_size", int, -1)
     if not (
         len(tensor) == 4
         and name.__class__ is str
@@ -159,7 +152,8 @@ def _tensor_of(document: Any) -> _Tensor | None:
         and shape[0].__class__ is shape[1].__class__ is int
         and shape[0] > 0
         and shape[1] > 0
-        and (size >= 0 if data is None else data.__class__ is list)
+        and data.__class__ is list
+        and (size is None or size >= 0)
     ):
         return None
     id_, template = None, _ALL_IN_JSON
@@ -168,7 +162,9 @@ def _tensor_of(document: Any) -> _Tensor | None:
         if asked is None:
             return None
         id_, template = asked
-    return _Tensor(name, datatype, shape[0], shape[1], data, size, template, id_)
+    rows, width = shape
+    request = RowRequest(b"", None, None, name, datatype, data, rows, template, id_)
+    return request, width, size
 
 
 def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate] | None:
