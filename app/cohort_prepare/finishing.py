@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from onnx.helper import set_model_props
 
 from cohort.comparing import ROUNDING, Pair, explain
 from cohort.errors import CohortError, LoadFailed, quoted
+from cohort.model_file.model import read_model
 from cohort.profiling import find_trial, synthetic_inputs
 from cohort.session import Session, open_session
-from cohort.session.class_maps import Classes, read_class_maps, with_columns
+from cohort.session.class_maps import Classes, find_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
 from cohort_prepare.evaluating.cases import run_alone, run_named
 from cohort_prepare.failures import Rejected
@@ -33,10 +35,8 @@ DEFAULT_OPSET = 21
 
 def replace_class_maps(path: Path) -> Mapping[str, Classes]:
     """Make tensors of the dictionaries that a classifier gives; the classes of their columns."""
-    with path.open("rb") as file:
-        model = onnx.load(file, load_external_data=False)
-    sequences = [one.name for one in model.graph.output if one.type.HasField("sequence_type")]
-    maps = read_class_maps(path, sequences)
+    model = read_model(path, sys.maxsize)
+    maps = find_class_maps(model.graphs.main.nodes, model.sequences)
     if maps:
         path.write_bytes(with_columns(path, maps))
     return maps

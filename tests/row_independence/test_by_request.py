@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from onnx import numpy_helper
 
-from cohort.model_file.graphs import ModelGraphs, parse_graphs
+from cohort.model_file.graphs import ModelGraphs
+from cohort.model_file.model import parse_model
 from cohort.row_independence import (
     OutputRows,
     RequestKind,
@@ -39,7 +40,7 @@ def graphs(text: str) -> ModelGraphs:
     model.graph.initializer.extend(
         numpy_helper.from_array(value, name) for name, value in WEIGHTS.items()
     )
-    return parse_graphs(memoryview(model.SerializeToString()), 10**19)
+    return parse_model(memoryview(model.SerializeToString()), 10**19).graphs
 
 
 def prove(text: str, *requests: Arrays) -> RowVerdict:

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cohort.errors import LoadFailed
-from cohort.model_file.graphs import parse_graphs, read_graphs
+from cohort.model_file.model import parse_model, read_model
 from cohort.row_independence import prove_rows
 from cohort.session import Provider, open_session
 from tests import onnx_models
@@ -33,7 +33,7 @@ PREDICTABLE: tuple[Callable[[], onnx.ModelProto], ...] = (
 
 def dependence(model: onnx.ModelProto) -> str:
     content = memoryview(model.SerializeToString())
-    return prove_rows(parse_graphs(content, max_nodes=10**19)).dependence
+    return prove_rows(parse_model(content, max_nodes=10**19).graphs).dependence
 
 
 def graph(nodes: list[onnx.NodeProto], weights: dict[str, object]) -> onnx.ModelProto:
@@ -61,14 +61,14 @@ def test_bundled_models_are_predictable() -> None:
     """Trees with a ZipMap and a small network keep their place on the event loop."""
     models = list((ROOT / "models").glob("*/*/model.onnx"))
     assert models
-    assert [prove_rows(read_graphs(path)).dependence for path in models] == [""] * len(models)
+    assert [prove_rows(read_model(path).graphs).dependence for path in models] == [""] * len(models)
 
 
 def test_networks_of_the_onnx_package_are_predictable() -> None:
     """So do the networks that the ONNX project tests with: ResNet, DenseNet, SqueezeNet, …"""
     models = list((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
     assert len(models) > 5
-    assert {prove_rows(read_graphs(path)).dependence for path in models} == {""}
+    assert {prove_rows(read_model(path).graphs).dependence for path in models} == {""}
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -208,9 +208,9 @@ def test_models_of_more_nodes_than_allowed_are_refused() -> None:
     """The limit bounds the time and memory that a hostile file takes."""
     nodes = [helper.make_node("Relu", ["x"], [f"y{number}"]) for number in range(4)]
     content = memoryview(graph(nodes, {}).SerializeToString())
-    assert parse_graphs(content, max_nodes=4).count_nodes() == 4
+    assert parse_model(content, max_nodes=4).graphs.count_nodes() == 4
     with pytest.raises(LoadFailed, match=r"more than 3 nodes; at most 3 .*COHORT_MAX_NODES"):
-        parse_graphs(content, max_nodes=3)
+        parse_model(content, max_nodes=3)
 
 
 def test_nodes_of_functions_count_at_each_call() -> None:
@@ -218,4 +218,4 @@ def test_nodes_of_functions_count_at_each_call() -> None:
     model = graph([helper.make_node("F30", ["x"], ["y"], domain="tests")], {})
     model.functions.extend(onnx_models.doubling_functions("tests", 31))
     with pytest.raises(LoadFailed, match=r"2,147,483,648 nodes, .*; at most 1,000,000"):
-        parse_graphs(memoryview(model.SerializeToString()))
+        parse_model(memoryview(model.SerializeToString()))

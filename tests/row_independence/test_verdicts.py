@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from cohort.model_file.graphs import parse_graphs
+from cohort.model_file.model import parse_model
 from cohort.row_independence import NodePlace, OutputRows, RowKind, RowVerdict, prove_rows
 from tests import onnx_models
 
@@ -53,7 +53,7 @@ def model(
 
 
 def prove(made: onnx.ModelProto, **limits: Any) -> RowVerdict:
-    return prove_rows(parse_graphs(memoryview(made.SerializeToString()), 10**19), **limits)
+    return prove_rows(parse_model(memoryview(made.SerializeToString()), 10**19).graphs, **limits)
 
 
 X: Value = ("x", F, ["N", 4])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohort.codec import LONGEST_ID, RunOutputs
+from cohort.codec import LONGEST_ID, RunOutputs, Selection
 from cohort.open_inference import InferResponse, OutputTensor
 from cohort.rpc import message_rows
 from cohort.rpc.contents import FIELDS, write_response
@@ -70,13 +70,14 @@ def test_rows_are_read_as_protobuf_reads_them(messages: list[Request]) -> None:
         assert document in (None, message)
         if asked is None:
             continue
-        named, name, datatype, values, count, answer, id_ = asked
+        named, values = asked.asked, asked.values
         model, version = named if isinstance(named, tuple) else (named, None)
         tensor = message.inputs[0]
-        assert [model or "", id_ or ""] == [message.model_name, message.id]
+        assert [model or "", asked.id or ""] == [message.model_name, message.id]
         assert (version or "") == message.model_version
-        assert [name, datatype, count] == [tensor.name, tensor.datatype, tensor.shape[0]]
-        assert answer.outputs == (tuple(one.name for one in message.outputs) or None)
+        assert [asked.name, asked.datatype] == [tensor.name, tensor.datatype]
+        assert asked.rows == tensor.shape[0]
+        assert asked.template.outputs == (tuple(one.name for one in message.outputs) or None)
         assert not (message.parameters)
         assert not (tensor.parameters)
         assert len(message.inputs) == 1
@@ -97,7 +98,7 @@ def test_what_a_client_sends_most_is_rows() -> None:
             for _ in range(2):
                 asked = rows.read(request.SerializeToString())[1]
                 assert asked is not None
-                assert asked[4] == 2
+                assert asked.rows == 2
 
 
 @given(st.binary(min_size=1, max_size=12), st.data())
@@ -129,7 +130,7 @@ def test_a_tensor_must_be_what_ends_a_message() -> None:
     other = body[:-4] + b"wxyz"
     asked = rows.read(other)[1]
     assert asked is not None
-    assert asked[3] == b"abcd"
+    assert asked.values == b"abcd"
 
 
 def test_so_many_messages_are_known() -> None:
@@ -159,9 +160,9 @@ def test_a_message_that_begins_as_another_is_not_parsed(
     monkeypatch.setattr(message_rows, "ModelInferRequest", None)
     _, asked = rows.read(second)
     assert asked is not None
-    assert asked[:3] == ("iris", "x", "FP32")
-    assert asked[3] == np.full((2, 4), 7, "f4").tobytes()
-    assert asked[4] == 2
+    assert (asked.asked, asked.name, asked.datatype) == ("iris", "x", "FP32")
+    assert asked.values == np.full((2, 4), 7, "f4").tobytes()
+    assert asked.rows == 2
     with pytest.raises(AttributeError):
         rows.read(longer)
 
@@ -272,8 +273,14 @@ def test_answers_are_what_each_would_get_alone(
     request = raw_request("m", {"x": np.ones((1, 4), "f4")}, id=id_)
     asked = MessageRows(streamed=streamed).read(request.SerializeToString())[1]
     assert asked is not None
-    run = RunOutputs("m", "3", variant, names, datatypes, arrays, 0.001)
-    written = asked[5].write(run, counts, [id_ or None] * len(counts))
+    run = RunOutputs(
+        Selection("m", "3", variant, range(len(names)), names, datatypes),
+        arrays,
+        0.001,
+        counts,
+        [id_ or None] * len(counts),
+    )
+    written = asked.template.write(run)
     assert written is not None
     at = 0
     for count, (body, _) in zip(counts, written, strict=True):

@@ -31,7 +31,7 @@ from cohort.registry import BatchEngine
 from cohort.registry.engine import LeaseCount
 from cohort.serving import RequestContext
 from cohort.serving.coalescing import COALESCED_RUN_SECONDS, Coalescer
-from cohort.serving.groups import Group, SmallRequest
+from cohort.serving.groups import Group, Intake, SmallRequest
 from cohort.serving.lease import GroupLease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import RequestCounts
@@ -216,7 +216,7 @@ class Plane:
     def answer(self, *requests: Request) -> list[object]:
         """Send requests in one iteration; gives what became of each, as the last word."""
         for one in requests:
-            self.coalescer.add(cast("SmallRequest", one), FORM, one.model, one.body)
+            self.coalescer.add(cast("SmallRequest", one), Intake(FORM, one.model), one.body)
         (collect,) = self.collect
         self.collect.clear()
         collect()
@@ -436,7 +436,7 @@ def test_a_bug_while_one_is_answered_fails_the_requests_after_it() -> None:
     [
         "cohort.http.predict.rows.flat_rows",
         "cohort.serving.coalescing.pack_rows",
-        "cohort.http.predict.rows.PredictAnswer.write",
+        "cohort.codec.ResponseTemplate.write",
     ],
 )
 def test_a_bug_fails_the_whole_group_and_releases_its_lease(broken: str) -> None:

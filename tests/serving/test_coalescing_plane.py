@@ -20,7 +20,7 @@ from cohort.metrics import Metrics
 from cohort.rollouts import parse_rollouts
 from cohort.serving import ConcurrencyLimit, DataPlane, RequestContext
 from cohort.serving.coalescing import Coalescer
-from cohort.serving.groups import Group
+from cohort.serving.groups import Group, Intake
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import RolloutTarget
 from cohort.tensors import Arrays, TensorSpec
@@ -110,7 +110,7 @@ class Iteration:
 
     def read(self, *requests: Request) -> Sequence[Request]:
         for request in requests:
-            self.coalescer.add(request, FORM, request.model, request.body)
+            self.coalescer.add(request, Intake(FORM, request.model), request.body)
         return requests
 
     def end(self) -> None:
@@ -373,7 +373,7 @@ def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
     assert [one.priority for one in iteration.engine.requests[-2:]] == [1, 0]
     group = [row(n, n) for n in range(4)]
     for number, request in enumerate(group):
-        plane.coalescer.add(request, FORM, request.model, request.body, number % 2)
+        plane.coalescer.add(request, Intake(FORM, request.model, number % 2), request.body)
     iteration.end()
     assert [one.priority for one in iteration.engine.requests[-2:]] == [0, 1]
     assert [one.requests for one in iteration.engine.requests[-2:]] == [2, 2]

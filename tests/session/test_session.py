@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from cohort.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed, RunRefused
-from cohort.model_file.protobuf import parse_model
+from cohort.model_file.model import parse_model
 from cohort.session import (
     Metadata,
     ModelRules,

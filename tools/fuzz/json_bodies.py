@@ -103,10 +103,9 @@ def check_row(body: bytes, spec: TensorSpec, array: Array) -> None:
     _, asked = read_predict_rows(body)
     if asked is None or spec.datatype not in PACKED:
         return
-    _, name, _, values, rows, _, _ = asked
-    if name not in (None, spec.name) or len(values) != 2 * rows:
+    if asked.name not in (None, spec.name) or len(asked.values) != 2 * asked.rows:
         return
-    packed = pack_rows([body], [values], spec, rows)
+    packed = pack_rows([body], [asked.values], spec, asked.rows)
     assert packed is None or same(packed, array)
 
 

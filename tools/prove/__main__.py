@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.progress import Progress
 
-from cohort.model_file.graphs import parse_graphs
+from cohort.model_file.model import parse_model
 from cohort.row_independence import prove_rows
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.experiment import RowCase, open_session, try_rows
@@ -52,7 +52,7 @@ def try_case(
     trials: How many; default: five more than it has inputs.
     """
     model = case.model.SerializeToString()
-    verdict = prove_rows(parse_graphs(memoryview(model)), guesses=[case.axes])
+    verdict = prove_rows(parse_model(memoryview(model)).graphs, guesses=[case.axes])
     if proven_only and not verdict.independent:
         return verdict.kind, NOT_RUN, ""
     try:

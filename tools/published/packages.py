@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cohort.model_file.protobuf import read_model
+from cohort.model_file.model import read_model
 from tools import ROOT
 
 BUILD = ROOT / "build" / "published"

@@ -20,7 +20,7 @@ from rich.progress import track
 
 from cohort.batching import Outputs, RowPlan, aligned
 from cohort.comparing import SAME_BITS, Pair, compare
-from cohort.model_file.graphs import parse_graphs
+from cohort.model_file.model import parse_model
 from cohort.profiling.exactness import TABLE, instruction_set
 from cohort.row_independence import ALIGNMENT, RowVerdict, prove_rows
 from tools.prove.contrib_cases import contrib_cases
@@ -129,7 +129,7 @@ def try_case(
     operator: That of the kernel; default: any but HELPERS.
     """
     content = model.SerializeToString()
-    verdict = prove_rows(parse_graphs(memoryview(content)), guesses=[axes])
+    verdict = prove_rows(parse_model(memoryview(content)).graphs, guesses=[axes])
     found = [
         kernel
         for kernel in verdict.kernels

@@ -23,11 +23,8 @@ from cohort.codec.predict_response import (
 from cohort.codec.rows import (
     LONGEST_BODY,
     Asked,
-    RowAnswer,
     RowRequest,
-    RunOutputs,
     Values,
-    escaped,
     flat_rows,
     flat_texts,
     is_coalescible,
@@ -35,6 +32,7 @@ from cohort.codec.rows import (
     pack_rows,
     raw_parts,
 )
+from cohort.codec.templates import ResponseTemplate, RunOutputs, Selection
 from cohort.codec.v1 import SIGNATURE, V1Request, encode_predictions, parse_v1
 from cohort.codec.varints import pack_values, unpack_values
 
@@ -46,9 +44,10 @@ __all__ = [
     "SIGNATURE",
     "Asked",
     "PredictRequest",
-    "RowAnswer",
+    "ResponseTemplate",
     "RowRequest",
     "RunOutputs",
+    "Selection",
     "V1Request",
     "Values",
     "are_large",
@@ -59,7 +58,6 @@ __all__ = [
     "encode_predictions",
     "encode_simple",
     "encode_tensor",
-    "escaped",
     "flat_rows",
     "flat_texts",
     "from_bytes",

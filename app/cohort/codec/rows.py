@@ -8,16 +8,18 @@ and goes the long way, whose arrays and responses these equal to the last byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
-from typing import NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import orjson
 
 from cohort.codec.json_outputs import BY_ITSELF
 from cohort.codec.json_tensors import PACKERS
+from cohort.codec.templates import ResponseTemplate
 from cohort.tensors import Array, TensorSpec
 
 LONGEST_BODY = 4096
@@ -26,56 +28,32 @@ LONGEST_BODY = 4096
 Values = list[float] | bytes
 """The numbers of some rows one after the other: as JSON has them, or as the model does."""
 
-
-class RunOutputs(NamedTuple):
-    """The outputs of a run that was shared, as far as they were asked for.
-
-    model, version, variant: What answered; the variant is "" without a rollout.
-    names, datatypes, arrays: Those of each output. Axis 0 is the rows of all requests.
-    seconds: The inference time.
-    """
-
-    model: str
-    version: str
-    variant: str
-    names: tuple[str, ...]
-    datatypes: tuple[str, ...]
-    arrays: Sequence[Array]
-    seconds: float
-
-
-class RowAnswer(Protocol):
-    """How one form of an API answers; requests that share it are answered together.
-
-    outputs: The names of the outputs that are asked for; None: all.
-    """
-
-    @property
-    def outputs(self) -> tuple[str, ...] | None:
-        """The names."""
-
-    def write(
-        self, run: RunOutputs, counts: Sequence[int], ids: Sequence[str | None]
-    ) -> Iterable[tuple[bytes, object]] | None:
-        """Write a response for each request: its body and its headers.
-
-        counts: How many rows each request has, one after the other.
-        ids: What its caller calls each.
-
-        None where outputs have not one row for each of the inputs, NaN or infinity.
-        """
-
-
 Asked = str | tuple[str | None, str] | None
 """What is to answer: a model, or a model and its version; None: no model is named."""
 
-RowRequest = tuple[Asked, str | None, str | None, Values, int, RowAnswer, str | None]
-"""What a body asks for; a plain tuple, because one is made per request.
 
-What is to answer; the input's name and its datatype, None where the
-body does not say; the numbers and how many rows they are; how it is answered; what its caller calls
-it, None for nothing.
-"""
+@dataclass(slots=True)
+class RowRequest:
+    """What a body asks for: an answer to rows of numbers.
+
+    body, document: The body as it came and parsed; the document is None where it was not parsed.
+    asked: What is to answer.
+    name, datatype: The input's; None where the body does not say.
+    values: The numbers.
+    rows: How many rows they are.
+    template: How the response is written.
+    id: What its caller calls it; None: nothing.
+    """
+
+    body: bytes
+    document: Any = field(compare=False)
+    asked: Asked
+    name: str | None
+    datatype: str | None
+    values: Values
+    rows: int
+    template: ResponseTemplate
+    id: str | None
 
 
 def flat_rows(rows: object) -> tuple[list[float], int] | None:
@@ -142,7 +120,7 @@ def pack_rows(
 
 
 def nested_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
-    """Write the rows of each request as an array in JSON; None as `RowAnswer.write`."""
+    """Write the rows of each request as an array in JSON; None as `ResponseTemplate.write`."""
     rank = array.ndim
     if (text := _text(array)) is None:
         return None
@@ -156,7 +134,7 @@ def nested_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
 
 
 def flat_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
-    """Write the elements of each request as a list in JSON; None as `RowAnswer.write`."""
+    """Write the elements of each request as a list in JSON; None as `ResponseTemplate.write`."""
     if array.ndim > 1 and array.size:
         array = array.reshape(len(array), -1)
     texts = nested_texts(array, counts)
@@ -198,8 +176,3 @@ def _rows_of(
     if len(rows) != len(array) or ends[-1] != len(rows):
         return None
     return [between.join(rows[begin:end]) for begin, end in pairwise(ends)]
-
-
-def escaped(text: bytes) -> bytes:
-    """Text that stands for itself in a form of `%b`s."""
-    return text.replace(b"%", b"%%")

@@ -12,13 +12,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cohort.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields, signed, varints
+from cohort.model_file.protobuf import (
+    FileSlice,
+    MessageBytes,
+    decode_text,
+    fields,
+    read_pair,
+    signed,
+    varints,
+)
 
 MAX_READ_ELEMENTS = 256
 """The elements of a tensor that are read."""
 
 MAX_NUMBERS, MAX_TEXTS = 4096, 100_000
 """The entries of a list that are read: trees have millions of numbers, vocabularies many words."""
+
+CLASS_NUMBERS = "classlabels_int64s"
+"""The attribute with the classes of a classifier: as many of its numbers are read as of texts."""
 
 MAX_TENSOR_RANK = 64
 
@@ -67,8 +78,11 @@ AttributeValue = (
 """What an attribute holds; None for a graph, or what is not read."""
 
 
-def read_tensor(message: MessageBytes) -> tuple[str, ConstantTensor]:
-    """A TensorProto: its name, and what it is. Raises ValueError where it is none."""
+def read_tensor(message: MessageBytes, external: set[str]) -> tuple[str, ConstantTensor]:
+    """A TensorProto: its name, and what it is. Raises ValueError where it is none.
+
+    Where its elements lie outside the file, as the file words it, is added to `external`.
+    """
     name, dtype, outside = "", 0, False
     shape: list[int] = []
     content: dict[int, list[MessageBytes | int]] = {}
@@ -79,6 +93,11 @@ def read_tensor(message: MessageBytes) -> tuple[str, ConstantTensor]:
             dtype = value
         elif number == 8 and not isinstance(value, int):
             name = decode_text(value)
+        elif number == 13 and not isinstance(value, int):
+            outside = True
+            key, text = read_pair(value)
+            if key == "location":
+                external.add(text)
         elif number in (13, 14):
             outside |= number == 13 or value == 1
         elif number in (4, 5, 7, 9, 10, 11) and len(content.get(number, ())) <= MAX_READ_ELEMENTS:
@@ -105,10 +124,11 @@ def _elements(
                 found += np.frombuffer(_start(value, count * size), _FORMATS[dtype]).tolist()
             elif number in (4, 10):
                 found += _floats(value, "<f4" if number == 4 else "<f8", count)
+            elif dtype == 10:  # halves in whole numbers
+                halves = np.array(_integers(value, count), np.int64).astype(np.uint16)
+                found += halves.view(np.float16).tolist()
             else:
                 found += _integers(value, count)
-    if dtype == 10 and 5 in content:  # halves in whole numbers
-        found = np.array(found, np.uint16).view(np.float16).tolist()
     if dtype == 9:
         found = [bool(one) for one in found]
     return tuple(found) if len(found) == count else None
@@ -135,9 +155,12 @@ def _floats(value: int | MessageBytes, form: str, most: int) -> list[float]:
 
 
 def read_attribute_value(
-    message: MessageBytes,
+    message: MessageBytes, external: set[str]
 ) -> tuple[str, AttributeValue, Sequence[MessageBytes]]:
-    """An AttributeProto: its name, what it holds, and the graphs in it, not read yet."""
+    """An AttributeProto: its name, what it holds, and the graphs in it, not read yet.
+
+    `external` is as for `read_tensor`.
+    """
     name, kind = "", 0
     single: AttributeValue = None
     numbers, texts = _Numbers(), list[str]()
@@ -151,19 +174,22 @@ def read_attribute_value(
         elif number in (6, 11) and not isinstance(value, int):
             graphs.append(value)
         elif number in (7, 8):
-            numbers.add(number, value)
+            numbers.add(number, value, MAX_TEXTS if name == CLASS_NUMBERS else MAX_NUMBERS)
+        elif number == 10 and not isinstance(value, int):
+            read_tensor(value, external)  # lists of tensors are not kept
         elif number == 9 and not isinstance(value, int):
             text_count += 1
             if text_count <= MAX_TEXTS:
                 texts.append(decode_text(value))
-        elif (found := _single(number, value)) is not None:
+        elif (found := _single(number, value, external)) is not None:
             single = found
     if single is not None:
         return name, single, graphs
     if text_count:
         return name, texts if text_count <= MAX_TEXTS else UnreadList(text_count), graphs
     if numbers.count:
-        return name, numbers.found if numbers.complete else UnreadList(numbers.count), graphs
+        complete = numbers.count == len(numbers.found)
+        return name, numbers.found if complete else UnreadList(numbers.count), graphs
     nothing: dict[int, AttributeValue] = {1: 0.0, 2: 0, 3: "", 6: (), 7: (), 8: ()}
     return name, nothing.get(kind), graphs  # some writers leave out what is zero
 
@@ -175,13 +201,9 @@ class _Numbers:
         self.found: list[int | float] = []
         self.count = 0
 
-    @property
-    def complete(self) -> bool:
-        return self.count <= MAX_NUMBERS
-
-    def add(self, number: int, value: int | MessageBytes) -> None:
-        """Add what a field holds, which may be packed."""
-        room = MAX_NUMBERS - len(self.found)
+    def add(self, number: int, value: int | MessageBytes, most: int) -> None:
+        """Add what a field holds, which may be packed, while there are not `most`."""
+        room = max(0, most - len(self.found))
         if number == 7:
             self.count += 0 if isinstance(value, int) else len(value) // 4
             self.found += _floats(value, "<f4", room)[:room]
@@ -190,33 +212,35 @@ class _Numbers:
             self.found += _integers(value, room)[:room]
 
 
-def _single(number: int, value: int | MessageBytes) -> AttributeValue:
+def _single(number: int, value: int | MessageBytes, external: set[str]) -> AttributeValue:
     if isinstance(value, int):
         return signed(value) if number == 3 else None
     match number:
-        case 2:
+        case 2 if len(value) == 4:
             return float(struct.unpack("<f", bytes(value))[0])
         case 4:
             return decode_text(value[0 : min(len(value), FileSlice.MAX_READ_BYTES)])
         case 5:
-            return read_tensor(value)[1]
+            return read_tensor(value, external)[1]
         case 21:
             return AttributeReference(decode_text(value))
         case 22:
-            return read_sparse(value)[1]
+            return read_sparse(value, external)[1]
     return None
 
 
-def read_sparse(message: MessageBytes) -> tuple[str, ConstantTensor]:
-    """A SparseTensorProto, whose name is that of its values."""
+def read_sparse(message: MessageBytes, external: set[str]) -> tuple[str, ConstantTensor]:
+    """A SparseTensorProto, whose name is that of its values; `external` as for `read_tensor`."""
     name, dtype = "", 0
     shape: list[int] = []
     for number, value in fields(message):
         if number == 3:
             shape += _integers(value, MAX_TENSOR_RANK)
         elif number == 1 and not isinstance(value, int):
-            name, values = read_tensor(value)
+            name, values = read_tensor(value, external)
             dtype = values.dtype
+        elif number == 2 and not isinstance(value, int):
+            read_tensor(value, external)  # the places of its values
     return name, ConstantTensor(dtype, tuple(shape))
 
 

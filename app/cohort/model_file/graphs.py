@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 from typing import NamedTuple
 
-from cohort.errors import LoadFailed, quoted
+from cohort.errors import LoadFailed
 from cohort.model_file.constants import (
     AttributeValue,
     ConstantTensor,
@@ -20,7 +19,6 @@ from cohort.model_file.constants import (
 )
 from cohort.model_file.protobuf import (
     DeclaredShape,
-    FileSlice,
     MessageBytes,
     decode_text,
     fields,
@@ -36,7 +34,7 @@ FunctionName = tuple[str, str, str]
 
 
 class GraphInput(NamedTuple):
-    """An input of a graph or a function, or an output of a graph.
+    """An input or an output of a graph or a function.
 
     kind: The field of its type in TypeProto: TENSOR, another, or 0 where none is declared.
     dtype, shape: Of a tensor.
@@ -58,10 +56,11 @@ class Graph(NamedTuple):
 
     nodes: list[Node]
     inputs: list[GraphInput]
-    outputs: list[str]
+    outputs: list[GraphInput]
     constants: dict[str, ConstantTensor]
     opsets: dict[str, int]
     defaults: dict[str, AttributeValue]
+    name: str = ""
 
 
 class Node(NamedTuple):
@@ -102,75 +101,51 @@ def _count(graph: Graph, counts: Mapping[FunctionName, int]) -> int:
     )
 
 
-def read_graphs(path: Path, max_nodes: int = MAX_NODES) -> ModelGraphs:
-    """Read the graphs of the model at `path`.
-
-    Raises LoadFailed where it has more nodes than `max_nodes` or functions that cannot be, a
-    ValueError where it is not the protobuf of a model, and OSError.
-    """
-    with path.open("rb") as file:
-        return parse_graphs(FileSlice(file, 0, path.stat().st_size), max_nodes)
-
-
-def parse_graphs(model: MessageBytes, max_nodes: int = MAX_NODES) -> ModelGraphs:
-    """The same from bytes."""
-    found = _Reader(max_nodes).read(model)
-    if (nodes := found.count_nodes()) > max_nodes:
-        raise _too_many(f"{nodes:,} nodes, counting those of functions at each call", max_nodes)
-    return found
-
-
-def _too_many(nodes: str, allowed: int) -> LoadFailed:
+def too_many(nodes: str, allowed: int) -> LoadFailed:
+    """What to say of a model with more nodes than are allowed."""
     return LoadFailed(f"it has {nodes}; at most {allowed:,} are allowed (COHORT_MAX_NODES)")
 
 
-def _empty() -> Graph:
+def empty_graph() -> Graph:
+    """A graph with nothing in it."""
     return Graph([], [], [], {}, {}, {})
 
 
-class _Reader:
-    """Reads messages, and counts nodes."""
+class GraphReader:
+    """Reads messages, and counts nodes.
+
+    max_nodes: The most nodes; with more, LoadFailed is raised.
+    external: Where weights lie outside the file, as the file words it.
+    """
 
     def __init__(self, max_nodes: int) -> None:
+        self.external: set[str] = set()
         self._max_nodes = max_nodes
         self._nodes = 0
 
-    def read(self, model: MessageBytes) -> ModelGraphs:
-        main = _empty()
-        functions: dict[FunctionName, Graph] = {}
-        for number, value in fields(model):
-            if isinstance(value, int):
-                continue
-            if number == 7:  # parts of a message that is written twice are one message
-                self._graph(value, main)
-            elif number == 8:
-                main.opsets.update([read_opset(value)])
-            elif number == 25:
-                name, body = self._function(value)
-                if name in functions:
-                    raise LoadFailed(f"it defines function {quoted(name[1])} twice")
-                functions[name] = body
-        return ModelGraphs(main, _in_order(functions))
-
-    def _graph(self, message: MessageBytes, graph: Graph) -> Graph:
+    def graph(self, message: MessageBytes, graph: Graph) -> Graph:
+        """A graph with what a GraphProto has besides."""
         for number, value in fields(message):
             if isinstance(value, int):
                 continue
             if number == 1:
-                graph.nodes.append(self._node(value))
+                graph.nodes.append(self.node(value))
+            elif number == 2:
+                graph = graph._replace(name=decode_text(value) or graph.name)
             elif number == 5:
-                graph.constants.update([read_tensor(value)])
+                graph.constants.update([read_tensor(value, self.external)])
             elif number == 11:
                 graph.inputs.append(GraphInput(*read_value_info(value)))
             elif number == 12:
-                graph.outputs.append(read_value_info(value)[0])
+                graph.outputs.append(GraphInput(*read_value_info(value)))
             elif number == 15:
-                graph.constants.update([read_sparse(value)])
+                graph.constants.update([read_sparse(value, self.external)])
         return graph
 
-    def _function(self, message: MessageBytes) -> tuple[FunctionName, Graph]:
+    def function(self, message: MessageBytes) -> tuple[FunctionName, Graph]:
+        """A FunctionProto: its name and its body."""
         texts = {1: "", 10: "", 13: ""}
-        body = _empty()
+        body = empty_graph()
         for number, value in fields(message):
             if isinstance(value, int):
                 continue
@@ -179,20 +154,21 @@ class _Reader:
             elif number == 4:
                 body.inputs.append(GraphInput(decode_text(value)))
             elif number == 5:
-                body.outputs.append(decode_text(value))
+                body.outputs.append(GraphInput(decode_text(value)))
             elif number == 7:
-                body.nodes.append(self._node(value))
+                body.nodes.append(self.node(value))
             elif number == 9:
                 body.opsets.update([read_opset(value)])
             elif number == 11:
-                name, held, _ = read_attribute_value(value)
+                name, held, _ = read_attribute_value(value, self.external)
                 body.defaults[name] = held
         return (texts[10], texts[1], texts[13]), body
 
-    def _node(self, message: MessageBytes) -> Node:
+    def node(self, message: MessageBytes) -> Node:
+        """A NodeProto. Raises LoadFailed where it is one too many."""
         self._nodes += 1
         if self._nodes > self._max_nodes:
-            raise _too_many(f"more than {self._max_nodes:,} nodes", self._max_nodes)
+            raise too_many(f"more than {self._max_nodes:,} nodes", self._max_nodes)
         texts = {3: "", 4: "", 7: "", 8: ""}
         inputs: list[str] = []
         outputs: list[str] = []
@@ -206,19 +182,19 @@ class _Reader:
             elif number == 2:
                 outputs.append(decode_text(value))
             elif number == 5:
-                name, held, inner = read_attribute_value(value)
+                name, held, inner = read_attribute_value(value, self.external)
                 attributes[name] = held
                 for graph in inner:  # those of a list get its name with their place
                     key = name if name not in graphs else f"{name}[{len(graphs)}]"
-                    graphs[key] = self._graph(graph, _empty())
+                    graphs[key] = self.graph(graph, empty_graph())
             elif number in texts:
                 texts[number] = decode_text(value)
         function = (texts[7], texts[4], texts[8])
         return Node(function, texts[3], inputs, outputs, attributes, graphs)
 
 
-def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:
-    """The functions, each after those that it calls."""
+def in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:
+    """The functions, each after those that it calls. Raises LoadFailed where there is no such."""
     calls = {
         name: [called for called in called_functions(body.nodes) if called in functions]
         for name, body in functions.items()

@@ -1,15 +1,13 @@
-"""A model file's own metadata, read from its protobuf.
+"""The fields of messages in a model's file.
 
-No library does it: `onnx` and protobuf read the whole file into memory, weights included, and
+No library reads them: `onnx` and protobuf read the whole file into memory, weights included, and
 `onnx` refuses files above 2 GB. Only the fields needed here are looked at; weights are skipped.
 The field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import BinaryIO, overload
 
 DeclaredShape = tuple[int | str | None, ...] | None
@@ -19,44 +17,6 @@ SEQUENCE = 4
 _KINDS = frozenset({TENSOR, SEQUENCE, 5, 8, 9})  # map, sparse tensor, optional
 
 _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """The metadata in a model's file. Texts are empty where it has none.
-
-    ir_version: The version of the ONNX file format; default 0: unknown.
-    opsets: The operator sets by domain; ONNX's own domain is "".
-    producer, producer_version: The tool that wrote the file.
-    description, domain: The author's texts about the model.
-    graph_name: The name of the main graph.
-    properties: The author's own keys and values.
-    """
-
-    ir_version: int = 0
-    opsets: Mapping[str, int] = field(default_factory=dict)
-    producer: str = ""
-    producer_version: str = ""
-    description: str = ""
-    domain: str = ""
-    graph_name: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """What is in a model's file, besides its nodes and weights.
-
-    metadata: The author's words about it.
-    shapes: The shapes of the graph's inputs and outputs by name; tensors only.
-    external: Where weights lie outside the file, as the file words it.
-    sequences: The names of inputs and outputs that are sequences, of maps among others.
-    """
-
-    metadata: Metadata
-    shapes: Mapping[str, DeclaredShape]
-    external: frozenset[str]
-    sequences: frozenset[str]
 
 
 class FileSlice:
@@ -97,59 +57,6 @@ class FileSlice:
 
 
 MessageBytes = memoryview | FileSlice
-
-
-def read_model(path: Path) -> ModelFile:
-    """Read the model at `path`; a ValueError where it is not the protobuf of a model."""
-    with path.open("rb") as file:
-        size = path.stat().st_size
-        if size == 0:
-            raise ValueError("the file is empty")
-        return parse_model(FileSlice(file, 0, size))
-
-
-def parse_model(model: MessageBytes) -> ModelFile:
-    """The same from bytes."""
-    numbers = {1: 0}
-    texts = {2: "", 3: "", 4: "", 6: ""}
-    opsets: dict[str, int] = {}
-    properties: dict[str, str] = {}
-    graph_name, shapes = "", dict[str, DeclaredShape]()
-    external, sequences = set[str](), set[str]()
-    has_graph = False
-    for number, value in fields(model):
-        if number in numbers and isinstance(value, int):
-            numbers[number] = signed(value)
-        elif isinstance(value, int):
-            continue
-        elif number in texts:
-            texts[number] = decode_text(value)
-        elif number == 8:
-            domain, version = read_opset(value)
-            opsets[domain] = version
-        elif number == 14:
-            key, text = read_pair(value)
-            properties[key] = text
-        elif number == 7:
-            graph_name = _graph(value, shapes, external, sequences) or graph_name
-            has_graph = True
-        elif number == 25:
-            for inner, node in fields(value):
-                if inner == 7 and not isinstance(node, int):
-                    _node(node, external)
-    if not has_graph:
-        raise ValueError("it holds no graph")
-    metadata = Metadata(
-        ir_version=numbers[1],
-        opsets=opsets,
-        producer=texts[2],
-        producer_version=texts[3],
-        domain=texts[4],
-        description=texts[6],
-        graph_name=graph_name,
-        properties=properties,
-    )
-    return ModelFile(metadata, shapes, frozenset(external), frozenset(sequences))
 
 
 def fields(
@@ -266,56 +173,6 @@ def read_pair(message: MessageBytes) -> tuple[str, str]:
         if number in texts and not isinstance(value, int):
             texts[number] = decode_text(value)
     return texts[1], texts[2]
-
-
-def _graph(
-    message: MessageBytes,
-    shapes: dict[str, DeclaredShape],
-    external: set[str],
-    sequences: set[str],
-) -> str:
-    name = ""
-    for number, value in fields(message):
-        if isinstance(value, int):
-            continue
-        if number == 1:
-            _node(value, external)
-        elif number == 2:
-            name = decode_text(value)
-        elif number == 5:
-            _tensor(value, external)
-        elif number in (11, 12):
-            named, kind, _, shape = read_value_info(value)
-            if kind == TENSOR:
-                shapes[named] = shape
-            elif kind == SEQUENCE:
-                sequences.add(named)
-        elif number == 15:
-            for _, part in fields(value):  # a sparse tensor: values and indices are tensors
-                if not isinstance(part, int):
-                    _tensor(part, external)
-    return name
-
-
-def _node(message: MessageBytes, external: set[str]) -> None:
-    for number, attribute in fields(message):
-        if number != 5 or isinstance(attribute, int):
-            continue
-        for inner, value in fields(attribute):
-            if isinstance(value, int):
-                continue
-            if inner in (5, 10):
-                _tensor(value, external)
-            elif inner in (6, 11):
-                _graph(value, {}, external, set())
-
-
-def _tensor(message: MessageBytes, external: set[str]) -> None:
-    for number, value in fields(message):
-        if number == 13 and not isinstance(value, int):
-            key, text = read_pair(value)
-            if key == "location":
-                external.add(text)
 
 
 def read_value_info(message: MessageBytes) -> tuple[str, int, int, DeclaredShape]:

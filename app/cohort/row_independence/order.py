@@ -12,7 +12,7 @@ def names_used(node: Node) -> Iterator[str]:
     """The inputs of a node, and the names that graphs inside it use."""
     yield from filter(None, node.inputs)
     for graph in node.graphs.values():
-        yield from graph.outputs
+        yield from (one.name for one in graph.outputs)
         for inner in graph.nodes:
             yield from names_used(inner)
 
@@ -37,7 +37,7 @@ def run_order(nodes: Sequence[Node]) -> Sequence[int]:
 
 def unneeded_nodes(graph: Graph) -> Iterator[Node]:
     """The nodes that no output of a graph needs. ONNX Runtime runs them all the same."""
-    needed = set(graph.outputs)
+    needed = {one.name for one in graph.outputs}
     for node in reversed(graph.nodes):
         if needed.isdisjoint(node.outputs):
             yield node

@@ -228,7 +228,8 @@ def _try(
     """How far rows come with this assignment, as the number of a node, and the verdict."""
     given = [_input(walk, one, assignment.get(one.name), equal_sizes) for one in inputs]
     main = model.main._replace(inputs=list(inputs))
-    outputs = dict(zip(main.outputs, walk.graph(main, given), strict=True))
+    names = [one.name for one in main.outputs]
+    outputs = dict(zip(names, walk.graph(main, given), strict=True))
     lost = [one for one in map(_problem, outputs, outputs.values()) if one is not None]
     if lost:
         first = min(lost, key=lambda one: (one.level, one.number))

@@ -112,7 +112,7 @@ class Walk:
                 node = self._node_now
                 found = self._node(node)
                 self._scopes[-1].update(zip(node.outputs, found, strict=False))
-            return self._unless_ended(graph, [self._look_up(name) for name in graph.outputs])
+            return self._unless_ended(graph, [self._look_up(one.name) for one in graph.outputs])
         finally:
             self._scopes.pop()
             self._node_now = outer

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from math import prod
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from cohort.codec import LONGEST_ID, Asked, RowAnswer, RowRequest, RunOutputs, Values, raw_parts
+from cohort.codec import LONGEST_ID, Asked, RowRequest, RunOutputs, Selection, Values, raw_parts
+from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, output_gap
 from cohort.codec.varints import varint
 from cohort.rpc.contents import FIELDS
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
@@ -25,80 +26,44 @@ _ID = bytes((ModelInferResponse.ID_FIELD_NUMBER << 3 | DELIMITED,))
 _INFER_RESPONSE = bytes((ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER << 3 | DELIMITED,))
 
 
-class MessageAnswer(NamedTuple):
-    """A form of response.
+@lru_cache(256)
+def _template(
+    outputs: tuple[str, ...] | None, *, identified: bool, streamed: bool
+) -> ResponseTemplate:
+    """How `cohort.rpc.contents.write_response` writes responses.
 
-    outputs: The outputs that the request names; None: it names none.
-    identified: Whether it has an id.
-    streamed: Whether it is one of a stream's.
+    identified: Whether requests have an id.
+    streamed: Whether they are those of a stream.
     """
 
-    outputs: tuple[str, ...] | None
-    identified: bool
-    streamed: bool
+    def text(selection: Selection, shapes: Shapes) -> Text:
+        begin = ModelInferResponse(model_name=selection.model, model_version=selection.version)
+        rest = ModelInferResponse()
+        if selection.variant:
+            rest.parameters["variant"].string_param = selection.variant
+        if streamed:  # Triton's mark of a request's last response; here each has one.
+            rest.parameters["triton_final_response"].bool_param = True
+        raws: Parts = []
+        for place, shape in enumerate(shapes):
+            datatype = selection.datatypes[place]
+            rest.outputs.add(name=selection.names[place], datatype=datatype, shape=shape)
+            size = prod(shape) * BY_NAME[datatype].dtype.itemsize
+            raws += [_RAW_OUTPUTS + varint(size), output_gap(place, raw_parts)]
+        ids = [_id_gap] if identified else []
+        parts = [begin.SerializeToString(), *ids, rest.SerializeToString(), *raws]
+        return Text(parts, seal=_in_stream if streamed else None)
 
-    def write(
-        self, run: RunOutputs, counts: Sequence[int], ids: Sequence[str | None]
-    ) -> Iterable[tuple[bytes, None]] | None:
-        """As `RowAnswer.write`, and as `cohort.rpc.contents.write_response`."""
-        shapes = tuple([array.shape[1:] for array in run.arrays])
-        form = _Form(
-            run.names, run.datatypes, shapes, run.model, run.version, run.variant, self.streamed
-        )
-        forms = {count: _parts_of(form, count) for count in set(counts)}
-        columns = []
-        for array in run.arrays:
-            parts = raw_parts(array, counts)
-            if parts is None:
-                return None
-            columns.append(parts)
-        bodies = []
-        for count, id_, raws in zip(counts, ids, zip(*columns, strict=True), strict=True):
-            begin, middle, tags = forms[count]
-            if id_:
-                text = id_.encode()
-                begin = b"%b%b%b%b" % (begin, _ID, varint(len(text)), text)
-            body = b"".join((begin, middle, *chain.from_iterable(zip(tags, raws, strict=True))))
-            if self.streamed:
-                body = b"%b%b%b" % (_INFER_RESPONSE, varint(len(body)), body)
-            bodies.append((body, None))
-        return bodies
+    return ResponseTemplate(outputs, text, sized=True)
 
 
-class _Form(NamedTuple):
-    """What a response's bytes follow from, besides its rows."""
-
-    names: tuple[str, ...]
-    datatypes: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    model: str
-    version: str
-    variant: str
-    streamed: bool
+def _id_gap(run: RunOutputs) -> Sequence[bytes]:
+    texts = [(one or "").encode() for one in run.ids]
+    return [b"%b%b%b" % (_ID, varint(len(text)), text) for text in texts]
 
 
-@lru_cache(1024)
-def _parts_of(form: _Form, count: int) -> tuple[bytes, bytes, tuple[bytes, ...]]:
-    """What a response to so many rows has before its id, behind it, and before each output."""
-    begin = ModelInferResponse(model_name=form.model, model_version=form.version)
-    rest = ModelInferResponse()
-    if form.variant:
-        rest.parameters["variant"].string_param = form.variant
-    if form.streamed:  # Triton's mark of a request's last response; here each has one.
-        rest.parameters["triton_final_response"].bool_param = True
-    tags = []
-    for name, datatype, shape in zip(form.names, form.datatypes, form.shapes, strict=True):
-        output = rest.outputs.add(name=name, datatype=datatype, shape=(count, *shape))
-        size = BY_NAME[datatype].dtype.itemsize
-        for length in output.shape:
-            size *= length
-        tags.append(_RAW_OUTPUTS + varint(size))
-    return begin.SerializeToString(), rest.SerializeToString(), tuple(tags)
-
-
-@lru_cache(256)
-def _answer(outputs: tuple[str, ...] | None, *, identified: bool, streamed: bool) -> MessageAnswer:
-    return MessageAnswer(outputs, identified, streamed)
+def _in_stream(body: bytes, _: int) -> tuple[bytes, None]:
+    """As a message of a stream."""
+    return b"%b%b%b" % (_INFER_RESPONSE, varint(len(body)), body), None
 
 
 class _Start(NamedTuple):
@@ -109,7 +74,7 @@ class _Start(NamedTuple):
     datatype: str | None
     rows: int
     size: int  # of those bytes
-    answer: RowAnswer
+    template: ResponseTemplate
 
 
 class MessageRows:
@@ -132,20 +97,21 @@ class MessageRows:
         if at is not None:
             start = self._starts.get(body[:at])
             if start is not None and at + start.size == len(body):
-                asked, name, datatype, rows, _, answer = start
-                return None, (asked, name, datatype, body[at:], rows, answer, None)
+                asked, name, datatype, rows, _, template = start
+                return None, RowRequest(
+                    body, None, asked, name, datatype, body[at:], rows, template, None
+                )
         try:
             message = ModelInferRequest.FromString(body)
         except (DecodeError, UnicodeDecodeError):
             return None, None  # whoever reads it next says so
-        request = _rows_of(message, streamed=self._streamed)
+        request = _rows_of(body, message, streamed=self._streamed)
         if request is not None and not message.id and message.raw_input_contents:
-            self._learn(body, message, request)
+            self._learn(message, request)
         return message, request
 
-    def _learn(self, body: bytes, message: ModelInferRequest, request: RowRequest) -> None:
-        raw = message.raw_input_contents[0]
-        asked, name, datatype, _, rows, answer, _ = request
+    def _learn(self, message: ModelInferRequest, request: RowRequest) -> None:
+        body, raw = request.body, message.raw_input_contents[0]
         at = len(body) - len(raw)
         begin = body[:at]
         if begin not in self._starts:
@@ -154,7 +120,10 @@ class MessageRows:
             if len(self._starts) >= MOST_KNOWN_MESSAGES:
                 self._starts.clear()
                 self._lengths.clear()
-            self._starts[begin] = _Start(asked, name, datatype, rows, len(raw), answer)
+            self._starts[begin] = _Start(
+                request.asked, request.name, request.datatype, request.rows, len(raw),
+                request.template,
+            )  # fmt: skip
         self._lengths[len(body)] = at
 
 
@@ -170,7 +139,7 @@ def _ends_with_tensor(begin: bytes, message: ModelInferRequest, raw: bytes) -> b
     return bool(changed == message)
 
 
-def _rows_of(message: ModelInferRequest, *, streamed: bool) -> RowRequest | None:
+def _rows_of(body: bytes, message: ModelInferRequest, *, streamed: bool) -> RowRequest | None:
     if message.parameters or len(message.inputs) != 1:
         return None
     tensor = message.inputs[0]
@@ -198,7 +167,7 @@ def _rows_of(message: ModelInferRequest, *, streamed: bool) -> RowRequest | None
         names = tuple([output.name for output in message.outputs])
         if len({*names}) != len(names) or any(one.parameters for one in message.outputs):
             return None
-    answer = _answer(names, identified=bool(message.id), streamed=streamed)
+    template = _template(names, identified=bool(message.id), streamed=streamed)
     model, id_ = message.model_name or None, message.id or None
     asked = (model, message.model_version) if message.model_version else model
-    return asked, name, datatype, values, rows, answer, id_
+    return RowRequest(body, message, asked, name, datatype, values, rows, template, id_)

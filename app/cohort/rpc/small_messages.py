@@ -24,7 +24,7 @@ from cohort.rpc.message_rows import MessageRows
 from cohort.rpc.status import StatusCode
 from cohort.rpc.tracing import Trace
 from cohort.rpc.transfers import Transfers
-from cohort.serving import DataPlane, Group, RequestContext
+from cohort.serving import DataPlane, Group, Intake, RequestContext
 
 SHORTEST_TIMEOUT = 0.1
 """Seconds until a deadline from which a call may wait for others; a timer watches shorter ones."""
@@ -48,11 +48,12 @@ class SmallMessages:
         self.most_bytes = transfers.most(anyone=False)
         self._plane = plane
         self._gate = gate
-        self._unary, self._streamed = MessageRows(streamed=False), MessageRows(streamed=True)
+        self._unary = Intake(MessageRows(streamed=False))
+        self._streamed = Intake(MessageRows(streamed=True))
 
     def add(self, message: SmallMessage, body: bytes, *, streamed: bool) -> None:
         """Have it answered with others, or refused."""
-        plane, priority = self._plane, 0
+        plane, intake = self._plane, self._streamed if streamed else self._unary
         if self._gate.asks_callers:
             try:
                 caller, counted = self._gate.admit(message.call)
@@ -60,9 +61,9 @@ class SmallMessages:
                 message.fail(error)
                 return
             message.enter(caller, counted=counted)
-            plane, priority = plane.seen_by(caller.models), caller.priority
-        rows = self._streamed if streamed else self._unary
-        plane.coalescer.add(message, rows, None, body, priority)
+            plane = plane.seen_by(caller.models)
+            intake = intake._replace(priority=caller.priority)
+        plane.coalescer.add(message, intake, body)
 
     def trace(self, context: StreamContext, method: str) -> Trace:
         """What the logs say of a message that arrives now."""

@@ -8,7 +8,7 @@ error that the caller got. Small requests read in one event-loop iteration go th
 
 from cohort.batching import Outputs, Reply
 from cohort.rollouts import Sticky
-from cohort.serving.groups import Group
+from cohort.serving.groups import Group, Intake
 from cohort.serving.lease import Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.plane import DataPlane
@@ -25,6 +25,7 @@ __all__ = [
     "Exchange",
     "Group",
     "Headers",
+    "Intake",
     "Lease",
     "Outputs",
     "Reply",

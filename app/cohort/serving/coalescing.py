@@ -14,12 +14,12 @@ parsed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from time import monotonic
 from typing import Any
 
 from cohort.batching import Outputs, RunResult
-from cohort.codec import Asked, RowAnswer, RunOutputs, are_large, pack_rows
+from cohort.codec import Asked, ResponseTemplate, RunOutputs, Selection, are_large, pack_rows
 from cohort.errors import (
     Cancelled,
     CohortError,
@@ -28,7 +28,7 @@ from cohort.errors import (
     InvalidInput,
     Overloaded,
 )
-from cohort.serving.groups import Group, Member, RowReader, SmallRequest, Waiting
+from cohort.serving.groups import Group, Intake, Member, SmallRequest
 from cohort.serving.lease import GroupLease, say_whose
 from cohort.serving.observing import Observer
 from cohort.serving.served import ServedVersion
@@ -77,49 +77,43 @@ class Coalescer:
         self._refused = refused
         self._observer = observer
         self._gather = gather
-        self._waiting: list[Waiting] = []
+        self._waiting: list[tuple[SmallRequest, Intake, bytes]] = []
         self._since = 0.0  # when the first of them was read
         self._until = 0.0  # until when groups may run in this iteration
 
-    def add(
-        self, request: SmallRequest, form: RowReader, asked: Asked, body: bytes, priority: int = 0
-    ) -> None:
+    def add(self, request: SmallRequest, intake: Intake, body: bytes) -> None:
         """Keep a request until the end of the iteration. Its headers have been checked.
 
         request: The request.
-        form: How its body is read.
-        asked: What its path says is to answer; None where the body may.
+        intake: What is known before its body is read.
         body: The whole body, not parsed yet.
-        priority: The request's; default 0.
         """
         if not self._waiting:
             self._since = monotonic()
             self._gather(self._answer_all)
-        self._waiting.append((request, form, asked, body, priority))
+        self._waiting.append((request, intake, body))
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         self._until = monotonic() + COALESCED_RUN_SECONDS
         try:
             for group in self._group(waiting):
-                if group.selection is None:
-                    _proceed(group.members)
-                elif group.rows <= group.limit:
+                if group.rows <= group.limit:
                     self._run(group, group.members)
                 else:
                     for members in group.runs():
                         self._run(group, members)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
-            _fail([request for request, *_ in waiting], bug)
+            _fail([request for request, _, _ in waiting], bug)
 
-    def _group(self, waiting: Sequence[Waiting]) -> list[Group]:
+    def _group(self, waiting: Sequence[tuple[SmallRequest, Intake, bytes]]) -> Collection[Group]:
         """Parse each body once; requests that cannot be coalesced continue as single ones."""
-        groups: dict[tuple[ServedVersion, str, RowAnswer, int], Group] = {}
+        groups: dict[tuple[Selection, ResponseTemplate, int], Group] = {}
         targets: dict[Asked, Target | None] = {}
         last: Group | None = None
         target: Target | None = None
         asked_for: Asked = ""  # whose target it is; no model has this name
-        for request, form, by_path, body, priority in waiting:
+        for request, (reader, by_path, priority), body in waiting:
             if by_path is not None:
                 if by_path != asked_for:
                     asked_for = by_path
@@ -130,14 +124,14 @@ class Coalescer:
                     request.proceed(body)
                     continue
             try:
-                document, asked = form.read(body)
+                document, wanted = reader.read(body)
             except InvalidInput as error:
                 request.refuse(error)
                 continue
-            if asked is None:
+            if wanted is None:
                 _continue(request, document, body)
                 continue
-            by_body, name, datatype, values, rows, answer, id_ = asked
+            by_body = wanted.asked
             if by_body != asked_for and (by_body is not None or by_path is None):
                 if by_path is not None:
                     _continue(request, document, body)  # which sees whether the two agree
@@ -151,41 +145,47 @@ class Coalescer:
                 _continue(request, document, body)
                 continue
             served, variant, limit, caller = chosen
-            spec = served.inputs[0]
+            values, rows, spec = wanted.values, wanted.rows, served.inputs[0]
             size = served.width if values.__class__ is list else served.row_bytes
             if (
                 rows > limit
                 or len(values) != rows * size
-                or (name is not None and name != spec.name)
-                or (datatype is not None and datatype != spec.datatype)
+                or (wanted.name is not None and wanted.name != spec.name)
+                or (wanted.datatype is not None and wanted.datatype != spec.datatype)
             ):
                 _continue(request, document, body)
                 continue
             if (
                 last is None
-                or answer is not last.answer
+                or wanted.template is not last.template
                 or served is not last.served
                 or variant != last.variant
                 or priority != last.priority
             ):
-                key = (served, variant, answer, priority)
+                template = wanted.template
+                selection = served.selection(template.outputs, variant)
+                if selection is None:
+                    _continue(request, document, body)
+                    continue
+                key = (selection, template, priority)
                 last = groups.get(key)
                 if last is None:
-                    last = groups[key] = Group(target, served, variant, priority, answer, limit)
-            last.members.append((request, body, document, values, rows, id_, caller))
+                    last = groups[key] = Group(target, served, selection, template, priority, limit)
+            last.members.append((request, wanted, caller))
             last.rows += rows
-        return list(groups.values())
+        return groups.values()
 
     def _run(self, group: Group, members: Sequence[Member]) -> None:
         """Run members of a group, at once where that is possible; else their run is queued."""
         spec = group.served.inputs[0]
         if len(members) == 1:
-            _, body, _, values, rows, _, _ = members[0]
-            array = pack_rows((body,), (values,), spec, rows)
+            _, wanted, _ = members[0]
+            rows = wanted.rows
+            array = pack_rows((wanted.body,), (wanted.values,), spec, rows)
         else:
-            rows = sum([one[4] for one in members])
-            bodies, values_of = [one[1] for one in members], [one[3] for one in members]
-            array = pack_rows(bodies, values_of, spec, rows)
+            rows = sum([wanted.rows for _, wanted, _ in members])
+            bodies = [wanted.body for _, wanted, _ in members]
+            array = pack_rows(bodies, [wanted.values for _, wanted, _ in members], spec, rows)
         if array is None:
             _proceed(members)
             return
@@ -288,14 +288,13 @@ class Coalescer:
 def _write(
     group: Group, members: Sequence[Member], outputs: Outputs, seconds: float
 ) -> Iterable[tuple[bytes, Any]] | None:
-    served, selection = group.served, group.selection
-    if selection is None or are_large(outputs):
-        served.coalescible = False  # such responses are written on the codec thread, one by one
+    if are_large(outputs):
+        group.served.coalescible = False  # they are written on the codec thread, one by one
         return None
-    positions, names, datatypes = selection
-    arrays = [outputs[position] for position in positions]
-    run = RunOutputs(served.model, served.version, group.variant, names, datatypes, arrays, seconds)
-    return group.answer.write(run, [one[4] for one in members], [one[5] for one in members])
+    arrays = [outputs[position] for position in group.selection.positions]
+    counts = [wanted.rows for _, wanted, _ in members]
+    ids = [wanted.id for _, wanted, _ in members]
+    return group.template.write(RunOutputs(group.selection, arrays, seconds, counts, ids))
 
 
 def _may_be_one_rows_fault(error: CohortError) -> bool:
@@ -319,6 +318,6 @@ def _continue(request: SmallRequest, document: object, body: bytes) -> None:
 
 
 def _proceed(members: Sequence[Member]) -> None:
-    for request, body, document, *_ in members:
+    for request, wanted, _ in members:
         if not request.response_complete:
-            _continue(request, document, body)
+            _continue(request, wanted.document, wanted.body)

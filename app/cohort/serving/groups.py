@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from cohort.codec import Asked, RowAnswer, RowRequest, Values
+from cohort.codec import Asked, ResponseTemplate, RowRequest, Selection
 from cohort.errors import CohortError
 from cohort.serving.request_context import RequestContext
 from cohort.serving.served import ServedVersion
@@ -47,17 +47,21 @@ class SmallRequest(Protocol):
         """Answer with an error."""
 
 
-Waiting = tuple[SmallRequest, RowReader, Asked, bytes, int]
-"""A request, how it is read, what its path says is to answer (None: its body may), its body, and
-its priority.
-"""
+class Intake(NamedTuple):
+    """What requests may have in common before their bodies are read.
 
-Member = tuple[SmallRequest, bytes, object, Values, int, str | None, int | None]
-"""A request that is coalesced: its body as it came and parsed, its numbers and how many rows they
-are, what its caller calls it, and what tells its caller from others.
+    reader: Reads their bodies.
+    asked: What their path says is to answer; None where their bodies may.
+    priority: Theirs.
+    """
 
-Plain tuples, as one of each is made per request.
-"""
+    reader: RowReader
+    asked: Asked = None
+    priority: int = 0
+
+
+Member = tuple[SmallRequest, RowRequest, int | None]
+"""A request that is coalesced, what it asks for, and what tells its caller from others."""
 
 
 class Group:
@@ -65,17 +69,16 @@ class Group:
 
     target: Where the version came from.
     served: The version.
-    variant: The rollout's variant that chose it; "": none did.
+    selection: The outputs that are asked for, and the rollout's variant that chose the version.
+    template: How their responses are written.
     priority: Theirs.
-    answer: The form.
-    selection: The outputs that are asked for; None: not all of them are the version's.
     limit: The rows of a run.
     members: The requests.
     rows: How many rows they have.
     """
 
     __slots__ = (
-        "answer", "limit", "members", "priority", "rows", "selection", "served", "target",
+        "limit", "members", "priority", "rows", "selection", "served", "target", "template",
         "variant",
     )  # fmt: skip
 
@@ -83,17 +86,17 @@ class Group:
         self,
         target: Target,
         served: ServedVersion,
-        variant: str,
+        selection: Selection,
+        template: ResponseTemplate,
         priority: int,
-        answer: RowAnswer,
         limit: int,
     ) -> None:
         self.target = target
         self.served = served
-        self.variant = variant
+        self.selection = selection
+        self.variant = selection.variant
+        self.template = template
         self.priority = priority
-        self.answer = answer
-        self.selection = served.selection(answer.outputs)
         self.limit = limit
         self.members: list[Member] = []
         self.rows = 0
@@ -103,9 +106,10 @@ class Group:
         run: list[Member] = []
         rows = 0
         for member in self.members:
-            if rows + member[4] > self.limit:
+            _, wanted, _ = member
+            if rows + wanted.rows > self.limit:
                 yield run
                 run, rows = [], 0
             run.append(member)
-            rows += member[4]
+            rows += wanted.rows
         yield run

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from cohort.codec import is_coalescible
+from cohort.codec import Selection, is_coalescible
 from cohort.metrics import VersionMetrics
 from cohort.registry import BatchEngine
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
 """Selections of outputs that a version remembers; callers choose them."""
-
-
-class Selection(NamedTuple):
-    """Some outputs of a version: their positions, names and datatypes."""
-
-    positions: tuple[int, ...]
-    names: tuple[str, ...]
-    datatypes: tuple[str, ...]
 
 
 class ServedVersion:
@@ -56,11 +48,14 @@ class ServedVersion:
         self.width = int(self.inputs[0].shape[1]) if self.coalescible else 0  # type: ignore[index,arg-type]
         self.row_bytes = self.width * self.inputs[0].dtype.itemsize if self.coalescible else 0
         self.target: Any = None
-        self._selections: dict[tuple[str, ...] | None, Selection] = {}
+        self._selections: dict[tuple[tuple[str, ...] | None, str], Selection] = {}
 
-    def selection(self, names: tuple[str, ...] | None) -> Selection | None:
-        """The outputs of different names; None: all of them. None where one is not an output."""
-        found = self._selections.get(names)
+    def selection(self, names: tuple[str, ...] | None, variant: str) -> Selection | None:
+        """The outputs of different names; None: all of them. None where one is not an output.
+
+        variant: The rollout's variant that chose the version; "": none did.
+        """
+        found = self._selections.get((names, variant))
         if found is not None:
             return found
         by_name = {spec.name: place for place, spec in enumerate(self.outputs)}
@@ -70,7 +65,8 @@ class ServedVersion:
         specs = [self.outputs[position] for position in positions]
         if len(self._selections) >= MAX_SELECTIONS:
             self._selections.clear()
-        found = self._selections[names] = Selection(
-            tuple(positions), tuple(one.name for one in specs), tuple(one.datatype for one in specs)
-        )
+        found = self._selections[names, variant] = Selection(
+            self.model, self.version, variant, positions,
+            [one.name for one in specs], [one.datatype for one in specs],
+        )  # fmt: skip
         return found

@@ -139,10 +139,10 @@ class RolloutTarget(Target):
         """Count the answers as evidence, and copy the requests to the shadow."""
         served, live = group.served, self._live
         if live.shadow is not None and not gone:
-            counts = [one[4] for one in members]
+            counts = [wanted.rows for _, wanted, _ in members]
             arrays = {served.inputs[0].name: array}
             live.copy_rows(int(served.version), arrays, served.outputs, outputs, counts)
-        callers = [one[6] for one in members]
+        callers = [caller for _, _, caller in members]
         if gone:
             left = Cancelled("the caller left")
             self._count(group, members, gone, array, outputs, left, seconds, now)
@@ -175,8 +175,8 @@ class RolloutTarget(Target):
     ) -> None:
         served, at = group.served, 0
         name = served.inputs[0].name
-        for place, (*_, rows, _, caller) in enumerate(members):
-            part = slice(at, at := at + rows)
+        for place, (_, wanted, caller) in enumerate(members):
+            part = slice(at, at := at + wanted.rows)
             if place in places:
                 given = None if outputs is None else [output[part] for output in outputs]
                 self._live.count(

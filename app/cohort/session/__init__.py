@@ -4,7 +4,7 @@ An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `pla
 """
 
 from cohort.model_file.graphs import MAX_NODES
-from cohort.model_file.protobuf import Metadata
+from cohort.model_file.model import Metadata
 from cohort.session.assignment import AssignedNode
 from cohort.session.cancellation import CancellationToken, WorkCancelled
 from cohort.session.chains import DefaultChain, default_chain

@@ -9,21 +9,15 @@ https://onnx.ai/onnx/operators/onnx_aionnxml_ZipMap.html
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from cohort.model_file.protobuf import (
-    FileSlice,
-    MessageBytes,
-    decode_text,
-    fields,
-    read_opset,
-    read_value_info,
-    signed,
-    varints,
-)
+from cohort.model_file.constants import CLASS_NUMBERS
+from cohort.model_file.graphs import GraphReader, Node
+from cohort.model_file.protobuf import FileSlice, MessageBytes, fields, read_opset, read_value_info
 from cohort.tensors import TensorSpec
 
 Classes: TypeAlias = tuple[int, ...] | tuple[str, ...]
@@ -48,30 +42,10 @@ class _ZipMap(NamedTuple):
     classes: Classes
 
 
-def read_class_maps(path: Path, outputs: Collection[str]) -> dict[str, Classes]:
-    """The classes of each of `outputs` that a ZipMap makes, by the output's name.
-
-    Raises OSError, and ValueError where the file is not the protobuf of a model.
-    """
-    if not outputs:  # then nobody needs to look at all nodes
-        return {}
-    with path.open("rb") as file:
-        return find_class_maps(FileSlice(file, 0, path.stat().st_size), outputs)
-
-
-def find_class_maps(model: MessageBytes, outputs: Collection[str]) -> dict[str, Classes]:
-    """The same from bytes."""
-    found: dict[str, Classes] = {}
-    for part, graph in fields(model):
-        if part != 7 or isinstance(graph, int):
-            continue
-        for number, node in fields(graph):
-            if number != 1 or isinstance(node, int):
-                continue
-            made = _zip_map(node)
-            if made is not None and made.output in outputs:
-                found[made.output] = made.classes
-    return found
+def find_class_maps(nodes: Iterable[Node], outputs: Collection[str]) -> dict[str, Classes]:
+    """The classes of each of `outputs` that one of the nodes, a ZipMap, makes, by its name."""
+    made = map(_zip_map, nodes) if outputs else ()
+    return {one.output: one.classes for one in made if one is not None and one.output in outputs}
 
 
 def spec_as_opened(spec: TensorSpec, class_maps: Mapping[str, Classes]) -> TensorSpec:
@@ -104,9 +78,10 @@ def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
 
 
 def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[Sequence[bytes]]:
+    reader = GraphReader(sys.maxsize)
     for number, value in fields(graph):
         if number == 1 and not isinstance(value, int):
-            made = _zip_map(value)
+            made = _zip_map(reader.node(value))
             if made is not None and made.output in class_maps:
                 yield _parts(1, _identity(made))
                 continue
@@ -121,39 +96,15 @@ def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[S
         yield _parts(number, value)
 
 
-def _zip_map(node: MessageBytes) -> _ZipMap | None:
+def _zip_map(node: Node) -> _ZipMap | None:
     """What a node zips; None where it is another operator, or its classes cannot be told."""
-    texts = {1: "", 2: "", 4: "", 7: ""}
-    attributes = []
-    for number, value in fields(node):
-        if isinstance(value, int):
-            continue
-        if number in texts:
-            texts[number] = decode_text(value)
-        elif number == 5:
-            attributes.append(value)
-    if (texts[7], texts[4]) != ("ai.onnx.ml", "ZipMap"):
+    if node.function[:2] != ("ai.onnx.ml", "ZipMap") or not node.inputs or not node.outputs:
         return None
-    classes = next((found for one in attributes if (found := _classes(one))), ())
-    return _ZipMap(texts[1], texts[2], classes) if classes else None
-
-
-def _classes(attribute: MessageBytes) -> Classes:
-    name = ""
-    numbers: list[int] = []
-    texts: list[str] = []
-    for number, value in fields(attribute):
-        if number == 1 and not isinstance(value, int):
-            name = decode_text(value)
-        elif number == 8:
-            numbers += [value] if isinstance(value, int) else varints(value)
-        elif number == 9 and not isinstance(value, int):
-            texts.append(decode_text(value))
-        if len(numbers) + len(texts) > MAX_CLASSES:
-            return ()
-    if name == "classlabels_int64s":
-        return tuple(map(signed, numbers))
-    return tuple(texts) if name == "classlabels_strings" else ()
+    numbers, texts = node.attributes.get(CLASS_NUMBERS), node.attributes.get("classlabels_strings")
+    for classes in (numbers, texts):
+        if isinstance(classes, list) and classes:
+            return _ZipMap(node.inputs[-1], node.outputs[-1], tuple(classes))
+    return None
 
 
 # -- writing protobuf: https://protobuf.dev/programming-guides/encoding/

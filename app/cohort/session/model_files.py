@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from errno import ENOENT
 from pathlib import Path
 
 import structlog
 
 from cohort.errors import LoadFailed
-from cohort.model_file.graphs import ModelGraphs, read_graphs
+from cohort.model_file.graphs import ModelGraphs
 from cohort.model_file.lookups import table_sizes, uses_any
-from cohort.model_file.protobuf import ModelFile, read_model
+from cohort.model_file.model import NO_GRAPHS, ModelFile, read_model
 from cohort.row_independence import NOT_READ, RowVerdict, prove_for_requests, prove_rows
-from cohort.session.class_maps import Classes, read_class_maps
+from cohort.session.class_maps import Classes, find_class_maps
 from cohort.session.digests import Digests, Stamp, stamp
 from cohort.session.file_kinds import recognize
 from cohort.session.private_copy import PrivateCopy, copy_privately, read_content
@@ -209,15 +211,15 @@ class ModelFiles:
         with _told(path):
             check_model_file(path)
             rules.check_size([path])
-            model = read_model(path)
-            graphs = read_graphs(path, rules.max_nodes)
+            model = read_model(path, rules.max_nodes)
+            graphs = model.graphs
             for location in sorted(model.external):
                 check_external(path, location)
             rules.check_size([path, *(path.parent / location for location in model.external)])
             self._graphs, self.tables = graphs, table_sizes(graphs.main)
             self.needs_entries = uses_any(graphs, ENDING_ON_EMPTY)
-            self.class_maps = read_class_maps(path, model.sequences)
-            return model
+            self.class_maps = find_class_maps(graphs.main.nodes, model.sequences)
+            return replace(model, graphs=NO_GRAPHS)  # they are given up once they were looked at
 
     def _read_external(self, external: Sequence[str], full: OSError) -> dict[str, bytes]:
         """External data by path in the folder; `full` is why it is not copied to the cache."""
@@ -251,7 +253,7 @@ def find_external(path: Path) -> list[str]:
     """
     with _told(path):
         check_model_file(path)
-        external = sorted(read_model(path).external)
+        external = sorted(read_model(path, sys.maxsize).external)
         for location in external:
             check_location(location)
             if not (path.parent / location).is_file():

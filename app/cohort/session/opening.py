@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cohort.errors import LoadFailed
-from cohort.model_file.protobuf import DeclaredShape, ModelFile
+from cohort.model_file.model import ModelFile
+from cohort.model_file.protobuf import DeclaredShape
 from cohort.session.assignment import count_nodes
 from cohort.session.cancellation import CancellationToken
 from cohort.session.class_maps import Classes, with_columns

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cohort.errors import InferenceFailed, InvalidInput, quoted
-from cohort.model_file.protobuf import Metadata
+from cohort.model_file.model import Metadata
 from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
 from cohort.session.failures import run_failure

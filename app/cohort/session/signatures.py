@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from cohort.errors import quoted
+from cohort.model_file.graphs import GraphReader
 from cohort.model_file.protobuf import (
     TENSOR,
     FileSlice,
@@ -107,7 +109,7 @@ def read_signature(path: Path) -> Signature | None:
     with path.open("rb") as file:
         try:
             return parse_signature(FileSlice(file, 0, path.stat().st_size))
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 
@@ -131,7 +133,13 @@ def parse_signature(model: MessageBytes) -> Signature:
     overridable = isinstance(ir_version, int) and ir_version >= OVERRIDABLE_FROM_IR
     optional = [spec for name, spec in inputs.items() if name in defaults] if overridable else []
     if unsent := [name for name, spec in outputs.items() if not spec.transportable]:
-        maps = find_class_maps(model, unsent)
+        again, reader = count(MAX_FIELDS, -1), GraphReader(sys.maxsize)
+        nodes = (
+            reader.node(value)
+            for graph in _messages(model, again, 7)
+            for value in _messages(graph, again, 1)
+        )
+        maps = find_class_maps(nodes, unsent)
         outputs = {name: spec_as_opened(spec, maps) for name, spec in outputs.items()}
     declared = declared_classes(dict(map(read_pair, _messages(model, left, 14))))
     named = [with_classes(spec, declared) for spec in outputs.values()]

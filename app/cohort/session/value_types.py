@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cohort.errors import LoadFailed
-from cohort.model_file.graphs import parse_graphs
+from cohort.model_file.model import parse_model
 from cohort.model_file.protobuf import DeclaredShape
 from cohort.session.opening import EXTERNAL_DATA_FOLDER
 from cohort.session.runtime import FATAL_ONLY, ort
@@ -36,10 +36,10 @@ def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
         return {}
     model = path.read_bytes()
     try:
-        main = parse_graphs(memoryview(model)).main
+        main = parse_model(memoryview(model)).graphs.main
     except (LoadFailed, ValueError, RecursionError):
         return {}
-    ends = {*(one.name for one in main.inputs), *main.outputs, *main.constants, ""}
+    ends = {*(one.name for one in (*main.inputs, *main.outputs)), *main.constants, ""}
     made = {name for node in main.nodes for name in node.outputs}
     if len(made) > MAX_INFERRED_VALUES:
         return {}

@@ -514,7 +514,7 @@ async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None
     """Before the run and after it."""
     for broken in (
         "cohort.http.predict.rows.flat_rows",
-        "cohort.http.predict.rows.nested_texts",
+        "cohort.codec.ResponseTemplate.write",
         "cohort.serving.coalescing.pack_rows",
         "cohort.batching.inline.InlineRuns.run",
     ):

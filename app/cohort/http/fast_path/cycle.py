@@ -151,12 +151,10 @@ class HotCycle(WorkElsewhere):
         head = self.head
         if self.response_complete:
             return  # it was refused before its body was whole
-        if head.rows is None or len(body) > LONGEST_BODY:
+        if head.intake is None or len(body) > LONGEST_BODY:
             self.proceed(body)
         else:
-            caller = head.caller
-            priority = 0 if caller is None else caller.priority
-            head.plane.coalescer.add(self, head.rows, head.asked, body, priority)
+            head.plane.coalescer.add(self, head.intake, body)
 
     def reach_front(self) -> None:
         """Go on, or send the response that is ready: all earlier requests are answered."""

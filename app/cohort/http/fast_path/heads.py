@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container
 
 from cohort.auth.authority import Caller
-from cohort.codec import LONGEST_BODY, Asked
+from cohort.codec import LONGEST_BODY
 from cohort.errors import InvalidInput
 from cohort.http.calls import Encoded, Read, Route, RowForm
 from cohort.http.compression import choose_coding
 from cohort.http.guards.request_ids import REQUEST_ID_HEADER
 from cohort.observability.request_ids import readable
-from cohort.serving import Call, DataPlane
+from cohort.serving import Call, DataPlane, Intake
 
 
 class SentHeaders:
@@ -90,12 +90,12 @@ class Head:
     says_kept: Whether the response has to say so: that to HTTP/1.0.
     coding: The Content-Encoding that long responses are to have; None: none.
     shared: Whether headers that its requests differ in are left out: each has its own.
-    asked: What its path says is to answer.
     rows: How its requests are read where they may be coalesced; None until `prepare` was called.
+    intake: What the coalescer is told of each of them; None as `rows`.
     """
 
     __slots__ = (
-        "_read", "asked", "caller", "coding", "headers", "keep_alive", "length", "plane", "route",
+        "_read", "caller", "coding", "headers", "intake", "keep_alive", "length", "plane", "route",
         "rows", "says_kept", "shared", "until", "url",
     )  # fmt: skip
 
@@ -124,10 +124,8 @@ class Head:
         accepts = headers.get("accept-encoding")
         self.coding = None if accepts is None else choose_coding(accepts)
         self.shared = False
-        self.asked: Asked = route.model
-        if route.version is not None:
-            self.asked = route.model, route.version
         self.rows: RowForm | None = None
+        self.intake: Intake | None = None
         self._read: Read | None = None
 
     def without(self, names: Container[bytes]) -> Head:
@@ -146,8 +144,15 @@ class Head:
         if self._read is None:
             self._read = self.route.reader(self.headers)
             if self.length <= LONGEST_BODY:
-                self.rows = self.route.rows(self.headers)
+                self._take_rows()
         return self._read
+
+    def _take_rows(self) -> None:
+        route, caller = self.route, self.caller
+        self.rows = route.rows(self.headers)
+        if self.rows is not None:
+            asked = route.model if route.version is None else (route.model, route.version)
+            self.intake = Intake(self.rows, asked, 0 if caller is None else caller.priority)
 
     def read(self, body: bytes) -> Call[Encoded]:
         """Read a body. Raises what the route raises about the headers, or about the body."""

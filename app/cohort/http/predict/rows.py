@@ -2,76 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any
 
 import orjson
 
-from cohort.codec import LONGEST_ID, Asked, RowRequest, RunOutputs, escaped, flat_rows, nested_texts
+from cohort.codec import (
+    LONGEST_ID,
+    Asked,
+    RowRequest,
+    RunOutputs,
+    Selection,
+    flat_rows,
+    nested_texts,
+)
 from cohort.codec.json_body import parse_json
+from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, id_gap, object_parts
 from cohort.http.calls import JSON
 
 
-class PredictAnswer:
-    """A form of response.
+@lru_cache(256)
+def _template(single: bool, outputs: tuple[str, ...] | None, identified: bool) -> ResponseTemplate:
+    """How `encode_simple`, for a `single` input, or `encode_prediction` writes responses.
 
-    single: Whether the request had `input`, and the only output is written without its name.
-    outputs: The outputs that it names; None: it names none.
-    identified: Whether it has an id.
+    identified: Whether requests have an id.
     """
 
-    __slots__ = ("identified", "outputs", "single")
+    def text(selection: Selection, _: Shapes) -> Text:
+        told = {"model": selection.model, "version": selection.version}
+        if selection.variant:
+            told["variant"] = selection.variant
+        who: Parts = [orjson.dumps(told)[1:-1]]
+        if identified:
+            who += [b',"id":', id_gap]
+        values = object_parts(selection.names, nested_texts, unnamed=single)
+        time: Parts = [b',"inference_time_ms":', _time_gap]
+        if single:
+            return Text([b'{"prediction":', *values, *time, b",", *who, b"}"], JSON)
+        return Text([b"{", *who, b',"outputs":', *values, *time, b"}"], JSON)
 
-    def __init__(
-        self, *, single: bool, outputs: tuple[str, ...] | None = None, identified: bool = False
-    ) -> None:
-        self.single = single
-        self.outputs = outputs
-        self.identified = identified
-
-    def write(
-        self, run: RunOutputs, counts: Sequence[int], ids: Sequence[str | None]
-    ) -> Iterable[tuple[bytes, object]] | None:
-        """As `RowAnswer.write`, and as `encode_simple` or `encode_prediction`."""
-        texts = []
-        for array in run.arrays:
-            text = nested_texts(array, counts)
-            if text is None:
-                return None
-            texts.append(text)
-        before, after = _form(
-            run.names, run.model, run.version, run.variant, self.single, self.identified
-        )
-        form = before + orjson.dumps(int(run.seconds * 1e6) / 1000) + after
-        if self.identified:
-            texts.insert(len(texts) if self.single else 0, [orjson.dumps(one) for one in ids])
-        return zip([form % one for one in zip(*texts, strict=True)], repeat(JSON), strict=False)
+    return ResponseTemplate(outputs, text)
 
 
-@lru_cache(1024)
-def _form(
-    names: tuple[str, ...], model: str, version: str, variant: str, single: bool, identified: bool
-) -> tuple[bytes, bytes]:
-    """The response before and after its inference time, with a `%b` for its id and each output."""
-    told = {"model": model, "version": version, **({"variant": variant} if variant else {})}
-    who = escaped(orjson.dumps(told)[1:-1])
-    if identified:
-        who += b',"id":%b'
-    values = b",".join([escaped(orjson.dumps(name)) + b":%b" for name in names])
-    if not single:
-        return b"{" + who + b',"outputs":{' + values + b'},"inference_time_ms":', b"}"
-    prediction = b"%b" if len(names) == 1 else b"{" + values + b"}"
-    return b'{"prediction":' + prediction + b',"inference_time_ms":', b"," + who + b"}"
+def _time_gap(run: RunOutputs) -> Sequence[bytes]:
+    return [orjson.dumps(int(run.seconds * 1e6) / 1000)] * len(run.counts)
 
 
-NAMED, SINGLE = PredictAnswer(single=False), PredictAnswer(single=True)
-
-
-@lru_cache(256)
-def _answer(single: bool, outputs: tuple[str, ...] | None, identified: bool) -> PredictAnswer:
-    return PredictAnswer(single=single, outputs=outputs, identified=identified)
+NAMED, SINGLE = _template(False, None, False), _template(True, None, False)
 
 
 def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
@@ -97,7 +75,7 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
         ((name, rows),) = inputs.items()
     if (found := flat_rows(rows)) is None:
         return document, None
-    answer = SINGLE if single else NAMED
+    template = SINGLE if single else NAMED
     if len(document) > 1:
         get = document.get
         model, version, id_, outputs = get("model"), get("version"), get("id"), get("outputs")
@@ -118,9 +96,9 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
                 return document, None
             asked = model, version
         if id_ is not None or outputs is not None:
-            answer = _answer(single, outputs, id_ is not None)
+            template = _template(single, outputs, id_ is not None)
     values, count = found
-    return document, (asked, name, None, values, count, answer, id_)
+    return document, RowRequest(body, document, asked, name, None, values, count, template, id_)
 
 
 def _different_names(value: object) -> tuple[str, ...]:

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import accumulate, pairwise, repeat
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import orjson
 
-from cohort.codec import RowRequest, RunOutputs, escaped, flat_rows, nested_texts
+from cohort.codec import RowRequest, RunOutputs, Selection, flat_rows, nested_texts
 from cohort.codec.json_body import parse_json
+from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, object_parts
 from cohort.http.calls import JSON, FixedHeaders
 from cohort.http.version_headers import version_headers
+from cohort.tensors import Array
 
 
-class V1Answer:
-    """A form of response.
-
-    by_row: Whether the request had `instances`.
-    """
-
-    __slots__ = ("_by_row",)
-    outputs = None
-
-    def __init__(self, *, by_row: bool) -> None:
-        self._by_row = by_row
-
-    def write(
-        self, run: RunOutputs, counts: Sequence[int], ids: Sequence[str | None]
-    ) -> Iterable[tuple[bytes, object]] | None:
-        """As `RowAnswer.write`, and as `V1Request.encode`."""
-        del ids
-        by_row = self._by_row and len(run.arrays) > 1
-        texts = []
-        for array in run.arrays:
-            text = nested_texts(array, [1] * sum(counts) if by_row else counts)
-            if text is None:
-                return None
-            texts.append([one[1:-1] for one in text] if by_row else text)
-        form = _form(run.names, self._by_row)
-        bodies = [form % one for one in zip(*texts, strict=True)]
-        if by_row:
-            ends = accumulate(counts, initial=0)
-            rows = [b",".join(bodies[begin:end]) for begin, end in pairwise(ends)]
-            bodies = [b'{"predictions":[%b]}' % one for one in rows]
-        return zip(bodies, repeat(_headers(run.version, run.variant)), strict=False)
+def _text(selection: Selection, _: Shapes, *, by_row: bool) -> Text:
+    """A response as `V1Request.encode` writes it, to `instances` if it is by row."""
+    if by_row and len(selection.names) > 1:
+        values: Parts = [b"[", _row_objects, b"]"]
+    else:
+        values = object_parts(selection.names, nested_texts, unnamed=True)
+    key = b'{"predictions":' if by_row else b'{"outputs":'
+    return Text([key, *values, b"}"], _headers(selection.version, selection.variant))
 
 
-@lru_cache(1024)
-def _form(names: tuple[str, ...], by_row: bool) -> bytes:
-    if len(names) == 1:
-        return b'{"predictions":%b}' if by_row else b'{"outputs":%b}'
-    values = b"{%b}" % b",".join([escaped(orjson.dumps(name)) + b":%b" for name in names])
-    return values if by_row else b'{"outputs":%b}' % values
+def _row_objects(run: RunOutputs) -> Sequence[bytes] | None:
+    """The rows of each request, each an object that has a row of each output."""
+    written = _ROW.write(run._replace(counts=[1] * sum(run.counts)))
+    if written is None:
+        return None
+    rows = [row for row, _ in written]
+    ends = accumulate(run.counts, initial=0)
+    return [b",".join(rows[begin:end]) for begin, end in pairwise(ends)]
+
+
+def _bare_rows(array: Array, counts: Sequence[int]) -> Sequence[bytes] | None:
+    """Rows in JSON, without the brackets around each."""
+    texts = nested_texts(array, counts)
+    return None if texts is None else [text[1:-1] for text in texts]
+
+
+_ROW = ResponseTemplate(None, lambda selection, _: Text(object_parts(selection.names, _bare_rows)))
 
 
 @lru_cache(1024)
@@ -61,7 +51,9 @@ def _headers(version: str, variant: str) -> FixedHeaders:
     return FixedHeaders(version_headers(version, variant, JSON["content-type"]))
 
 
-BY_ROW, BY_COLUMN = V1Answer(by_row=True), V1Answer(by_row=False)
+BY_ROW, BY_COLUMN = [
+    ResponseTemplate(None, partial(_text, by_row=by_row)) for by_row in (True, False)
+]
 
 
 def read_v1_rows(body: bytes) -> tuple[Any, RowRequest | None]:
@@ -76,9 +68,10 @@ def read_v1_rows(body: bytes) -> tuple[Any, RowRequest | None]:
         return parse_json(body), None  # which says what is wrong
     if document.__class__ is not dict or len(document) != 1:
         return document, None
-    rows, answer = document.get("instances"), BY_ROW
+    rows, template = document.get("instances"), BY_ROW
     if rows is None:
-        rows, answer = document.get("inputs"), BY_COLUMN
+        rows, template = document.get("inputs"), BY_COLUMN
     if (found := flat_rows(rows)) is None:
         return document, None
-    return document, (None, None, None, *found, answer, None)
+    values, count = found
+    return document, RowRequest(body, document, None, None, None, values, count, template, None)

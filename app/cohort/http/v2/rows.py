@@ -2,127 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import chain, repeat
-from typing import Any, NamedTuple
+from itertools import chain
+from math import prod
+from typing import Any
 
-import numpy as np
 import orjson
 
-from cohort.codec import LONGEST_ID, RowRequest, RunOutputs, escaped, flat_texts, raw_parts
+from cohort.codec import LONGEST_ID, RowRequest, Selection, flat_texts, raw_parts
 from cohort.codec.json_body import parse_json
+from cohort.codec.templates import Gap, Parts, ResponseTemplate, Shapes, Text, id_gap, output_gap
 from cohort.http.calls import HEADER_LENGTH, JSON, FixedHeaders
 from cohort.tensors import BY_NAME
 
 MAX_ID_NUMBER = 1 << 64
 
 
-class InferAnswer(NamedTuple):
-    """A form of response.
+@lru_cache(256)
+def _template(
+    outputs: tuple[str, ...] | None, binary: tuple[bool, ...], identified: bool
+) -> ResponseTemplate:
+    """How `InferCall.encode` writes responses.
 
-    outputs: The outputs that the request names; None: it names none.
-    binary: Whether each of them is sent as bytes; one value where the request names none.
-    identified: Whether it has an id.
+    binary: Whether each output is sent as bytes; one value where the request names none.
+    identified: Whether requests have an id.
     """
 
-    outputs: tuple[str, ...] | None
-    binary: tuple[bool, ...]
-    identified: bool
+    def text(selection: Selection, shapes: Shapes) -> Text:
+        document = {"model_name": selection.model, "model_version": selection.version}
+        parts: Parts = [orjson.dumps(document)[:-1]]
+        if identified:
+            parts += [b',"id":', id_gap]
+        if selection.variant:
+            parts += [b',"parameters":', orjson.dumps({"variant": selection.variant})]
+        parts.append(b',"outputs":[')
+        tail: list[Gap] = []
+        row_bytes = 0
+        as_bytes = binary if outputs is not None else binary * len(shapes)
+        for place, shape in enumerate(shapes):
+            datatype = selection.datatypes[place]
+            name = selection.names[place]
+            tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+            if place:
+                parts.append(b",")
+            if as_bytes[place]:
+                size = prod(shape) * BY_NAME[datatype].dtype.itemsize
+                row_bytes += size // shape[0]
+                tensor["parameters"] = {"binary_data_size": size}
+                parts.append(orjson.dumps(tensor))
+                tail.append(output_gap(place, raw_parts))
+            else:
+                data = output_gap(place, flat_texts)
+                parts += [orjson.dumps(tensor)[:-1], b',"data":', data, b"}"]
+        parts += [b"]}", *tail]
+        if not tail:
+            return Text(parts, JSON)
 
-    def write(
-        self, run: RunOutputs, counts: Sequence[int], ids: Sequence[str | None]
-    ) -> Iterable[tuple[bytes, object]] | None:
-        """As `RowAnswer.write`, and as `InferCall.encode`."""
-        binary = self.binary if self.outputs is not None else self.binary * len(run.arrays)
-        fields: list[list[bytes]] = []
-        tails: list[list[bytes]] = []
-        for array, as_bytes in zip(run.arrays, binary, strict=True):
-            parts = raw_parts(array, counts) if as_bytes else flat_texts(array, counts)
-            if parts is None:
-                return None
-            (tails if as_bytes else fields).append(parts)
-        if self.identified:
-            fields.insert(0, [orjson.dumps(one) for one in ids])
-        shapes = tuple([array.shape[1:] for array in run.arrays])
-        form = _Form(
-            run.names, run.datatypes, shapes, run.model, run.version, run.variant, binary,
-            self.identified,
-        )  # fmt: skip
-        by_count = {count: _text_of(form, count) for count in set(counts)}
-        texts = [by_count[count] for count in counts]
-        if fields:
-            texts = [text % one for text, one in zip(texts, zip(*fields, strict=True), strict=True)]
-        elif tails:
-            texts = [text % () for text in texts]
-        if not tails:
-            return zip(texts, repeat(JSON), strict=False)
-        bodies = [b"".join(one) for one in zip(texts, *tails, strict=True)]
-        return zip(bodies, [_binary_headers(len(text)) for text in texts], strict=True)
+        def seal(body: bytes, rows: int) -> tuple[bytes, FixedHeaders]:
+            return body, _headers(len(body) - rows * row_bytes)
 
+        return Text(parts, seal=seal)
 
-class _Form(NamedTuple):
-    """What a response's text follows from, besides its rows."""
-
-    names: tuple[str, ...]
-    datatypes: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    model: str
-    version: str
-    variant: str
-    binary: tuple[bool, ...]
-    identified: bool
-
-
-@lru_cache(1024)
-def _text_of(form: _Form, count: int) -> bytes:
-    """The JSON of a response to so many rows, with a `%b` for its id and for each output's data."""
-    document: dict[str, Any] = {"model_name": form.model, "model_version": form.version}
-    text = escaped(orjson.dumps(document)[:-1])
-    if form.identified:
-        text += b',"id":%b'
-    if form.variant:
-        text += b',"parameters":' + escaped(orjson.dumps({"variant": form.variant}))
-    outputs = []
-    for name, datatype, shape, binary in zip(
-        form.names, form.datatypes, form.shapes, form.binary, strict=True
-    ):
-        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": [count, *shape]}
-        if binary:
-            size = count * int(np.prod(shape)) * BY_NAME[datatype].dtype.itemsize
-            output["parameters"] = {"binary_data_size": size}
-            outputs.append(escaped(orjson.dumps(output)))
-        else:
-            outputs.append(escaped(orjson.dumps(output)[:-1]) + b',"data":%b}')
-    return text + b',"outputs":[' + b",".join(outputs) + b"]}"
+    return ResponseTemplate(outputs, text, sized=True)
 
 
 @lru_cache(256)
-def _binary_headers(length: int) -> FixedHeaders:
+def _headers(length: int) -> FixedHeaders:
     return FixedHeaders({"content-type": "application/octet-stream", HEADER_LENGTH: str(length)})
 
 
-@lru_cache(256)
-def _answer(
-    outputs: tuple[str, ...] | None, binary: tuple[bool, ...], identified: bool
-) -> InferAnswer:
-    return InferAnswer(outputs, binary, identified)
-
-
-_ALL_IN_JSON = _answer(None, (False,), False)
-
-
-class _Tensor(NamedTuple):
-    """One input of rows of numbers: `data` in JSON, or so many bytes behind it."""
-
-    name: str
-    datatype: str
-    rows: int
-    width: int
-    data: list[float] | None
-    size: int
-    answer: InferAnswer
-    id: str | None
+_ALL_IN_JSON = _template(None, (False,), False)
 
 
 def read_infer_rows(body: bytes) -> tuple[Any, RowRequest | None]:
@@ -131,18 +81,19 @@ def read_infer_rows(body: bytes) -> tuple[Any, RowRequest | None]:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         return parse_json(body), None  # which says what is wrong
-    tensor = _tensor_of(document)
-    if tensor is None or tensor.data is None:
+    found = _tensor_of(document)
+    if found is None:
         return document, None
-    name, datatype, rows, width, _, _, answer, id_ = tensor
-    data: list[Any] = tensor.data
-    if len(data) == rows and data[0].__class__ is list:
+    request, width, size = found
+    data: Any = request.values
+    if len(data) == request.rows and data[0].__class__ is list:
         if any(row.__class__ is not list or len(row) != width for row in data):
             return document, None
         data = [*chain.from_iterable(data)]
-    if len(data) != rows * width:
+    if size is not None or len(data) != request.rows * width:
         return document, None
-    return document, (None, name, datatype, data, rows, answer, id_)
+    request.body, request.document, request.values = body, document, data
+    return document, request
 
 
 def read_binary_rows(length: int) -> Callable[[bytes], tuple[Any, RowRequest | None]]:
@@ -152,19 +103,23 @@ def read_binary_rows(length: int) -> Callable[[bytes], tuple[Any, RowRequest | N
     """
 
     def read(body: bytes) -> tuple[Any, RowRequest | None]:
-        tensor = _head_of(body[:length])
-        if tensor is None or tensor.data is not None or len(body) - length != tensor.size:
+        found = _head_of(body[:length])
+        if found is None:
             return None, None
-        name, datatype, rows, width, _, size, answer, id_ = tensor
-        if size != rows * width * BY_NAME[datatype].dtype.itemsize:
+        head, width, size = found
+        name, datatype, rows = head.name, head.datatype, head.rows
+        row_bytes = width * BY_NAME[datatype or ""].dtype.itemsize
+        if not size == len(body) - length == rows * row_bytes:
             return None, None
-        return None, (None, name, datatype, body[length:], rows, answer, id_)
+        return None, RowRequest(
+            body, None, None, name, datatype, body[length:], rows, head.template, head.id
+        )
 
     return read
 
 
 @lru_cache(1024)
-def _head_of(head: bytes) -> _Tensor | None:
+def _head_of(head: bytes) -> tuple[RowRequest, int, int | None] | None:
     """A client sends the same head with each request of as many rows."""
     try:
         return _tensor_of(orjson.loads(head))
@@ -172,8 +127,11 @@ def _head_of(head: bytes) -> _Tensor | None:
         return None
 
 
-def _tensor_of(document: Any) -> _Tensor | None:
-    """The only input of a request of which nothing is asked but outputs; None for any other."""
+def _tensor_of(document: Any) -> tuple[RowRequest, int, int | None] | None:
+    """A request for one input of rows, of which nothing is asked but outputs; None for any other.
+
+    With how long a row is, and how many bytes behind the JSON it has; None: it has `data` there.
+    """
     if document.__class__ is not dict:
         return None
     inputs = document.get("inputs")
@@ -181,9 +139,9 @@ def _tensor_of(document: Any) -> _Tensor | None:
         return None
     tensor = inputs[0]
     name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
-    data, size = tensor.get("data"), -1
+    data, size = tensor.get("data"), None
     if data is None:
-        size = _only(tensor.get("parameters"), "binary_data_size", int, -1)
+        data, size = [], _only(tensor.get("parameters"), "binary_data_size", int, -1)
     if not (
         len(tensor) == 4
         and name.__class__ is str
@@ -194,19 +152,22 @@ def _tensor_of(document: Any) -> _Tensor | None:
         and shape[0].__class__ is shape[1].__class__ is int
         and shape[0] > 0
         and shape[1] > 0
-        and (size >= 0 if data is None else data.__class__ is list)
+        and data.__class__ is list
+        and (size is None or size >= 0)
     ):
         return None
-    id_, answer = None, _ALL_IN_JSON
+    id_, template = None, _ALL_IN_JSON
     if len(document) > 1:
-        asked = _answer_of(document)
+        asked = _template_of(document)
         if asked is None:
             return None
-        id_, answer = asked
-    return _Tensor(name, datatype, shape[0], shape[1], data, size, answer, id_)
+        id_, template = asked
+    rows, width = shape
+    request = RowRequest(b"", None, None, name, datatype, data, rows, template, id_)
+    return request, width, size
 
 
-def _answer_of(document: dict[str, Any]) -> tuple[str | None, InferAnswer] | None:
+def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate] | None:
     """The id and what is asked of the outputs; None where there is more."""
     id_, parameters, outputs = (document.get(key) for key in ("id", "parameters", "outputs"))
     if 1 + sum(one is not None for one in (id_, parameters, outputs)) < len(document):
@@ -229,7 +190,7 @@ def _answer_of(document: dict[str, Any]) -> tuple[str | None, InferAnswer] | Non
         names, forms = found
     elif outputs is not None:
         return None
-    return id_ or None, _answer(names, forms, bool(id_))
+    return id_ or None, _template(names, forms, bool(id_))
 
 
 def _outputs_of(outputs: Any, *, binary: bool) -> tuple[tuple[str, ...], tuple[bool, ...]] | None:
