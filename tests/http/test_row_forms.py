@@ -17,7 +17,7 @@ from cohort.http.predict.calls import predict_route
 from cohort.http.v1.calls import Address, v1_route
 from cohort.http.v2.infer import infer_route
 from cohort.metrics import VersionMetrics
-from cohort.registry import Engine
+from cohort.registry import BatchEngine
 from cohort.serving import ConcurrencyLimit, Lease
 from cohort.serving.observing import RequestCounts
 from cohort.serving.served import ServedVersion
@@ -99,7 +99,7 @@ def cases(draw: st.DrawFn) -> Case:
         arrays.append(array.reshape(sum(counts), *shape))
         specs.append(TensorSpec(name, datatype, ("N", *shape)))
     engine = ControlledEngine([TensorSpec("x", "FP32", ("N", 2))], specs)
-    version = ServedVersion("m%s", "7", cast("Engine", engine), cast("VersionMetrics", None))
+    version = ServedVersion("m%s", "7", cast("BatchEngine", engine), cast("VersionMetrics", None))
     return Case(version, draw(st.sampled_from(["", "b%b"])), arrays, counts)
 
 
