@@ -38,16 +38,18 @@ def confine(nice: int) -> None:
 def limit_process(cpu_seconds: int, memory: int) -> None:
     """Have the system end this process by a signal, or refuse it memory.
 
-    cpu_seconds: CPU time from now on; ten times as much passes at most.
-    memory: Bytes besides what it has now.
+    cpu_seconds: CPU time from now on; ten times as much passes at most. 0: as before.
+    memory: Bytes besides what it has now; 0: as before.
     """
-    signal.alarm(cpu_seconds * SECONDS_PER_CPU_SECOND)
-    used = int(time.process_time()) + 1
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CPU, (used + cpu_seconds, resource.RLIM_INFINITY))
-    with suppress(OSError, ValueError):  # ValueError: not Linux
-        taken = status_bytes("VmData:")  # what counts for RLIMIT_DATA
-        resource.setrlimit(resource.RLIMIT_DATA, (taken + memory, resource.RLIM_INFINITY))
+    if cpu_seconds:
+        signal.alarm(cpu_seconds * SECONDS_PER_CPU_SECOND)
+        most = int(time.process_time()) + 1 + cpu_seconds
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+    if memory:
+        with suppress(OSError, ValueError):  # ValueError: not Linux
+            most = status_bytes("VmData:") + memory  # what counts for RLIMIT_DATA
+            resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
 
 def status_bytes(name: str) -> int:

@@ -49,8 +49,7 @@ def _do(function: str, arguments: Mapping[str, Any], limits: Mapping[str, Any]) 
     try:
         if limits["confined"]:
             confine(limits["nice"])
-        if limits["cpu_seconds"]:
-            limit_process(limits["cpu_seconds"], limits["memory"])
+        limit_process(limits["cpu_seconds"], limits["memory"])
         return json.dumps({"answer": getattr(import_module(module), name)(**arguments)})
     except Exception as error:  # noqa: BLE001 - a job may raise anything
         traceback.print_exc()

@@ -61,11 +61,13 @@ _SHELL_SIGNAL = 128
 class JobLimits:
     """What a job may take; by default whatever it likes.
 
-    seconds: Wall-clock time until its process is killed.
-    cpu_seconds: CPU time until the system ends its process; 0: any. With `memory`.
-    memory: Bytes besides what the process has when the job begins.
-    confined: Whether the process may write no file and open few; for the rest of its life.
+    seconds: Wall-clock time until its process is killed; None: any.
+    cpu_seconds: CPU time until the system ends its process; 0: any.
+    memory: Bytes besides what the process has when the job begins; 0: any.
+    confined: Whether the process may write no file and open few.
     nice: The niceness of a confined process.
+
+    All but `seconds` hold for the process's later jobs, too, unless those have limits of their own.
     """
 
     seconds: float | None = None
@@ -318,7 +320,7 @@ class JobProcess:
                 self._lines.append(bytes(self._unread))
                 self._unread = bytearray(line)
             if len(self._unread) > MAX_ANSWER_BYTES:
-                raise JobRaised("it is too long", self.printed, ["builtins.ValueError"])
+                raise JobRaised("the answer is too long", self.printed, ["builtins.ValueError"])
 
 
 def run_job(
