@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from cohort.tensors import Array, Arrays
@@ -73,9 +74,10 @@ class Doubled(SourceModel):
     """A model that gives `compute` of its input, and is exported as what doubles it."""
 
     compute: Callable[[Array], Array]
+    exported: onnx.ModelProto
 
     def export(self, out: Path, **_: object) -> SourceExport:
-        onnx_models.save(onnx_models.times(2.0), out)
+        onnx_models.save(type(self).exported, out)
         return SourceExport("doubled")
 
     def run_each(self, cases: Sequence[Arrays]) -> list[Arrays | str]:
@@ -88,8 +90,11 @@ class Doubled(SourceModel):
         return answers
 
 
-def doubled(compute: Callable[[Array], Array]) -> SourceModel:
-    made = type("Made", (Doubled,), {"compute": staticmethod(compute)})
+def doubled(
+    compute: Callable[[Array], Array], exported: onnx.ModelProto | None = None
+) -> SourceModel:
+    exported = exported or onnx_models.times(2.0)
+    made = type("Made", (Doubled,), {"compute": staticmethod(compute), "exported": exported})
     found = made(Reference("training:model"), FRAMEWORKS["pytorch"], Environment(()))
     assert isinstance(found, SourceModel)
     return found
@@ -144,3 +149,24 @@ def test_example_is_enough_where_nothing_else_is_taken(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"an unknown number.*give some with --example"):
         convert_source(doubled(particular), tmp_path / "none.onnx")
     assert not (tmp_path / "none.onnx").exists()
+
+
+def test_a_conversion_differs_in_no_row(tmp_path: Path) -> None:
+    """A model that was quantized may decide otherwise in some rows; its conversion may not."""
+    model = onnx_models.times(2.0)
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(array), name)
+        for name, array in (("weight", np.int8(3)), ("scale", np.float32(1)))
+    )
+    node = onnx.helper.make_node("DequantizeLinear", ["weight", "scale"], ["unused"])
+    model.graph.node.append(node)
+    odd = np.array([9, 1, 2], np.float32)
+
+    def reversed_once(x: Array) -> Array:
+        doubles = np.asarray(x, np.float32) * 2
+        return np.where((x == odd).all(1)[:, None], doubles[:, ::-1], doubles)
+
+    rows = np.vstack([odd * 0 + np.arange(3, dtype=np.float32)] * 40 + [odd])
+    example = Path("rows.npz"), Cases({"x": rows})
+    with pytest.raises(Rejected, match=r"and was not written: in 1 of \d+ rows"):
+        convert_source(doubled(reversed_once, model), tmp_path / "model.onnx", example=example)

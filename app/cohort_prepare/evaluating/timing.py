@@ -129,7 +129,7 @@ def _repeats(run: Callable[[], object]) -> int:
 
 
 class _Turns(NamedTuple):
-    """Of one thing, by rounds: seconds of a run by the clock, and those that processors worked."""
+    """Of one thing, by rounds: seconds of a run by the clock, and of all its runs on processors."""
 
     taken: list[float]
     worked: list[float]
@@ -151,7 +151,7 @@ def _take_turns(
             started, started_work = perf_counter(), process_time()
             for _ in range(repeats):
                 run()
-            turn.worked.append((process_time() - started_work) / repeats)
+            turn.worked.append(process_time() - started_work)
             turn.taken.append((perf_counter() - started) / repeats)
         rounds += 1
     return turns

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cohort.session import open_session
 from cohort.tensors import Array, Arrays, TensorSpec
 from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype, run_alone, run_named
+from cohort_prepare.evaluating.generated import given_cases
 from cohort_prepare.evaluating.graph_hints import GraphHints, Precision
 from cohort_prepare.evaluating.pairing import match_outputs, settle
 from cohort_prepare.failures import Misused
@@ -27,6 +28,15 @@ def test_batches_hold_every_row_once(rows: int, size: int) -> None:
     assert [row for _, part in parts for row in part.inputs["x"].tolist()] == list(range(rows))
     assert all(part.inputs["x"][0] == start for start, part in parts)
     assert [part.rows for _, part in parts[:-1]] == [size] * len(parts[:-1])
+
+
+def test_rows_that_a_fixed_number_leaves_over_are_not_run() -> None:
+    """A model of two rows is run on four of five, and no other number of rows is tried."""
+    cases = Cases({"x": np.arange(5)})
+    fixed = list(given_cases(cases, fixed_rows=2))
+    assert [(one.title, one.rows) for one in fixed] == [("rows 0 to 1", 2), ("rows 2 to 3", 2)]
+    free = [(one.title, one.start) for one in given_cases(cases)]
+    assert free == [("rows 0 to 4", 0), ("the first row alone", None), ("the first 2 rows", None)]
 
 
 @given(st.integers(1, 5), st.integers(0, 12))

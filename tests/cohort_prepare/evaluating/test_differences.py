@@ -84,6 +84,8 @@ def test_single_numbers_have_a_direction_together() -> None:
 
 def test_numbers_beyond_all_squares_do_no_harm() -> None:
     """What is equal stays equal; else there is no direction, and no NaN either."""
+    large = np.full((2, 3), 1e100)
+    assert differences((large, 2 * large)).cosine == pytest.approx(1)
     huge = np.full((2, 3), 1e300)
     assert differences((huge, huge)).cosine == 1
     assert differences((huge, -huge)).cosine == 0
