@@ -32,7 +32,7 @@ class Runtime:
 
     models: The folder, which holds `<name>/<version>/model.onnx`.
     settings: As `cohort serve` has them, by their names: `rollouts`, `cache`, `max_loaded_models`.
-        They override the `COHORT_*` variables.
+        They override the `COHORT_*` variables. Those of HTTP, callers and notifications do nothing.
 
     Entering it waits until the first models are loaded; it is entered once. What it logs goes to
     the program's own `logging`, by the logger `cohort`. Raises SettingsInvalid.
