@@ -9,10 +9,10 @@ from cohort.operating.description import (
 )
 from cohort.operating.drawings import NOT_ON_DISK
 from cohort.operating.health import ProcessHealth
-from cohort.operating.lifecycle import Lifecycle, Readiness
 from cohort.operating.live import LIVE_BOUNDS, LiveSample, LiveView
 from cohort.operating.plane import ControlPlane
 from cohort.operating.process_plane import ProcessPlane
+from cohort.operating.readiness import Lifecycle, Readiness
 from cohort.operating.reading import ModelReader
 from cohort.operating.shared_work import Shared, at_once, in_turns
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from cohort.operating.description import Description
 from cohort.operating.drawings import Drawings
-from cohort.operating.lifecycle import Readiness
 from cohort.operating.live import LiveView
+from cohort.operating.readiness import Readiness
 from cohort.operating.reading import ModelReader
 
 

@@ -10,10 +10,10 @@ from cohort.errors import NotFound, NotReady, quoted
 from cohort.metrics import Metrics
 from cohort.operating.description import Description
 from cohort.operating.drawings import Drawings
-from cohort.operating.lifecycle import Lifecycle, Readiness
 from cohort.operating.live import Counts, LiveView, ProcessCounts
 from cohort.operating.metrics_text import MetricsText
 from cohort.operating.plane import ControlPlane
+from cohort.operating.readiness import Lifecycle, Readiness
 from cohort.operating.reading import ModelReader
 from cohort.operating.shared_work import in_turns
 from cohort.operating.summary import HealthSummary

@@ -12,7 +12,7 @@ from cohort.operating.description import (
     describe_held_back,
     describe_mixed,
 )
-from cohort.operating.lifecycle import Lifecycle, Readiness
+from cohort.operating.readiness import Lifecycle, Readiness
 from cohort.operating.reading import ModelReader
 from cohort.registry import Registry
 from cohort.rollouts import Rollouts

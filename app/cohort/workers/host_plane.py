@@ -18,7 +18,7 @@ from cohort.operating import (
     Shared,
     in_turns,
 )
-from cohort.operating.lifecycle import NOT_ALL_SERVED
+from cohort.operating.readiness import NOT_ALL_SERVED
 from cohort.rollouts import Rollouts
 from cohort.workers.host_counts import HostCounts
 from cohort.workers.merged_health import SaidOfHealth, merge_health, merge_models
