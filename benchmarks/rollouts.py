@@ -176,6 +176,11 @@ class Replays:
             )
         )  # fmt: skip
 
+    @property
+    def by_tensors(self) -> Replays:
+        """Its requests are tensors."""
+        return self
+
     def side_queue(self, **_: object) -> Replays:
         """Where the other version tries what failed."""
         return self

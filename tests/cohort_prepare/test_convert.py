@@ -111,7 +111,7 @@ def test_branch_that_the_example_does_not_take_is_noticed(tmp_path: Path) -> Non
         return numbers * 2 if numbers.sum() > 0 else numbers - 1
 
     out = tmp_path / "model.onnx"
-    with pytest.raises(Rejected, match=r"depends on the inputs' values.*called once to convert"):
+    with pytest.raises(Rejected, match="depends on the inputs' values"):
         convert_source(doubled(branching), out, example=EXAMPLE)
     assert not out.exists()
     convert_source(doubled(branching), out, example=EXAMPLE, verify=False)

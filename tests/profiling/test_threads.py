@@ -194,7 +194,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             asked.append(exclusive_threads)
             return super().open(exclusive_threads)
 
-    monkeypatch.setattr("cohort.onnx_engine.preparation.Opener", Watched)
+    monkeypatch.setattr("cohort.onnx_engine.opening.Opener", Watched)
     monkeypatch.setattr(result, "may_pay", lambda *_: True)
     monkeypatch.setattr(result, "find_threads", lambda *_: TWO)
     return asked
@@ -250,8 +250,8 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
 ) -> None:
     """They go to callers as well."""
     compared: list[Session] = []
-    monkeypatch.setattr("cohort.onnx_engine.preparation.read_published", promised)
-    monkeypatch.setattr("cohort.onnx_engine.preparation.verify_digests", lambda *_: None)
+    monkeypatch.setattr("cohort.onnx_engine.opening.read_published", promised)
+    monkeypatch.setattr("cohort.onnx_engine.opening.verify_digests", lambda *_: None)
     for module in COMPARING:
         monkeypatch.setattr(
             f"{module}.compare_examples", lambda session, run, manifest: compared.append(session)
