@@ -51,6 +51,8 @@ class ControlledRequest:
         self.priority = priority
         self.cancelled = False
         self.answered = False
+        self.running = False  # whether its run goes on without it
+        self.over: Callable[[], None] = lambda: None
         self.times: tuple[float, float] | None = None
         self._reply = reply
 
@@ -62,6 +64,12 @@ class ControlledRequest:
     def cancel(self) -> None:
         """Give its place up; the reply is not called."""
         self.cancelled = True
+
+    def when_over(self, then: Callable[[], None]) -> bool:
+        """As `Cancellable.when_over`; `running` says whether it is in a run."""
+        if self.running:
+            self.over = then
+        return self.running
 
     def answer(self, outputs: Outputs | None, error: CohortError | None = None) -> None:
         """Call its reply, unless it was cancelled; a second answer fails the test."""

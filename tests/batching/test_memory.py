@@ -67,6 +67,27 @@ def closed(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) 
     batcher.close()
 
 
+async def test_who_left_a_run_hears_of_its_end(no_collector: None) -> None:
+    """Not of one that it left before: that run is without it."""
+    scheduler = ManualScheduler()
+    batcher = Batcher(
+        fail_on_negative, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents()
+    )
+    over: list[str] = []
+    queued, running = [batcher.submit({"x": payload()}, lambda *_: None) for _ in range(2)]
+    queued.cancel()
+    assert not queued.when_over(lambda: over.append("queued"))
+    decision = batcher.next_batch(monotonic())
+    assert not isinstance(decision, float)
+    batch = batcher.take(decision, monotonic())
+    running.cancel()
+    assert running.when_over(lambda: over.append("running"))
+    batch.execute()
+    assert not over
+    batcher.finish(batch)
+    assert over == ["running"]
+
+
 @pytest.mark.parametrize("values", [[1.0], [1.0, 2.0, 3.0], [1.0, -1.0, 3.0], [-1.0]])
 @pytest.mark.parametrize("end", [answered, cancelled, closed])
 async def test_inputs_are_released_with_the_reply(

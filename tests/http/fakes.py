@@ -125,7 +125,7 @@ class FakeLease:
         self.left = True
         self.reply = None
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self, error: BaseException | None = None, hold: object = None) -> None:
         self.closed.append(error)
 
     def answer(self, error: CohortError | None = None) -> None:

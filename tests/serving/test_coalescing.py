@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 from unittest import mock
 
@@ -31,13 +32,14 @@ from cohort.registry import BatchEngine
 from cohort.registry.engine import LeaseCount
 from cohort.serving import RequestContext
 from cohort.serving.coalescing import COALESCED_RUN_SECONDS, Coalescer
-from cohort.serving.groups import Group, Intake, SmallRequest
+from cohort.serving.groups import Group, Intake, QueuedRun, SmallRequest
 from cohort.serving.lease import GroupLease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import RequestCounts
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Chosen, Target
 from cohort.tensors import Arrays, TensorSpec
+from tests.engines import ControlledRequest
 from tests.fakes import make_metrics
 
 BAD = -1.0
@@ -63,6 +65,7 @@ class Request:
     body: bytes
     model: str | None = None
     response_complete: bool = False
+    run: QueuedRun | None = None
     became: list[Any] = field(default_factory=list)
     writing: Callable[[], None] = lambda: None  # what happens as its response is written
 
@@ -119,6 +122,7 @@ class FakeEngine:
         self.leases = LeaseCount()
         self.busy = False  # whether others wait already
         self.queued: list[Callable[[], None]] = []
+        self.tickets: list[ControlledRequest] = []
         self.ran: list[int] = []  # rows
         self.requests: list[int] = []
         self.refusal: Exception | None = None
@@ -150,13 +154,16 @@ class FakeEngine:
         timeout: float,
         requests: int,
         priority: int,
-    ) -> None:
+    ) -> ControlledRequest:
         if self.refusal is not None:
             raise self.refusal
         self.requests.append(requests)
         if requests > self.most_queued:
             raise self.full
+        ticket = ControlledRequest(inputs, reply, deadline, timeout, requests, priority)
+        self.tickets.append(ticket)
         self.queued.append(lambda: self._answer(inputs, reply))
+        return ticket
 
     def _answer(self, inputs: Arrays, reply: Reply) -> None:
         self.ran.append(len(inputs["x"]))
@@ -396,6 +403,42 @@ def test_a_caller_that_left_gets_no_response_and_is_counted_as_cancelled() -> No
     plane.engine.queued[0]()
     assert [one.became for one in group] == [[[[2, 2]]], [], [[[6, 2]]]]
     assert plane.counts.codes == {"OK": 2, Cancelled.__name__: 1}
+    plane.assert_nothing_held()
+
+
+def test_a_caller_that_left_in_the_iteration_that_brought_its_request_has_it_not_run() -> None:
+    """Its body is not even read."""
+    plane = Plane(FakeEngine())
+    group = requests(1, 2)
+    group[0].response_complete = True
+    group[0].body = b"no document"
+    plane.answer(*group)
+    assert [one.became for one in group] == [[], [[[4, 2]]]]
+    assert (plane.engine.ran, plane.counts.codes) == ([1], {"OK": 1})
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_run_that_all_callers_left_is_cancelled_and_counted_until_it_is_over(
+    running: bool,
+) -> None:
+    """One that waits is never begun; one that goes on holds its limits until its end."""
+    plane = Plane(FakeEngine())
+    plane.engine.busy = True
+    group = requests(1, 2)
+    plane.answer(*group)
+    (ticket,) = plane.engine.tickets
+    ticket.running = running
+    over: list[int] = []
+    for number, one in enumerate(group):
+        assert not ticket.cancelled
+        assert not over
+        assert one.run is not None
+        one.run.leave(partial(over.append, number))
+    assert ticket.cancelled
+    if running:
+        assert (over, plane.limit.leases) == ([], 2)
+        ticket.over()
+    assert over == [0, 1]
     plane.assert_nothing_held()
 
 

@@ -20,7 +20,7 @@ from cohort.metrics import Metrics
 from cohort.rollouts import parse_rollouts
 from cohort.serving import ConcurrencyLimit, DataPlane, RequestContext
 from cohort.serving.coalescing import Coalescer
-from cohort.serving.groups import Group, Intake
+from cohort.serving.groups import Group, Intake, QueuedRun
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import RolloutTarget
 from cohort.tensors import Arrays, TensorSpec
@@ -39,6 +39,7 @@ class Request:
         self.model = model
         self.key: str | None = None
         self.response_complete = False
+        self.run: QueuedRun | None = None
         self.became: list[tuple[str, Any]] = []
 
     def _note(self, what: str, value: object, *, ends: bool = True) -> None:

@@ -7,9 +7,18 @@ import asyncio
 import numpy as np
 import pytest
 
-from cohort.errors import InferenceFailed, InvalidInput, NotReady, RunRefused
+from cohort.auth import ApiKey, Caller
+from cohort.connections.memory import MemoryBudget
+from cohort.errors import (
+    Cancelled,
+    InferenceFailed,
+    InvalidInput,
+    NotReady,
+    Overloaded,
+    RunRefused,
+)
 from cohort.metrics import Metrics
-from cohort.serving import ConcurrencyLimit, DataPlane
+from cohort.serving import ConcurrencyLimit, DataPlane, RequestContext
 from tests.engines import ControlledEngine
 from tests.fakes import exposed
 from tests.serving.one_model import OUTPUTS, ROW, X, outcomes
@@ -27,6 +36,30 @@ def test_a_lease_has_plain_specs_and_holds_the_engine(
     lease.close()
     lease.close(InferenceFailed("late"))
     assert engine.leases.count == limit.leases == 0
+
+
+def test_a_request_is_counted_until_its_run_is_over(
+    plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
+) -> None:
+    """A run cannot be stopped at once: by leaving, a caller would have any number of them."""
+    caller = Caller("c")
+    caller.follow(ApiKey(name="c", sha256="0" * 64, concurrency=1))
+    assert caller.enter()
+    lease = plane.pick("m", context=RequestContext(caller=caller))
+    lease.submit(ROW, lambda *_: None)
+    (ticket,) = engine.requests
+    ticket.running = True
+    budget = MemoryBudget(1000)
+    with budget.hold() as hold:
+        hold.set(100)
+        lease.leave()
+        lease.close(Cancelled("the caller left"), hold)
+    caller.leave()  # as who counted it does
+    assert (limit.leases, caller.in_flight, budget.used) == (1, 1, 100)
+    with pytest.raises(Overloaded, match="already has 1 requests"):
+        caller.enter()
+    ticket.over()
+    assert (limit.leases, caller.in_flight, budget.used) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ class Caller:
         self.in_flight += 1
         return True
 
+    def stay(self) -> bool:
+        """A request goes on though nobody waits for it; whether `leave` is to be called then."""
+        if self.concurrency is None:
+            return False
+        self.in_flight += 1
+        return True
+
     def leave(self) -> None:
-        """A request that `enter` counted has ended."""
+        """A request that `enter` or `stay` counted has ended."""
         self.in_flight -= 1

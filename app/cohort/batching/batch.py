@@ -70,6 +70,7 @@ class Ticket:
     on_cancel: Called with this ticket when it is cancelled.
 
     times: Once it was run, the seconds that it waited and those of its run; None before.
+    over: Called once its run is over, which went on without it; None: nobody asked.
     """
 
     __slots__ = (
@@ -80,6 +81,7 @@ class Ticket:
         "inputs",
         "key",
         "length",
+        "over",
         "place",
         "reply",
         "requests",
@@ -118,6 +120,7 @@ class Ticket:
         self.requests = requests
         self.batch: Batch | None = None
         self.times: tuple[float, float] | None = None
+        self.over: Callable[[], None] | None = None
         self._on_cancel = on_cancel
 
     def cancel(self) -> None:
@@ -125,6 +128,13 @@ class Ticket:
         if self.reply is not None:
             self.reply = None
             self._on_cancel(self)
+
+    def when_over(self, then: Callable[[], None]) -> bool:
+        """Have `then` called once its run is over; False where it is in none."""
+        if self.batch is None:
+            return False
+        self.over = then
+        return True
 
 
 def insert_by_place(queue: deque[Ticket], ticket: Ticket) -> None:

@@ -292,10 +292,12 @@ class Batcher:
             own = batch.on_processor if self.device == "cpu" else None
             self.estimate.follow(success.rows * batch.work / batch.rows, success.seconds, own)
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
-            reply = ticket.reply
-            ticket.reply = ticket.batch = ticket.key = None
+            reply, over = ticket.reply, ticket.over
+            ticket.reply = ticket.batch = ticket.key = ticket.over = None
             ticket.inputs = NO_INPUTS
             if reply is None:
+                if over is not None:
+                    over()
                 continue
             if success is not None:
                 ticket.times = batch.started - ticket.arrived, success.seconds
@@ -345,10 +347,9 @@ class Batcher:
                     yield ticket
 
     def _fail(self, ticket: Ticket, error: CohortError) -> None:
-        reply = ticket.reply
+        reply, ticket.reply = ticket.reply, None
         if reply is None:
             return
-        ticket.reply = None
         self._drop(ticket)
         try:
             reply(None, error)

@@ -71,6 +71,12 @@ class MemoryHold:
         self._budget.check(count)
         self.set(self.size + count)
 
+    def copy(self) -> MemoryHold:
+        """Another hold, of as much."""
+        hold = MemoryHold(self._budget)
+        hold.set(self.size)
+        return hold
+
     def add_up_to(self, size: int) -> None:
         """Hold `size` bytes, more than now. Raises Overloaded, holding what it did before."""
         self.add(size - self.size)

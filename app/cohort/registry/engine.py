@@ -92,6 +92,12 @@ class Cancellable(Protocol):
     def cancel(self) -> None:
         """Cancel it; its reply is not called. No effect after the reply."""
 
+    def when_over(self, then: Callable[[], None]) -> bool:
+        """Have `then` called once its run is over; False where it is in none.
+
+        A run cannot be stopped at once: it goes on for a while after `cancel` or the deadline.
+        """
+
 
 class RequestQueue(Protocol):
     """Accepts requests until it is closed."""

@@ -24,7 +24,7 @@ from cohort.rpc.message_rows import MessageRows
 from cohort.rpc.status import StatusCode
 from cohort.rpc.tracing import Trace
 from cohort.rpc.transfers import Transfers
-from cohort.serving import DataPlane, Group, Intake, RequestContext
+from cohort.serving import DataPlane, Group, Intake, QueuedRun, RequestContext
 
 SHORTEST_TIMEOUT = 0.1
 """Seconds until a deadline from which a call may wait for others; a timer watches shorter ones."""
@@ -82,6 +82,7 @@ class SmallMessage:
     trace: Trace | None = None
     caller: Caller | None = None
     response_complete = False
+    run: QueuedRun | None = None
     _counted = False
 
     @property
@@ -101,9 +102,13 @@ class SmallMessage:
             self.trace.caller = caller.name
 
     def leave(self) -> None:
-        """It is over."""
+        """It is over, and counted until no work is done for it."""
         self.response_complete = True
-        self.end_count()
+        run, self.run = self.run, None
+        if run is None:
+            self.end_count()
+        else:
+            run.leave(self.end_count)
 
     def end_count(self, *_: object) -> None:
         """Its caller counts it no more."""

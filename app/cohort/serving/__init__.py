@@ -8,7 +8,7 @@ error that the caller got. Small requests read in one event-loop iteration go th
 
 from cohort.batching import Outputs, Reply
 from cohort.rollouts import Sticky
-from cohort.serving.groups import Group, Intake
+from cohort.serving.groups import Group, Intake, QueuedRun
 from cohort.serving.lease import Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.plane import DataPlane
@@ -28,6 +28,7 @@ __all__ = [
     "Intake",
     "Lease",
     "Outputs",
+    "QueuedRun",
     "Reply",
     "RequestContext",
     "ServedVersion",

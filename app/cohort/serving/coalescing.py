@@ -28,7 +28,7 @@ from cohort.errors import (
     InvalidInput,
     Overloaded,
 )
-from cohort.serving.groups import Group, Intake, Member, SmallRequest
+from cohort.serving.groups import Group, Intake, Member, QueuedRun, SmallRequest
 from cohort.serving.lease import GroupLease, say_whose
 from cohort.serving.observing import Observer
 from cohort.serving.served import ServedVersion
@@ -114,6 +114,8 @@ class Coalescer:
         target: Target | None = None
         asked_for: Asked = ""  # whose target it is; no model has this name
         for request, (reader, by_path, priority), body in waiting:
+            if request.response_complete:
+                continue  # its caller left in the same iteration
             if by_path is not None:
                 if by_path != asked_for:
                     asked_for = by_path
@@ -196,7 +198,7 @@ class Coalescer:
                     {spec.name: array}, self._since, rows, len(members)
                 )
                 if result is not None:
-                    self._reply(group, members, array, result, self._since, None)
+                    self._reply(group, members, array, result, self._since)
                     return
             self._submit(group, members, array)
         except Overloaded as error:
@@ -209,14 +211,22 @@ class Coalescer:
         since = self._since
         lease = self._lease(group.served, group.variant, since, len(members), group.priority)
 
+        run = QueuedRun(lease, len(members))
+
         def reply(outputs: Outputs | None, error: CohortError | None) -> None:
-            self._reply(group, members, array, (outputs, error), since, lease)
+            for one in members:
+                one[0].run = None
+            if not run.ticket.when_over(run.end):
+                run.end()
+            self._reply(group, members, array, (outputs, error), since)
 
         try:
-            lease.submit(array, reply)
+            run.ticket = lease.submit(array, reply)
         except Exception:
             lease.release()
             raise
+        for one in members:
+            one[0].run = run
 
     def _run_some(self, group: Group, members: Sequence[Member], error: Overloaded) -> None:
         """Run as many as there is room for, and refuse the others together, which is cheap."""
@@ -235,18 +245,14 @@ class Coalescer:
         array: Array,
         result: RunResult,
         since: float,
-        lease: GroupLease | None,
     ) -> None:
         """Answer members after their run; where one row may have failed it, retry them one by one.
 
         since: When the first of them was read, in seconds on the monotonic clock.
-        lease: What held the version meanwhile; None where the run was made at once.
         """
         outputs, error = result
         now = monotonic()
         seconds = now - since
-        if lease is not None:
-            lease.release()
         counted = False
         try:
             if outputs is None:

@@ -7,9 +7,45 @@ from typing import Any, NamedTuple, Protocol
 
 from cohort.codec import Asked, ResponseTemplate, RowRequest, Selection
 from cohort.errors import CohortError
+from cohort.registry import Cancellable
+from cohort.serving.lease import GroupLease
 from cohort.serving.request_context import RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Target
+
+
+class QueuedRun:
+    """The run of a group that waits, or goes on.
+
+    ticket: Its place in the queue.
+
+    lease: What it holds.
+    members: How many requests wait for it.
+    """
+
+    __slots__ = ("_lease", "_left", "_waiting", "ticket")
+
+    ticket: Cancellable
+
+    def __init__(self, lease: GroupLease, members: int) -> None:
+        self._lease = lease
+        self._waiting = members
+        self._left: list[Callable[[], None]] = []
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """A member's caller left: call `then` at the end of the run, which nobody needs perhaps."""
+        self._left.append(then)
+        self._waiting -= 1
+        if not self._waiting:
+            self.ticket.cancel()
+            if not self.ticket.when_over(self.end):
+                self.end()
+
+    def end(self) -> None:
+        """It is over."""
+        self._lease.release()
+        for then in self._left:
+            then()
 
 
 class RowReader(Protocol):
@@ -22,6 +58,9 @@ class RowReader(Protocol):
 
 class SmallRequest(Protocol):
     """A request that may be coalesced."""
+
+    run: QueuedRun | None
+    """What it waits for with others; None: it does not."""
 
     @property
     def response_complete(self) -> bool:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from cohort.batching import Reply
+from cohort.connections.memory import MemoryHold
 from cohort.errors import (
     Cancelled,
     CohortError,
@@ -39,8 +40,8 @@ class Lease:
     """
 
     __slots__ = (
-        "_engine", "_limit", "_observed", "_observer", "_started", "_ticket", "context", "served",
-        "variant",
+        "_engine", "_limit", "_observed", "_observer", "_started", "_stays", "_ticket", "context",
+        "served", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,7 @@ class Lease:
         self._limit = limit
         self._engine: BatchEngine | None = served.engine
         self._ticket: Cancellable | None = None
+        self._stays: tuple[bool, MemoryHold | None] = False, None  # while its run goes on
         self._observed = observed
         self.served = served
         self.variant = variant
@@ -177,24 +179,41 @@ class Lease:
         if self._ticket is not None:
             self._ticket.cancel()
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self, error: BaseException | None = None, hold: MemoryHold | None = None) -> None:
         """Tell how the request ended, and release the version. Further calls do nothing.
 
         error: The error that the caller received; default None: the request succeeded.
+        hold: What its inputs hold, where a run may go on with them; default None: nothing.
+
+        Where its run goes on, the limits count the request until that is over.
         """
         engine = self._engine
         if engine is None:
             return
         self._engine = None
-        self._limit.leases -= 1
+        ticket = self._ticket
+        if ticket is None or error is None or not ticket.when_over(self._run_over):
+            self._limit.leases -= 1
+            engine.leases.release()
+        else:
+            caller = self.context.caller
+            self._stays = caller is not None and caller.stay(), hold and hold.copy()
         now = monotonic()
         seconds = now - self._started
         if isinstance(error, CohortError):
             say_whose(error, self.served, self.variant)
         self._observer.ended(self.served, self.variant, error, seconds, context=self.context)
-        engine.leases.release()
         if self._observed is not None:
             self._observed.close(error, now=now, seconds=seconds)
+
+    def _run_over(self) -> None:
+        self._limit.leases -= 1
+        self.served.engine.leases.release()
+        counted, hold = self._stays
+        if counted and self.context.caller is not None:
+            self.context.caller.leave()
+        if hold is not None:
+            hold.set(0)
 
     def __enter__(self) -> Self:
         return self
@@ -240,7 +259,7 @@ class GroupLease:
         limit.leases += count
         served.engine.leases.count += count
 
-    def submit(self, array: Array, reply: Reply) -> None:
+    def submit(self, array: Array, reply: Reply) -> Cancellable:
         """Queue the group as one request.
 
         array: The input, [rows, width] in its datatype.
@@ -250,7 +269,7 @@ class GroupLease:
         """
         engine = self.served.engine
         timeout = engine.timeout
-        engine.submit(
+        return engine.submit(
             {self.served.inputs[0].name: array},
             reply,
             deadline=self.started + timeout,

@@ -145,7 +145,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         self._stop_work()
         if self.lease is not None:
             self.lease.leave()
-            self.lease.close(error or Cancelled("the caller left"))
+            self.lease.close(error or Cancelled("the caller left"), self.hold)
 
     def fail(self, error: Exception) -> None:
         """End it with an error."""
@@ -154,7 +154,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         self.left = True
         known = known_error(error)
         if self.lease is not None:
-            self.lease.close(known)  # which has the error say whose it is
+            self.lease.close(known, self.hold)  # which has the error say whose it is
         self.reply.end(known)
 
     # -- step by step

@@ -79,22 +79,17 @@ class CountedCycle(HotCycle):
     def succeed(self, body: bytes, headers: FixedHeaders, group: Group) -> None:
         """Answer with a successful response, whose request has been counted with its group's."""
         if self._counted:
-            self._end_counted()
+            self.end_count()
         HotCycle.succeed(self, body, headers, group)  # `super` takes 0.05 µs longer
 
     def respond(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when all earlier requests are answered."""
         if self._counted:
-            self._end_counted()
+            self.end_count()
         super().respond(status, encoded)
 
-    def leave(self) -> None:
-        """Cancel the request: the connection was lost."""
-        if self._counted:
-            self._end_counted()
-        super().leave()
-
-    def _end_counted(self) -> None:
-        self._counted = False
-        if self.head.caller is not None:
+    def end_count(self) -> None:
+        """Its caller counts it no more."""
+        if self._counted and self.head.caller is not None:
+            self._counted = False
             self.head.caller.leave()

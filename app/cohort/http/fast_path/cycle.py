@@ -16,7 +16,7 @@ from cohort.http.fast_path.shared import Hot
 from cohort.http.guards.limits import too_large
 from cohort.observability.refusals import known_error
 from cohort.observability.request_ids import new_request_id
-from cohort.serving import Exchange, Group, Lease, RequestContext, WorkElsewhere
+from cohort.serving import Exchange, Group, Lease, QueuedRun, RequestContext, WorkElsewhere
 
 SMALL_PART_BYTES = 4096
 """Smaller parts of a body are joined: an object for each would take many times its size."""
@@ -66,6 +66,7 @@ class HotCycle(WorkElsewhere):
     response_complete: Whether it was answered, or needs no response any more.
     refusal: Why it is not answered otherwise, where that is known by its head.
     group: The requests that it was answered together with; None: it was answered alone.
+    run: What it waits for with others; None: it does not.
     began: When its head was read, in seconds on the monotonic clock; 0.0 where nobody asks.
     """
 
@@ -76,6 +77,7 @@ class HotCycle(WorkElsewhere):
     response_complete = False
     refusal: CohortError | None = None
     group: Group | None = None
+    run: QueuedRun | None = None
     began = 0.0
     message_event = _NO_EVENT
     disconnected = False  # by uvicorn; `left` says so here
@@ -176,12 +178,20 @@ class HotCycle(WorkElsewhere):
         """Cancel the request: the connection was lost."""
         self.response_complete = True
         self._stop_work()
+        run, self.run = self.run, None
+        if run is None:
+            self.end_count()
+        else:
+            run.leave(self.end_count)
         if self._exchange is not None:
             self._exchange.leave()
             self._exchange = None
         self._release()
         self._parts = None
         self._body = b""
+
+    def end_count(self) -> None:
+        """Its caller counts it no more, where that is done."""
 
     # -- from body to response
 
