@@ -36,7 +36,7 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     membership = Membership.take(os.environ)
     if membership is not None:
         membership.follow_parent()
-    settings = options.settings_from(context)
+    settings = options.settings_from(context, quiet=membership is not None)  # the parent warned
     if settings.workers > 1 and membership is None:
         from cohort.cli.worker_parent import run_workers
 
