@@ -42,7 +42,11 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
 
         run_workers(settings)
     if settings.watchdog_seconds and not os.environ.get("NOTIFY_SOCKET"):
-        supervise(settings.watchdog_seconds, log_format=settings.log_format)
+        supervise(
+            settings.watchdog_seconds,
+            log_format=settings.log_format,
+            stop_seconds=settings.drain_notice_seconds + settings.drain_seconds,
+        )
     from cohort.process import serve
 
     serve(settings, membership)

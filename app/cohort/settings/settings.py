@@ -278,7 +278,8 @@ class Settings(BaseSettings):
         ge=0,
         le=86400,
         description="Seconds without a sign of life from the event loop, after which a parent "
-        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts.",
+        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts, "
+        "and 20 for workers.",
     )
 
     @classmethod
