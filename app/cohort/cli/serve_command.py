@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -29,10 +28,7 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     all workers, one after the other.
     """
     gc.set_threshold(COLLECT_WHILE_IMPORTING)
-    _end_at_once()
     _open_standard_streams()
-    if hasattr(signal, "SIGHUP") and not os.isatty(0):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it
     membership = Membership.take(os.environ)
     if membership is not None:
         membership.follow_parent()
@@ -50,16 +46,6 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     from cohort.process import serve
 
     serve(settings, membership)
-
-
-def _end_at_once() -> None:
-    """Let a signal to stop end the process with 0: there is nothing to finish yet.
-
-    Until the server takes signals it takes a second, in which what it needs is imported. An
-    exception would not do: what initialises a library may turn it into another one.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
 
 
 def _open_standard_streams() -> None:
