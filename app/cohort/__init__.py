@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # that of typing, whose import is not for the first moments of a process
 
 if TYPE_CHECKING:
     from cohort.process.application import create_app

@@ -149,6 +149,22 @@ def test_misspelt_variable_is_a_warning(models: Path) -> None:
     assert "did you mean 'COHORT_PORT'?" in done.stderr
 
 
+def test_a_kubernetes_service_named_cohort_stops_no_command(
+    models: Path, served: list[Settings]
+) -> None:
+    """Its COHORT_PORT is an address. The default is used, and said once."""
+    address = "tcp://10.96.12.7:8000"
+    for command in (["check", "--models", str(models), "--no-open"], ["serve"]):
+        done = run(*command, COHORT_PORT=address, COHORT_SERVICE_PORT="8000")
+        assert done.exit_code == 0, done.output
+        assert done.stderr.count("Warning: ") == 1
+        assert (
+            f"COHORT_PORT is ignored: Kubernetes sets '{address}' for a Service named cohort"
+            in done.stderr
+        )
+    assert served[0].port == 8000
+
+
 def test_check_of_good_models_shows_them(models: Path) -> None:
     """What each takes, gives and runs on."""
     done = run("check", COHORT_MODELS=str(models))

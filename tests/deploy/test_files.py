@@ -7,6 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +130,35 @@ def test_files_set_only_what_is_a_setting() -> None:
         found = set(re.findall(r"\bCOHORT_[A-Z_]+\b", (ROOT / name).read_text()))
         assert found, name
         assert found <= known, name
+
+
+@pytest.mark.parametrize("port", ["", "tcp://10.96.12.7:8000", "own"])
+def test_the_health_check_asks_the_port_that_is_listened_on(port: str) -> None:
+    """That of COHORT_PORT; the default where that is what Kubernetes sets for a Service."""
+    check = re.search(r'"-c", \\\n    (".+")\]$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert check
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever).start()
+        bound = str(server.server_port)
+        set_port = bound if port == "own" else port
+        program = (
+            json.loads(check[1]) if port == "own" else json.loads(check[1]).replace("8000", bound)
+        )
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", program],
+            env={"COHORT_PORT": set_port} if port else {},
+            check=False,
+        )
+        server.shutdown()
+    assert done.returncode == 0
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """Answers that all is well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
 
 
 def test_prometheus_finds_the_balancer(stack: dict[str, Any]) -> None:

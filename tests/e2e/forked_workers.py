@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
@@ -26,6 +27,7 @@ from typing import NoReturn
 from cohort.cli import worker_parent
 from cohort.workers import worker_process
 from cohort.workers.parent import TAKEN_SIGNALS, go_on
+from cohort.workers.passing import Kind
 from cohort.workers.worker_process import WorkerOptions
 
 
@@ -35,12 +37,15 @@ def fork_workers() -> None:
     vars(worker_process)["subprocess"] = SimpleNamespace(Popen=_ForkedWorker)
 
 
-def _start_parent(listener: socket.socket, options: WorkerOptions, kept: Sequence[int]) -> NoReturn:
+def _start_parent(
+    listeners: Mapping[Kind, Sequence[socket.socket]], options: WorkerOptions
+) -> NoReturn:
     """Go on as a parent in this process, with the descriptors that a started one would have."""
-    _close_others({*range(3), listener.fileno(), *kept})
+    numbers = {kind.name: [one.detach() for one in ones] for kind, ones in listeners.items()}
+    _close_others({*range(3), *chain.from_iterable(numbers.values())})
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
     _forget_handlers()
-    go_on(listener.detach(), asdict(options))
+    go_on(numbers, asdict(options))
 
 
 class _ForkedWorker:

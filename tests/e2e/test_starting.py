@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import httpx
@@ -93,6 +94,45 @@ def test_a_start_that_is_stopped_exits_0(tmp_path: Path, library: str, watchdog:
     process.send_signal(signal.SIGTERM)
     _, logged = process.communicate(timeout=PATIENCE)
     assert (process.returncode, "Traceback" in logged) == (0, False), logged
+
+
+BLOCKED = """
+import pathlib, time
+pathlib.Path({path!r}).touch()
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("script", [False, True])
+def test_a_stop_before_anything_is_imported_exits_0(
+    tmp_path: Path, script: bool, first: bool
+) -> None:
+    """Also of process 1, from which the kernel keeps signals that it has no handler for."""
+    if first and os.geteuid():
+        pytest.skip("only root has namespaces of processes")
+    begun = tmp_path / "begun"
+    (tmp_path / "rich_click.py").write_text(
+        BLOCKED.format(path=str(begun))
+    )  # what is imported first
+    module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ]["cohort"].partition(":")
+    run = ["-c", f"from {module} import {function}; {function}()"] if script else ["-m", "cohort"]
+    under = ["unshare", "--pid", "--fork", "--kill-child"] if first else []
+    with subprocess.Popen(
+        [*under, sys.executable, *run, "serve"],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'app'}"},
+        stderr=subprocess.PIPE,
+    ) as process:
+        wait_until(begun.exists)
+        pid = process.pid
+        inside = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        os.kill(int(inside) if first else pid, signal.SIGHUP)
+        os.kill(int(inside) if first else pid, signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (0, b"")
 
 
 def test_the_start_up_table_shows_models_and_why_they_fell_back(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from cohort.repository import ModelConfig, Snapshot, VersionPolicy, scan, snapshot, version_files
+from tests import onnx_models
+from tests.waiting import wait_until
 
 LONG_AGO = 1_000_000_000
 
@@ -386,6 +388,75 @@ def test_switching_a_link_is_seen(models: Path) -> None:
     assert now(models, before).models["iris"].versions[1].stamp != (
         before.models["iris"].versions[1].stamp
     )
+
+
+MOMENT = 0.01
+"""Seconds for which nothing may have changed."""
+
+
+def relink(link: Path, target: Path) -> None:
+    """Let a link lead elsewhere, at once, as `ln -s` and `mv -T` do."""
+    new = link.with_name("new")
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def test_a_release_that_takes_over_by_a_link_raises_no_alarm(tmp_path: Path) -> None:
+    """Its versions are found, those of the release before stay for a moment, nothing is wrong."""
+    for release, version in (("41", 1), ("42", 2)):
+        onnx_models.save(onnx_models.mlp(), tmp_path / f"{release}/iris/{version}/model.onnx")
+    models = tmp_path / "models"
+    relink(models, tmp_path / "41")
+    first = scan(models, quiet=0)
+    relink(models, tmp_path / "42")
+    changed = (models / "iris/2/model.onnx").stat().st_ctime
+    wait_until(lambda: time.time() - changed > MOMENT)
+    second = scan(models, first, quiet=MOMENT)
+    third = scan(models, second, quiet=0)
+    assert [first.problems, second.problems, third.problems] == [()] * 3
+    seen = [versions(one)["iris"] for one in (first, second, third)]
+    assert seen == [[1], [1, 2], [2]]
+
+
+class Meanwhile(tuple[str, ...]):
+    """Kinds of files that are looked for, with which something else happens once."""
+
+    do: Callable[[], object]
+
+    def __iter__(self) -> Iterator[str]:
+        do, self.do = self.do, int
+        do()
+        return super().__iter__()
+
+
+def test_a_look_sees_one_tree(tmp_path: Path) -> None:
+    """Where the link leads elsewhere while it is looked at, it is looked at again."""
+    for model in ("a", "b", "c"):
+        put(tmp_path / "41", f"{model}/1")
+        put(tmp_path / "42", f"{model}/2")
+    models = tmp_path / "models"
+    relink(models, tmp_path / "41")
+    kinds = Meanwhile(("model.onnx",))
+    kinds.do = lambda: relink(models, tmp_path / "42")
+    seen = scan(models, Snapshot(), quiet=0, kinds=kinds)
+    assert versions(seen) == {"a": [2], "b": [2], "c": [2]}
+    assert seen.problems == ()
+
+
+def test_what_is_gone_since_it_was_listed_is_no_problem(models: Path) -> None:
+    """A version, and a model's whole folder."""
+    for where in ("a/1", "a/2", "b/1"):
+        put(models, where)
+
+    def remove() -> None:
+        shutil.rmtree(models / "a/2")
+        shutil.rmtree(models / "b")
+
+    kinds = Meanwhile(("model.onnx",))
+    kinds.do = remove
+    seen = scan(models, Snapshot(), quiet=0, kinds=kinds)
+    assert versions(seen) == {"a": [1]}
+    assert seen.problems == ()
 
 
 def test_loops_end(models: Path) -> None:

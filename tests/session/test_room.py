@@ -11,6 +11,7 @@ from cohort.errors import LoadFailed
 from cohort.session import Opener, Provider
 from cohort.session.room import Room, free_memory
 from tests import onnx_models
+from tests.system.proc_files import make_files, mountinfo
 from tests.waiting import PATIENCE
 
 MIB = 1 << 20
@@ -83,13 +84,6 @@ def test_what_was_measured_counts_more_than_the_size(tmp_path: Path) -> None:
         opener.open()
 
 
-def make_files(folder: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    return folder
-
-
 PLENTY = "MemTotal: 9000000000 kB\nMemAvailable: 8000000000 kB\n"
 
 
@@ -134,8 +128,10 @@ def test_the_narrowest_limit_counts(
     tmp_path: Path, cgroups: str, files: dict[str, str], free: int
 ) -> None:
     """Of the machine and of all cgroups around the process, v1 and v2."""
-    proc = make_files(tmp_path / "proc", {"meminfo": PLENTY, "self/cgroup": cgroups})
-    assert free_memory(make_files(tmp_path / "cgroup", files), proc)[0] == free
+    make_files(tmp_path / "cgroup", files)
+    mounts = mountinfo(tmp_path / "cgroup")
+    told = {"meminfo": PLENTY, "self/cgroup": cgroups, "self/mountinfo": mounts}
+    assert free_memory(make_files(tmp_path / "proc", told))[0] == free
 
 
 def test_this_machine_has_memory() -> None:

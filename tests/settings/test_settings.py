@@ -297,9 +297,39 @@ def test_tokens_need_an_issuer_an_audience_and_entries() -> None:
 
 def test_misspelt_variable_is_noticed() -> None:
     """A setting that silently does nothing costs an afternoon."""
-    assert unknown_variables(["COHORT_PROT", "PATH", "COHORT_PORT", "cohort_port"]) == [
+    names = ["COHORT_PROT", "PATH", "COHORT_PORT", "cohort_port"]
+    assert unknown_variables(dict.fromkeys(names, "1")) == [
         "COHORT_PROT is not a setting; did you mean 'COHORT_PORT'?"
     ]
+
+
+SERVICE = {
+    "COHORT_SERVICE_HOST": "10.96.12.7",
+    "COHORT_SERVICE_PORT": "8000",
+    "COHORT_SERVICE_PORT_HTTP": "8000",
+    "COHORT_PORT": "tcp://10.96.12.7:8000",
+    "COHORT_PORT_8000_TCP": "tcp://10.96.12.7:8000",
+    "COHORT_PORT_8000_TCP_PROTO": "tcp",
+    "COHORT_PORT_8000_TCP_PORT": "8000",
+    "COHORT_PORT_8000_TCP_ADDR": "10.96.12.7",
+    "COHORT_GRPC_PORT": "tcp://[fd00::7]:8001",
+    "COHORT_GRPC_SERVICE_HOST": "fd00::7",
+    "COHORT_MODELS_PORT": "udp://10.96.12.8:9000",
+}
+"""What Kubernetes sets for the Services `cohort`, `cohort-grpc` and `cohort-models`."""
+
+
+def test_variables_of_a_kubernetes_service_are_no_settings(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    """The defaults hold, and each setting that such a variable hides is named once."""
+    for name, value in SERVICE.items():
+        environment.setenv(name, value)
+    settings = read_settings()
+    assert (settings.port, settings.grpc_port) == (8000, 8001)
+    hidden = [warning.partition(" ")[0] for warning in unknown_variables(SERVICE)]
+    assert hidden == ["COHORT_GRPC_PORT", "COHORT_PORT"]
+    assert problems(port="tcp://10.96.12.7:8000")["port"].startswith("must be a whole number")
 
 
 def test_providers_are_read_as_in_a_config(environment: pytest.MonkeyPatch) -> None:

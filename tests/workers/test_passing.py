@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from cohort.workers.passing import Channel, Intake
+from cohort.workers.passing import Channel, Intake, Kind
 
 
 class Far:
@@ -18,7 +18,12 @@ class Far:
     def __init__(self, own: socket.socket) -> None:
         self.taken: list[socket.socket] = []
         self.ends = 0
-        self.intake = Intake(own, self.taken.append, lambda: len(self.taken), self._end)
+        self.kinds: list[Kind] = []
+        self.intake = Intake(own, self._take, lambda: len(self.taken), self._end)
+
+    def _take(self, connection: socket.socket, kind: Kind) -> None:
+        self.taken.append(connection)
+        self.kinds.append(kind)
 
     def _end(self) -> None:
         self.ends += 1
@@ -55,6 +60,19 @@ def test_a_connection_is_passed_and_reported(ends: tuple[Channel, Far]) -> None:
         assert channel.connections == 0
 
 
+def test_a_connection_is_passed_with_what_it_is_for(ends: tuple[Channel, Far]) -> None:
+    """HTTP or gRPC, in the order in which they were given."""
+    channel, far = ends
+    pairs = [socket.socketpair() for _ in Kind]
+    for kind, (_, theirs) in zip(Kind, pairs, strict=True):
+        channel.give(theirs, kind)
+    far.intake.take()
+    channel.hear()
+    assert far.kinds == [*Kind]
+    for ours, _ in pairs:
+        ours.close()
+
+
 def test_connections_that_were_not_taken_go_to_somebody_else(ends: tuple[Channel, Far]) -> None:
     """Those that a worker took before it ended are lost with it, the others not."""
     channel, far = ends
@@ -62,10 +80,11 @@ def test_connections_that_were_not_taken_go_to_somebody_else(ends: tuple[Channel
     for _, theirs in pairs[:1]:
         channel.give(theirs)
     far.intake.take()
-    for _, theirs in pairs[1:]:
-        channel.give(theirs)
+    kinds = [Kind.HTTP, Kind.RPC]
+    for kind, (_, theirs) in zip(kinds, pairs[1:], strict=True):
+        channel.give(theirs, kind)
     left = channel.close()
-    assert left == [theirs for _, theirs in pairs[1:]]
+    assert left == [(kind, theirs) for kind, (_, theirs) in zip(kinds, pairs[1:], strict=True)]
     for ours, theirs in pairs:
         ours.close()
         theirs.close()

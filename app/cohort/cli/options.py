@@ -109,8 +109,11 @@ METAVARS: Mapping[str, str] = {
 }
 
 
-def settings_from(context: click.Context) -> Settings:
-    """Read the settings from the environment and a command's options; exit where one is invalid."""
+def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
+    """Read the settings from the environment and a command's options; exit where one is invalid.
+
+    quiet: Whether unknown variables are passed over; default: each is a warning.
+    """
     from cohort.cli.runtime_check import runtime_problem
     from cohort.settings import (
         Settings,
@@ -122,7 +125,7 @@ def settings_from(context: click.Context) -> Settings:
 
     if problem := runtime_problem():
         fail(problem)
-    for warning in unknown_variables(os.environ):
+    for warning in () if quiet else unknown_variables(os.environ):
         click.echo(f"Warning: {warning}", err=True)
     given = {
         name: value

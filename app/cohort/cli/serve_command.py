@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -29,33 +28,24 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     all workers, one after the other.
     """
     gc.set_threshold(COLLECT_WHILE_IMPORTING)
-    _end_at_once()
     _open_standard_streams()
-    if hasattr(signal, "SIGHUP") and not os.isatty(0):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it
     membership = Membership.take(os.environ)
     if membership is not None:
         membership.follow_parent()
-    settings = options.settings_from(context)
+    settings = options.settings_from(context, quiet=membership is not None)  # the parent warned
     if settings.workers > 1 and membership is None:
         from cohort.cli.worker_parent import run_workers
 
         run_workers(settings)
     if settings.watchdog_seconds and not os.environ.get("NOTIFY_SOCKET"):
-        supervise(settings.watchdog_seconds, log_format=settings.log_format)
+        supervise(
+            settings.watchdog_seconds,
+            log_format=settings.log_format,
+            stop_seconds=settings.drain_notice_seconds + settings.drain_seconds,
+        )
     from cohort.process import serve
 
     serve(settings, membership)
-
-
-def _end_at_once() -> None:
-    """Let a signal to stop end the process with 0: there is nothing to finish yet.
-
-    Until the server takes signals it takes a second, in which what it needs is imported. An
-    exception would not do: what initialises a library may turn it into another one.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
 
 
 def _open_standard_streams() -> None:

@@ -6,6 +6,7 @@ that is unhealthy. What they restart is one that has ended.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -20,12 +21,21 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that are the server's."""
 
 
-def supervise(seconds: float, *, log_format: str) -> None:
+ENDING_SECONDS = 5.0
+"""How much longer than its notice and its time to drain the server may need to end."""
+
+LAST_WORDS_SECONDS = 0.5
+"""How long it may take to end by a second signal, until it is killed."""
+
+
+def supervise(seconds: float, *, log_format: str, stop_seconds: float = math.inf) -> None:
     """Fork, and return in the child, which is to serve; the parent exits as the child does.
 
     seconds: How long the child may give no sign of life once it has said that it started, before it
         is killed with SIGKILL, which ends a stopped process, too. The signs are those for systemd.
     log_format: Whether the line about that is "json" or text.
+    stop_seconds: How long it may take to end by a first signal to stop; default: any time. By a
+        second signal it is killed.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind("")  # the kernel finds a name, in the abstract namespace
@@ -33,7 +43,7 @@ def supervise(seconds: float, *, log_format: str) -> None:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     parent, child = os.getpid(), os.fork()
     if child:
-        raise SystemExit(_Supervisor(child, listener, seconds, log_format).run(mask))
+        raise SystemExit(_Supervisor(child, listener, seconds, log_format, stop_seconds).run(mask))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.environ["NOTIFY_SOCKET"] = "@" + listener.getsockname()[1:].decode()
     os.environ["WATCHDOG_USEC"] = str(int(seconds * 1e6))
@@ -47,10 +57,17 @@ class _Supervisor:
     """What the parent does: forward signals, reap, and wait for signs of life."""
 
     def __init__(
-        self, child: int, listener: socket.socket, seconds: float, log_format: str
+        self,
+        child: int,
+        listener: socket.socket,
+        seconds: float,
+        log_format: str,
+        stop_seconds: float,
     ) -> None:
         self._child, self._listener, self._seconds = child, listener, seconds
-        self._log_format = log_format
+        self._log_format, self._stop_seconds = log_format, stop_seconds
+        self._ends_by = float("inf")  # before it was told to end
+        self._told_to_end = False
         self._due = float("inf")  # not before it has started
         self._stopping = False
 
@@ -66,18 +83,25 @@ class _Supervisor:
         signal.signal(signal.SIGTSTP, self._suspend)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         while (status := self._reaped()) is None:
-            wait = min(max(0.0, self._due - monotonic()), self._seconds)
+            wait = min(max(0.0, min(self._due, self._ends_by) - monotonic()), self._seconds)
             expected = monotonic() + wait
             for ready in select.select([self._listener, woken], [], [], wait)[0]:
                 self._hear(ready.recv(4096)) if ready is self._listener else ready.recv(4096)
             now = monotonic()
-            if now >= self._due and now > expected + LATE_SECONDS:
-                self._due = now + self._seconds
+            if now > expected + LATE_SECONDS:
+                self._ends_by += now - expected
+                self._due = max(self._due, now + self._seconds)
             elif now >= self._due:
-                self._kill()
+                self._kill(f"no sign of life for {self._seconds:g} s")
+            elif now >= self._ends_by:
+                self._kill("it was told to end, and has not")
         return status
 
     def _forward(self, number: int, _: object) -> None:
+        if number != signal.SIGHUP:
+            again, self._told_to_end = self._told_to_end, True
+            seconds = LAST_WORDS_SECONDS if again else self._stop_seconds + ENDING_SECONDS
+            self._ends_by = monotonic() + seconds
         os.kill(self._child, number)
 
     def _suspend(self, number: int, _: object) -> None:
@@ -114,8 +138,7 @@ class _Supervisor:
         elif b"READY=1" in lines or b"WATCHDOG=1" in lines:
             self._due = monotonic() + self._seconds
 
-    def _kill(self) -> None:
+    def _kill(self, reason: str) -> None:
         os.kill(self._child, signal.SIGKILL)
-        self._due = float("inf")
-        text = f"no sign of life for {self._seconds:g} s: killed the server"
-        say_line(self._log_format, "critical", text, pid=self._child)
+        self._due = self._ends_by = float("inf")
+        say_line(self._log_format, "critical", f"{reason}: killed the server", pid=self._child)

@@ -9,25 +9,31 @@ from typing import NoReturn
 
 from cohort.connections.addresses import cannot_listen
 from cohort.settings import Settings
-from cohort.workers.parent import WAITING_CONNECTIONS, start_parent
+from cohort.workers.doors import WAITING_CONNECTIONS
+from cohort.workers.parent import start_parent
+from cohort.workers.passing import Kind
 from cohort.workers.saying import say_line
 from cohort.workers.systemd import Systemd
 from cohort.workers.worker_process import WorkerOptions
+
+HUNG_SECONDS = 20.0
+"""How long a worker may give no sign of life where no setting says it: the others serve on."""
 
 
 def run_workers(settings: Settings) -> NoReturn:
     """Serve by workers until a signal."""
     listener = _bind(settings, "port", settings.port)
     listener.listen(WAITING_CONNECTIONS)
-    reserved = None
-    if settings.grpc_port:  # so that nobody else has it while workers come and go
-        reserved = _bind(settings, "grpc_port", settings.grpc_port, shared=True)
+    listeners = {Kind.HTTP: [listener]}
+    if settings.grpc_port:  # it is listened on once a worker serves gRPC
+        listeners[Kind.RPC] = [_bind(settings, "grpc_port", settings.grpc_port, shared=True)]
     port = listener.getsockname()[1]
     options = WorkerOptions(
         (sys.executable, *sys.orig_argv[1:]),
         settings.workers,
-        settings.watchdog_seconds or Systemd.of(os.environ).watchdog_seconds,
+        settings.watchdog_seconds or Systemd.of(os.environ).watchdog_seconds or HUNG_SECONDS,
         settings.drain_notice_seconds,
+        settings.drain_seconds,
         settings.log_format,
     )
     say_line(
@@ -38,7 +44,7 @@ def run_workers(settings: Settings) -> NoReturn:
         port=port,
         workers=settings.workers,
     )
-    start_parent(listener, options, [] if reserved is None else [reserved.fileno()])
+    start_parent(listeners, options)
 
 
 def _bind(settings: Settings, name: str, port: int, *, shared: bool = False) -> socket.socket:

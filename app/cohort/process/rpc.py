@@ -15,6 +15,7 @@ from cohort.process.resources import part_of
 from cohort.process.service import Service
 from cohort.rpc import RpcServer
 from cohort.rpc.server import Secure
+from cohort.workers.connected_worker import ConnectedWorker
 
 log = structlog.get_logger("cohort")
 
@@ -22,8 +23,10 @@ HANDSHAKE_LOOK_SECONDS = 1.0
 """How often TLS handshakes that are not over are looked at."""
 
 
-async def start_rpc(service: Service) -> RpcServer | None:
+async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> RpcServer | None:
     """Start the gRPC server; None where `grpc_port` is 0.
+
+    worker: Gets its connections from a parent; default None: this process listens.
 
     Raises SystemExit, after logging why, where the address is not available.
     """
@@ -37,11 +40,16 @@ async def start_rpc(service: Service) -> RpcServer | None:
         max_message_bytes=settings.max_body_mb * 2**20,
         max_connections=service.connections.grpc,
         max_calls=part_of(settings.max_concurrency, settings.workers),
-        several=service.siblings is not None,
+        several=worker is not None,
+        connections=None if worker is None else worker.rpc_connections,
         idle_seconds=settings.keep_alive_seconds,
         authority=service.authority,
         access_log=service.access_log,
     )
+    if worker is not None and worker.gets_rpc:
+        server.begin(_secure(service))
+        await worker.accept_rpc(server.take)
+        return server
     try:
         await server.start(settings.host, settings.grpc_port, _secure(service))
     except OSError as error:

@@ -160,10 +160,10 @@ def _make_application(service: Service) -> ASGIApp:
     return made
 
 
-async def _start_rpc(service: Service) -> RpcServer | None:
+async def _start_rpc(service: Service, worker: ConnectedWorker | None) -> RpcServer | None:
     """Start the gRPC server. What it needs is imported on a thread: 0.2 s."""
     rpc = await asyncio.to_thread(import_module, "cohort.process.rpc")
-    started: RpcServer | None = await rpc.start_rpc(service)
+    started: RpcServer | None = await rpc.start_rpc(service, worker)
     return started
 
 
@@ -281,7 +281,7 @@ class Server(uvicorn.Server):
         while lifecycle.readiness().reason != lifecycle.opening:  # noqa: ASYNC110 - it has many causes
             await asyncio.sleep(OPENING_SECONDS)
         try:
-            self._rpc = await _start_rpc(self._service)
+            self._rpc = await _start_rpc(self._service, self._worker)
         except SystemExit:  # out of a task it would tear down the loop
             self._service.failed = self.should_exit = True
         else:

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from cohort.errors import MODEL_NAME, available, quoted
+from cohort.errors import MODEL_NAME, available
+from cohort.repository.folders import look_into, why_unreadable
 from cohort.repository.misplaced import (
     config_elsewhere,
     model_in_version,
@@ -42,11 +43,13 @@ QUIET_SECONDS = 1.0
 EMPTY_SECONDS = 10.0
 """How long a readable folder must have shown no model, in seconds, for all of them to be gone."""
 
+MOST_LOOKS = 3
+"""Looks of one scan at a folder that is a link, each time to another one."""
+
 EMPTY_FOLDER = "has no model; put one at <name>/1/model.onnx in it"
 """What is to be said of a models folder that can be read and holds none."""
 
 VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +143,23 @@ def scan(
     kinds: the files of which a version's folder holds one; the first that it has says what it is.
     """
     if previous is not None:
-        return _Scan(models, previous, quiet, kinds).snapshot()
-    first = _Scan(models, Snapshot(), quiet, kinds).snapshot()
+        return _look(models, previous, quiet, kinds)
+    first = _look(models, Snapshot(), quiet, kinds)
     if not first.settling:
         return first
     time.sleep(quiet)
-    return _Scan(models, first, quiet, kinds).snapshot()
+    return _look(models, first, quiet, kinds)
+
+
+def _look(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
+    """Look at one tree: again, a few times, where a link on the way led elsewhere meanwhile."""
+    tree = os.path.realpath(models)
+    for _ in range(MOST_LOOKS):
+        seen = _Scan(models, previous, quiet, kinds).snapshot()
+        before, tree = tree, os.path.realpath(models)
+        if tree == before:
+            break
+    return seen
 
 
 class _Scan:
@@ -169,9 +183,9 @@ class _Scan:
         before = self._previous
         try:
             device = self._folder.stat().st_dev
-            folders, files = _look_into(self._folder)
+            folders, files = look_into(self._folder)
         except (OSError, ValueError) as error:
-            return self._all_stay(_reason(error, self._folder))
+            return self._all_stay(why_unreadable(error, self._folder))
         models: dict[str, FoundModel] = {}
         for name in folders:
             if not MODEL_NAME.fullmatch(name):
@@ -226,12 +240,17 @@ class _Scan:
         numbers = sorted(config.versions.available(model.versions))
         if len(numbers) < 2 or config.allow_signature_change:
             return replace(model, signatures={}) if model.signatures else model
+        before = self._previous.models.get(model.name, model).signatures
+        signatures: dict[int, Signature | None] = {}
         try:
-            signatures = {number: self._signature(model.versions[number]) for number in numbers}
+            for number in numbers:
+                try:
+                    signatures[number] = self._signature(model.versions[number])
+                except FileNotFoundError:  # it is gone, and kept for a moment
+                    signatures[number] = before.get(number)
         except OSError as error:
-            self._say(model.name, _reason(error, model.folder))
-            before = self._previous.models.get(model.name, model)
-            signatures = dict(before.signatures)
+            self._say(model.name, why_unreadable(error, model.folder))
+            signatures = dict(before)
         return replace(model, signatures=signatures)
 
     def _signature(self, found: Found) -> Signature | None:
@@ -253,9 +272,11 @@ class _Scan:
 
     def _model(self, name: str, folder: Path) -> FoundModel | None:
         try:
-            inside, files = _look_into(folder)
+            inside, files = look_into(folder)
         except OSError as error:
-            self._say(name, _reason(error, folder))
+            if not os.path.lexists(folder):  # since it was listed
+                return None
+            self._say(name, why_unreadable(error, folder))
             if (config := self._previous.configs.get(name)) is not None:
                 self._configs[name] = config
             return self._previous.models.get(name)
@@ -317,7 +338,9 @@ class _Scan:
             file, problem = self._model_file(folder)
             hint = model_in_version(path) if problem == NO_MODEL else ""
         except OSError as error:
-            self._say(f"{name}/{version}", _reason(error, Path(path)))
+            if not os.path.lexists(path):  # since it was listed
+                return None
+            self._say(f"{name}/{version}", why_unreadable(error, Path(path)))
             return before
         fresh = self._previous.settling.get((name, number))
         if fresh is None or fresh.stamp != stamp:
@@ -353,25 +376,6 @@ def _bad_number(name: str) -> str:
     return "a version's folder must be named by its number, such as 1"
 
 
-def _look_into(folder: Path) -> tuple[list[str], list[str]]:
-    """The names of all in `folder` that may be a model or version, links followed, and of files.
-
-    Each in order. A link to nothing or in a circle is kept: looking into it fails with the reason.
-    """
-    found: list[str] = []
-    files: list[str] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
-                continue
-            try:
-                is_ours = entry.is_dir() or not Path(entry.path).exists()
-            except OSError:
-                is_ours = True
-            (found if is_ours else files).append(entry.name)
-    return sorted(found), sorted(files)
-
-
 def _file_times(path: str) -> FileTimes | None:
     """What the file at `path` is; empty where there is none, None where that cannot be told."""
     try:
@@ -381,11 +385,3 @@ def _file_times(path: str) -> FileTimes | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-
-def _reason(error: OSError | ValueError, folder: Path) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "is a broken link" if folder.is_symlink() else "folder not found"
-    if isinstance(error, NotADirectoryError):
-        return "is a file, not a folder"
-    return f"cannot be read: {getattr(error, 'strerror', None) or quoted(str(error))}"

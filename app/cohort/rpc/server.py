@@ -75,6 +75,7 @@ class RpcServer:
     authority: Decides who may call, and who may load and unload models.
     access_log: Takes a line for each call; default None: there is none.
     several: Whether other workers listen on the port, too; default: no.
+    connections: Where those that are open are kept; default: a set of its own.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class RpcServer:
         authority: Authority,
         access_log: AccessLog | None = None,
         several: bool = False,
+        connections: set[Http2Connection] | None = None,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
         self._transfers = Transfers(
@@ -130,7 +132,7 @@ class RpcServer:
         )
         self._calls_open = 0
         self._max_connections, self._max_calls = max_connections, max_calls
-        self._connections: set[Http2Connection] = set()
+        self._connections: set[Http2Connection] = set() if connections is None else connections
         self._fullest: Http2Connection
         self._fullest_until = 0.0
         self._over = asyncio.Event()  # the last connection has gone
@@ -138,6 +140,7 @@ class RpcServer:
         self._stopping = False
         self._servers: list[asyncio.Server] = []
         self._looking: asyncio.TimerHandle | None = None
+        self._make: Callable[[], asyncio.Protocol] = partial(Http2Connection, self._limits)
 
     async def start(self, host: str, port: int, secure: Secure | None = None) -> int:
         """Listen, with TLS where `secure` puts it below, and return the port.
@@ -150,17 +153,23 @@ class RpcServer:
             (host, port), family=family, backlog=MOST_UNACCEPTED, reuse_port=self._several
         )
 
-        def connection() -> asyncio.Protocol:
-            return Http2Connection(self._limits)
-
-        make = connection if secure is None else partial(secure, connection)
+        self.begin(secure)
         for handle in handles_of(listener):
             self._servers.append(
-                await loop.create_server(make, sock=handle, backlog=MOST_UNACCEPTED)
+                await loop.create_server(self._make, sock=handle, backlog=MOST_UNACCEPTED)
             )
-        self._looking = loop.call_later(LOOK_SECONDS, self._look)
         bound: int = listener.getsockname()[1]
         return bound
+
+    def begin(self, secure: Secure | None = None) -> None:
+        """Begin to serve connections that are given by `take`, with TLS as `start` has it."""
+        if secure is not None:
+            self._make = partial(secure, self._make)
+        self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    async def take(self, connection: socket.socket) -> None:
+        """Serve an accepted connection."""
+        await asyncio.get_running_loop().connect_accepted_socket(self._make, connection)
 
     def end_reading(self) -> None:
         """Refuse calls whose message is not whole: the server stops, and waits for no more."""
@@ -173,7 +182,7 @@ class RpcServer:
         for call in self._open_calls():
             call.close()
         self._health.close()
-        if not self._servers:
+        if self._looking is None:
             return
         for server in self._servers:
             server.close()
@@ -185,8 +194,7 @@ class RpcServer:
         await self._wait_until_over(END_SECONDS)
         for connection in list(self._connections):
             connection.transport.abort()
-        if self._looking is not None:
-            self._looking.cancel()
+        self._looking.cancel()
 
     async def _wait_until_over(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -9,7 +9,6 @@ inspecting child took is what counts, where there was one, and else the size.
 from __future__ import annotations
 
 import math
-import os
 import resource
 import sys
 import threading
@@ -19,9 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cohort.errors import LoadFailed
-from cohort.system.processor import CGROUP
-
-PROC = Path("/proc")
+from cohort.system.cgroups import PROC
+from cohort.system.processor import machine_memory, memory_limits
 
 RECHECK_SECONDS = 0.1
 
@@ -94,14 +92,13 @@ def _mebibytes(count: int) -> str:
     return f"{count >> 20:,} MiB"
 
 
-def free_memory(cgroup: Path = CGROUP, proc: Path = PROC) -> tuple[int, int]:
+def free_memory(proc: Path = PROC) -> tuple[int, int]:
     """The bytes that this process may still take, and of how many.
 
     Of the machine, the cgroups it is in, with v1 or v2, and its limit of address space, the one
     that leaves least. Pages of files that were not used lately count as free.
     """
-    cgroups = _of_cgroups(cgroup, proc / "self/cgroup")
-    return min([_of_machine(proc), *cgroups, *_of_address_space(proc)])
+    return min([_of_machine(proc), *_of_cgroups(proc), *_of_address_space(proc)])
 
 
 ROOM = Room(free_memory)
@@ -109,7 +106,7 @@ ROOM = Room(free_memory)
 
 
 def _of_machine(proc: Path) -> tuple[int, int]:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = machine_memory()
     with suppress(OSError, KeyError, ValueError):
         return _fields(proc / "meminfo")["MemAvailable:"] << 10, total
     return total, total
@@ -122,31 +119,15 @@ def _of_address_space(proc: Path) -> Iterator[tuple[int, int]]:
             yield limit - (_fields(proc / "self/status")["VmSize:"] << 10), limit
 
 
-def _of_cgroups(cgroup: Path, listing: Path) -> Iterator[tuple[int, int]]:
+def _of_cgroups(proc: Path) -> Iterator[tuple[int, int]]:
     """Of the cgroup of this process and those around it, each that has a limit."""
-    with suppress(OSError):
-        for line in listing.read_text().splitlines():
-            _, controllers, inside = line.split(":", 2)
-            if not controllers:
-                root, names = cgroup, ("memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
-                root = cgroup / "memory"
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            else:
-                continue
-            folder = root / inside.lstrip("/")
-            for one in (folder, *folder.parents):
-                if one.is_relative_to(root):
-                    yield from _of_cgroup(one, *names)
-
-
-def _of_cgroup(
-    folder: Path, maximum: str, current: str, inactive: str
-) -> Iterator[tuple[int, int]]:
-    with suppress(OSError, KeyError, ValueError):  # ValueError: "max"
-        limit = int((folder / maximum).read_text())
-        used = int((folder / current).read_text()) - _fields(folder / "memory.stat")[inactive]
-        yield limit - used, limit
+    for group, limit in memory_limits(proc):
+        v2 = group.version == 2
+        used = group.number("memory.current" if v2 else "memory.usage_in_bytes")
+        with suppress(OSError, KeyError):
+            stat = _fields(group.folder / "memory.stat")
+            if used is not None:
+                yield limit - used + stat["inactive_file" if v2 else "total_inactive_file"], limit
 
 
 def _fields(path: Path) -> dict[str, int]:

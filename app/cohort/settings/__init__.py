@@ -5,9 +5,9 @@ from cohort.settings.settings import (
     SettingsInvalid,
     default_in_words,
     read_settings,
-    unknown_variables,
     variable,
 )
+from cohort.settings.unknown import unknown_variables
 
 __all__ = [
     "Settings",

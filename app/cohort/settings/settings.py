@@ -5,16 +5,22 @@ The environment is read when `Settings()` is made, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
-from cohort.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
+from cohort.errors import MODEL_NAME, ConfigInvalid, quoted
 from cohort.notifications.webhooks import check_addresses
+from cohort.settings.service_variables import OwnEnvironment
 from cohort.settings.values import (
     check_token,
     check_watchdog,
@@ -272,8 +278,21 @@ class Settings(BaseSettings):
         ge=0,
         le=86400,
         description="Seconds without a sign of life from the event loop, after which a parent "
-        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts.",
+        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts, "
+        "and 20 for workers.",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic's interface
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments, then the environment."""
+        return init_settings, OwnEnvironment(settings_cls)
 
     @property
     def remote(self) -> str:
@@ -340,16 +359,6 @@ def default_in_words(name: str) -> str:
     """Describe a default that depends on the environment; "" where the value itself says it."""
     extra = Settings.model_fields[name].json_schema_extra
     return str(extra["default"]) if isinstance(extra, dict) else ""
-
-
-def unknown_variables(environ: Iterable[str]) -> list[str]:
-    """Return a sentence for each `COHORT_*` variable that is not a setting, most often a typo."""
-    known = [*map(variable, Settings.model_fields), "COHORT_API_KEY"]  # commands read that
-    return [
-        f"{name} is not a setting{did_you_mean(name.upper(), known)}"
-        for name in sorted(environ)
-        if name.upper().startswith(PREFIX) and name.upper() not in known
-    ]
 
 
 def _explain(details: ErrorDetails) -> str:

@@ -1,14 +1,15 @@
-"""How many cores the process may use."""
+"""How many cores and how much memory the process may use."""
 
 from __future__ import annotations
 
 import math
 import os
+import resource
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-CGROUP = Path("/sys/fs/cgroup")
-
+from cohort.system.cgroups import PROC, Cgroup, cgroups
 
 _sharing = 1
 
@@ -19,39 +20,53 @@ def share_machine(processes: int) -> None:
     _sharing = processes
 
 
-def cores(cgroup: Path = CGROUP) -> int:
+def cores(proc: Path = PROC) -> int:
     """The cores for this process, in whole ones; at least 1."""
-    limit = cpu_limit(cgroup)
+    limit = cpu_limit(proc)
     return max(1, math.ceil(limit) if _sharing == 1 else math.floor(limit / _sharing))
 
 
-def cpu_limit(cgroup: Path = CGROUP) -> float:
-    """The cores it may keep busy, by its affinity and its container's quota, such as 1.5."""
+def cpu_limit(proc: Path = PROC) -> float:
+    """The cores it may keep busy, by its affinity and the quotas of its cgroups, such as 1.5."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quota = _quota(cgroup)
-    return float(count) if quota is None else min(float(count), quota)
+    return min([float(count), *_quotas(proc)])
 
 
-def available_memory(cgroup: Path = CGROUP) -> int:
-    """The memory of the container or, where it has no limit, of the machine, in bytes."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup v2, v1
-        with suppress(OSError, ValueError):  # ValueError: "max"
-            return min(int((cgroup / name).read_text()), machine)
-    return machine
+def available_memory(proc: Path = PROC) -> int:
+    """The bytes that it may have at most: of its cgroups, its address space, or the machine."""
+    return min([machine_memory(), *(limit for _, limit in memory_limits(proc)), *_address_space()])
 
 
-def _quota(cgroup: Path) -> float | None:
-    """The container's quota in cores, from cgroup v2 or v1; None where there is none."""
-    try:
-        limit, period = (cgroup / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            limit = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return None
-    if not limit.isdigit() or not period.isdigit() or not int(period):
-        return None
-    return int(limit) / int(period)
+def machine_memory() -> int:
+    """The memory of the machine, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_limits(proc: Path = PROC) -> Iterator[tuple[Cgroup, int]]:
+    """The cgroups of this process that limit memory, with their limits in bytes."""
+    for group in cgroups("memory", proc):
+        limit = group.number("memory.max" if group.version == 2 else "memory.limit_in_bytes")
+        if limit is not None:
+            yield group, limit
+
+
+def _address_space() -> Iterator[int]:
+    """What `ulimit -v` leaves, in bytes, where it is set."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        yield limit
+
+
+def _quotas(proc: Path) -> Iterator[float]:
+    """The cores that its cgroups let it have, of each that has a quota."""
+    for group in cgroups("cpu", proc):
+        if group.version == 2:
+            with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: "max"
+                limit, period = map(int, (group.folder / "cpu.max").read_text().split())
+                yield limit / period
+        else:
+            limit_us = group.number("cpu.cfs_quota_us")
+            period_us = group.number("cpu.cfs_period_us")
+            if limit_us is not None and period_us:
+                yield limit_us / period_us

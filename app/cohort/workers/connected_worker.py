@@ -13,7 +13,7 @@ from cohort.operating import Lifecycle
 from cohort.workers.link import Link, QuestionHandler
 from cohort.workers.membership import Membership
 from cohort.workers.merged_metrics import METRICS
-from cohort.workers.passing import Intake
+from cohort.workers.passing import Intake, Kind
 from cohort.workers.siblings import Siblings
 
 REPORT_SECONDS = 0.1
@@ -51,7 +51,8 @@ class ConnectedWorker:
     """This process as one of several.
 
     siblings: The others.
-    connections: Those that are open: uvicorn is to keep them here.
+    connections: Those for HTTP that are open: uvicorn is to keep them here.
+    rpc_connections: Those for gRPC; its server is to keep them here.
 
     membership: What the parent said at the start.
     """
@@ -59,9 +60,12 @@ class ConnectedWorker:
     def __init__(self, membership: Membership) -> None:
         self.siblings = Siblings(membership.place, os.getpid())
         self.connections = OpenConnections()
+        self.rpc_connections = OpenConnections()
         self._membership = membership
         self._link: Link | None = None
         self._intake: Intake | None = None
+        self._serve_rpc: Serve | None = None
+        self._rpc_listened = asyncio.Event()
         self._no_more = asyncio.Event()
         self._making: set[asyncio.Task[object]] = set()
         self._unloaded: list[str] = []
@@ -95,6 +99,8 @@ class ConnectedWorker:
                 self._introduced.set()
             case "host":
                 self.siblings.take_picture(head)
+                if any(one["pid"] == os.getpid() and one.get("rpc") for one in head["workers"]):
+                    self._rpc_listened.set()
             case "retire":
                 self.siblings.retiring = True
                 if self._retire is not None:
@@ -104,15 +110,16 @@ class ConnectedWorker:
         """Take connections from now on, have each served by `serve`, and report `lifecycle`."""
         loop = asyncio.get_running_loop()
 
-        def begin(connection: socket.socket) -> None:
-            task = loop.create_task(_served(serve, connection))
+        def begin(connection: socket.socket, kind: Kind) -> None:
+            chosen = serve if self._serve_rpc is None or kind is Kind.HTTP else self._serve_rpc
+            task = loop.create_task(_served(chosen, connection))
             self._making.add(task)
             task.add_done_callback(self._making.discard)
 
         intake = Intake(
             self._membership.connections,
             begin,
-            lambda: len(self.connections) + len(self._making),
+            lambda: sum(map(len, (self.connections, self.rpc_connections, self._making))),
             self._no_more.set,
         )
 
@@ -122,9 +129,19 @@ class ConnectedWorker:
                 loop.remove_reader(intake.socket)
 
         self._intake = intake
-        self.connections.on_close = intake.report
+        self.connections.on_close = self.rpc_connections.on_close = intake.report
         loop.add_reader(intake.socket, take)
         self._tasks.append(loop.create_task(self._report(lifecycle)))
+
+    @property
+    def gets_rpc(self) -> bool:
+        """Whether the parent gives it connections for gRPC, too; that of an older release not."""
+        return self._membership.passes_rpc
+
+    async def accept_rpc(self, serve: Serve) -> None:
+        """Have connections for gRPC served by `serve`; return once the parent listens for them."""
+        self._serve_rpc = serve
+        await self._rpc_listened.wait()
 
     async def _report(self, lifecycle: Lifecycle) -> None:
         said = None
@@ -138,6 +155,7 @@ class ConnectedWorker:
                 "ailment": live.reason,
                 "settled": lifecycle.settled,
                 "draining": lifecycle.draining,
+                "rpc": self._serve_rpc is not None,
             }
             if state != said and self._link is not None:
                 self._link.tell(state)

@@ -13,6 +13,9 @@ from typing import Self
 VARIABLE = "_COHORT_WORKER"
 """Names the worker's place, its sockets and its parent. No setting: a parent alone sets it."""
 
+PASSES_RPC = "_COHORT_WORKER_RPC"
+"""Is set by parents that pass connections for gRPC, as those before did not."""
+
 LATE_SECONDS = 1.0
 """A parent that was itself held up for so long, by a paused container, cannot tell how others did.
 """
@@ -31,6 +34,7 @@ class Membership:
     parent: The parent's process.
     connections: The socket by which it gets connections, `cohort.workers.passing`.
     messages: The socket by which it talks to the parent, `cohort.workers.link`.
+    passes_rpc: Whether connections for gRPC come that way, too.
     """
 
     place: int
@@ -40,6 +44,7 @@ class Membership:
     parent: int
     connections: socket.socket
     messages: socket.socket
+    passes_rpc: bool = False
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str]) -> Self | None:
@@ -60,6 +65,7 @@ class Membership:
             parent,
             socket.socket(fileno=connections),
             socket.socket(fileno=messages),
+            bool(environment.pop(PASSES_RPC, "")),
         )
 
     def follow_parent(self) -> None:
@@ -85,4 +91,4 @@ def environment_of(
 ) -> dict[str, str]:
     """The environment of a worker that this process starts; its sockets are in the same order."""
     told = ":".join(map(str, (place, count, int(first), port, os.getpid(), *descriptors)))
-    return {**environment, VARIABLE: told}
+    return {**environment, VARIABLE: told, PASSES_RPC: "1"}

@@ -6,23 +6,25 @@ stays the same while workers of another release take over.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import selectors
 import signal
 import socket
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from math import inf
 from time import monotonic
 from typing import Any, NoReturn
 
+from cohort.workers.doors import Doors
 from cohort.workers.membership import LATE_SECONDS
+from cohort.workers.passing import Kind
 from cohort.workers.roster import FIRST_ALONE_SECONDS, RetireWorker, next_changes, retry_seconds
 from cohort.workers.saying import LineLevel, say_line
 from cohort.workers.spreading import choose_worker
@@ -32,39 +34,34 @@ from cohort.workers.worker_process import WorkerOptions, WorkerProcess
 
 IDLE_WAIT_SECONDS = 1.0
 
-PASS_AGAIN_SECONDS = 0.05
-"""When connections are passed on again that no worker took."""
+ENDING_SECONDS = 5.0
+"""How much longer than requests in flight may take a worker may need to end."""
 
-ACCEPT_AGAIN_SECONDS = 0.1
-"""When connections are accepted again, where there was nothing left for one."""
-
-NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-ACCEPTED_AT_ONCE = 64
-
-WAITING_CONNECTIONS = 2048
-"""Connections that may wait to be accepted."""
+LAST_WORDS_SECONDS = 0.5
+"""How long workers may take to end by a second signal, until they are killed."""
 
 
 class Parent:
     """Runs workers until it is told to stop.
 
-    listener: Takes the connections, until the notice is over.
+    listeners: Take the connections of each kind, until the notice is over.
     options: How workers are run.
     systemd: Who is told of the start, of life and of the stop; default: nobody.
     """
 
     def __init__(
-        self, listener: socket.socket, options: WorkerOptions, systemd: Systemd | None = None
+        self,
+        listeners: Mapping[Kind, Sequence[socket.socket]],
+        options: WorkerOptions,
+        systemd: Systemd | None = None,
     ) -> None:
-        listener.setblocking(False)
-        self._port: int = listener.getsockname()[1]
-        self._listener, self._options = listener, options
+        self._port: int = listeners[Kind.HTTP][0].getsockname()[1]
+        self._options = options
         self._systemd = systemd or Systemd()
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, WorkerProcess] = {}
         self._switchboard = Switchboard(self._workers, options.count)
-        self._waiting: deque[socket.socket] = deque()  # connections that no worker took
+        self._doors = Doors(self._selector, listeners, self._give, self._tell)
         self._causes: dict[int, str] = {}  # why workers ended that were ended from here
         self._failures: Counter[int] = Counter()  # before they were settled, in a row by place
         self._not_before: dict[int, float] = {}
@@ -72,9 +69,7 @@ class Parent:
         self._warm_at = inf  # when the first start is over at the latest
         self._started = False  # whether a worker was ever started
         self._served = False  # whether one ever took connections
-        self._accept_at = inf  # when connections are accepted again, where nothing is left for them
-        self._resting = False  # whether none was accepted since
-        self._stop_at = inf  # when the listener closes
+        self._stop_at = inf  # when the listeners close
         self._stopping = False
         self._sign_at = 0.0  # when systemd is to hear of this process
         self._status = 0
@@ -106,10 +101,8 @@ class Parent:
 
     def _wait(self) -> None:
         now = monotonic()
-        dues = [self._switchboard.next_due, self._stop_at, self._accept_at, now + IDLE_WAIT_SECONDS]
-        dues += [one.due for one in self._workers.values()]
-        if self._waiting:
-            dues.append(now + PASS_AGAIN_SECONDS)
+        dues = [self._switchboard.next_due, self._stop_at, self._doors.due, now + IDLE_WAIT_SECONDS]
+        dues += [min(one.due, one.ends_by) for one in self._workers.values()]
         expected = max(now, min(dues))
         for worker in self._workers.values():
             with suppress(KeyError):  # it has closed its end
@@ -120,79 +113,56 @@ class Parent:
         now = monotonic()
         if now > expected + LATE_SECONDS:
             for worker in self._workers.values():
+                worker.ends_by += now - expected
                 if worker.due < inf:
                     worker.await_sign()
         for worker in self._workers.values():
-            if now >= worker.due:
-                self._say(
-                    "critical",
-                    f"no sign of life for {self._options.watchdog_seconds:g} s: killed the worker",
-                    worker,
-                )
-                self._causes[worker.pid] = "hung"
-                worker.kill()
-        if now >= self._accept_at:
-            self._accept_at = inf
-            self._watch(self._listener, self._accept)
+            self._kill_late(worker, now)
         if not self._stopping and now >= self._sign_at:
             self._sign_at = now + IDLE_WAIT_SECONDS / 2
             self._systemd.tell("WATCHDOG=1")
         if now >= self._stop_at:
             self._stop_accepting()
-        for _ in range(len(self._waiting)):
-            self._pass(self._waiting.popleft())
+        self._doors.tick(now)
         self._switchboard.tick(now)
+
+    def _kill_late(self, worker: WorkerProcess, now: float) -> None:
+        """Kill a worker whose sign of life, or whose end, was due before `now`."""
+        if now >= worker.due:
+            reason = f"no sign of life for {self._options.watchdog_seconds:g} s"
+            self._causes[worker.pid] = "hung"
+        elif now >= worker.ends_by:
+            reason = "it was told to end, and has not"
+        else:
+            return
+        self._say("critical", f"{reason}: killed the worker", worker)
+        worker.kill()
 
     # -- connections
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
-            if self._waiting or not self._accept_one():
-                return
-
-    def _accept_one(self) -> bool:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:  # the queue is empty, or its first has gone again
-            if error.errno in NOTHING_LEFT:
-                self._rest(error)
-            return False
-        if self._resting:
-            self._resting = False
-            self._tell("info", "connections are accepted again")
-        self._pass(connection)
-        return True
-
-    def _rest(self, error: OSError) -> None:
-        """Accept nothing for a moment: the listener stays readable, and asking it has no end."""
-        with suppress(KeyError):
-            self._selector.unregister(self._listener)
-            self._accept_at = monotonic() + ACCEPT_AGAIN_SECONDS
-        if not self._resting:
-            self._resting = True
-            facts = {"reason": str(error), "waiting": "connections wait in the kernel's queue"}
-            self._tell("error", "cannot accept connections", **facts)
-
-    def _pass(self, connection: socket.socket) -> None:
-        """Give a connection to the worker that has the fewest; keep it where none takes it."""
+    def _give(self, kind: Kind, connection: socket.socket) -> bool:
+        """Give a connection to the worker that has the fewest; False where none takes it."""
         now = monotonic()
-        able = {
-            one.pid: one for one in self._workers.values() if one.accepting and not one.retiring
-        }
+        able = {one.pid: one for one in self._workers.values() if one.takes(kind)}
         while able:
             pid = choose_worker([one.load(now) for one in able.values()])
-            if pid is not None and able.pop(pid).channel.give(connection):
-                return
-        self._waiting.append(connection)
+            if pid is not None and able.pop(pid).channel.give(connection, kind):
+                return True
+        return False
+
+    def _open_rpc(self) -> None:
+        """Listen for gRPC, now that a worker serves it."""
+        try:
+            if self._doors.open(Kind.RPC):
+                self._tell("info", "listening for gRPC")
+        except OSError as error:
+            self._tell("critical", "cannot listen for gRPC", reason=str(error))
+            self._status = 1
+            self._stop(signal.SIGTERM)
 
     def _stop_accepting(self) -> None:
-        self._stop_at = self._accept_at = inf
-        with suppress(KeyError):
-            self._selector.unregister(self._listener)
-        if self._served:
-            while self._accept_one():  # closing the listener would reset what the kernel has queued
-                pass
-        self._listener.close()
+        self._stop_at = inf
+        self._doors.close()
         for worker in self._workers.values():
             worker.channel.end()
 
@@ -238,9 +208,17 @@ class Parent:
     def _retire(self, worker: WorkerProcess) -> None:
         self._say("info", "worker retires", worker)
         self._causes[worker.pid] = "renewed"
-        worker.retiring = True
         worker.send({"kind": "retire"})
+        self._let_end(worker)
+
+    def _let_end(self, worker: WorkerProcess) -> None:
+        """Give no more connections to a worker that drains, and kill it if it does not end."""
+        worker.retiring = True
         worker.channel.end()
+        options = self._options
+        worker.ends_by = (
+            monotonic() + options.notice_seconds + options.drain_seconds + ENDING_SECONDS
+        )
 
     def _hear(self, worker: WorkerProcess) -> None:
         try:
@@ -255,12 +233,13 @@ class Parent:
         if worker.member.settled:
             self._failures[worker.place] = 0
         if worker.state.get("draining") and not (self._stopping or worker.retiring):
-            worker.retiring = True  # somebody else told it to end
-            worker.channel.end()
-        if worker.accepting and not self._served:
+            self._let_end(worker)  # somebody else told it to
+        if worker.accepting and not self._served and not self._stopping:
             self._served = True
-            self._watch(self._listener, self._accept)
+            self._doors.open(Kind.HTTP)
             self._systemd.tell("READY=1", "STATUS=serving")
+        if worker.takes(Kind.RPC) and not self._stopping:
+            self._open_rpc()
 
     def _hear_channel(self, worker: WorkerProcess) -> None:
         if not worker.channel.hear():
@@ -286,7 +265,7 @@ class Parent:
             with suppress(KeyError):
                 self._selector.unregister(end)
         self._switchboard.forget(worker)
-        self._waiting.extend(worker.close(code))
+        self._doors.keep(worker.close(code))
         cause = self._causes.pop(worker.pid, "crashed")
         if self._stopping:
             if worker.accepting or code not in {-signal.SIGTERM, -signal.SIGINT}:
@@ -309,15 +288,23 @@ class Parent:
     # -- signals
 
     def _stop(self, number: int) -> None:
-        """Forward a signal to stop; by the first, accept no more once the notice is over."""
+        """Forward a signal to stop; by the first, accept no more once the notice is over.
+
+        Workers that are still there after the notice and the time to drain are killed, and by a
+        second signal at once.
+        """
+        now = monotonic()
         if self._stopping:
             self._status = 128 + number
+            ends_by = now + LAST_WORDS_SECONDS
         else:
             self._systemd.tell("STOPPING=1")
             notice = self._options.notice_seconds if number == signal.SIGTERM else 0.0
-            self._stop_at = monotonic() + notice
+            self._stop_at = now + notice
+            ends_by = self._stop_at + self._options.drain_seconds + ENDING_SECONDS
         self._stopping = True
         for worker in self._workers.values():
+            worker.ends_by = min(worker.ends_by, ends_by)
             worker.signal(number)
 
     def _renew(self) -> None:
@@ -349,16 +336,16 @@ class Parent:
         say_line(self._options.log_format, level, event, **facts)
 
 
-def start_parent(listener: socket.socket, options: WorkerOptions, kept: Sequence[int]) -> NoReturn:
-    """Go on as a `Parent` in place of this process, which has imported more than a parent needs.
-
-    kept: Descriptors that stay open.
-    """
-    for descriptor in (listener.fileno(), *kept):
-        os.set_inheritable(descriptor, True)
+def start_parent(
+    listeners: Mapping[Kind, Sequence[socket.socket]], options: WorkerOptions
+) -> NoReturn:
+    """Go on as a `Parent` in place of this process, which has imported more than a parent needs."""
+    numbers = {kind.name: [one.fileno() for one in ones] for kind, ones in listeners.items()}
+    for listener in chain.from_iterable(listeners.values()):
+        listener.set_inheritable(True)
     # Until the parent takes them, signals wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
-    told = json.dumps({"path": sys.path, "listener": listener.fileno(), "options": asdict(options)})
+    told = json.dumps({"path": sys.path, "listeners": numbers, "options": asdict(options)})
     os.execv(sys.executable, [sys.executable, "-c", _GO_ON, told])  # noqa: S606 - no shell
 
 
@@ -369,15 +356,18 @@ import json, sys
 told = json.loads(sys.argv[1])
 sys.path[:] = told["path"]
 from cohort.workers.parent import go_on
-go_on(told["listener"], told["options"])
+go_on(told["listeners"], told["options"])
 """
 
 
-def go_on(listener: int, options: Mapping[str, Any]) -> NoReturn:
+def go_on(listeners: Mapping[str, Sequence[int]], options: Mapping[str, Any]) -> NoReturn:
     """What `start_parent` begins."""
     command = tuple(options["command"])
     parent = Parent(
-        socket.socket(fileno=listener),
+        {
+            Kind[name]: [socket.socket(fileno=one) for one in ones]
+            for name, ones in listeners.items()
+        },
         WorkerOptions(**{**options, "command": command}),
         Systemd.of(os.environ),
     )

@@ -6,11 +6,20 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import Enum
 from struct import Struct
 from time import monotonic
 
-CONNECTION, END = b"c", b"e"
-"""A connection comes with the first; after the second comes none."""
+
+class Kind(bytes, Enum):
+    """What a connection is for: the byte that it comes with."""
+
+    HTTP = b"c"
+    RPC = b"g"
+
+
+END = b"e"
+"""After it comes no connection."""
 
 TAKEN_AT_ONCE = 64
 """Connections that a worker takes in one iteration of its event loop, at most."""
@@ -31,7 +40,7 @@ class Channel:
         self.socket = own
         self.given = 0
         self._taken = self._open = 0
-        self._untaken: deque[tuple[float, socket.socket]] = deque()
+        self._untaken: deque[tuple[float, Kind, socket.socket]] = deque()
 
     @property
     def connections(self) -> int:
@@ -42,18 +51,18 @@ class Channel:
         """For how many seconds the first connection has waited that was not taken; else 0."""
         return now - self._untaken[0][0] if self._untaken else 0.0
 
-    def give(self, connection: socket.socket) -> bool:
+    def give(self, connection: socket.socket, kind: Kind = Kind.HTTP) -> bool:
         """Pass a connection on; False where the channel is full or broken.
 
         It is kept open here until the worker has taken it, so that another one can have it if this
         one ends before.
         """
         try:
-            socket.send_fds(self.socket, [CONNECTION], [connection.fileno()])
+            socket.send_fds(self.socket, [kind.value], [connection.fileno()])
         except OSError:
             return False
         self.given += 1
-        self._untaken.append((monotonic(), connection))
+        self._untaken.append((monotonic(), kind, connection))
         return True
 
     def end(self) -> None:
@@ -74,13 +83,13 @@ class Channel:
                 return False
             self._taken, self._open = _REPORT.unpack(report)
             while len(self._untaken) > self.given - self._taken:
-                self._untaken.popleft()[1].close()
+                self._untaken.popleft()[2].close()
 
-    def close(self) -> list[socket.socket]:
+    def close(self) -> list[tuple[Kind, socket.socket]]:
         """Close this end; the connections that the worker never took, for others."""
         self.hear()  # of what it took before it ended
         self.socket.close()
-        left = [connection for _, connection in self._untaken]
+        left = [(kind, connection) for _, kind, connection in self._untaken]
         self._untaken.clear()
         return left
 
@@ -97,7 +106,7 @@ class Intake:
     def __init__(
         self,
         own: socket.socket,
-        serve: Callable[[socket.socket], None],
+        serve: Callable[[socket.socket, Kind], None],
         count_open: Callable[[], int],
         on_end: Callable[[], None],
     ) -> None:
@@ -110,25 +119,26 @@ class Intake:
 
     def take(self) -> None:
         """Take what has come. `serve` reads nothing yet: another worker could still have it."""
-        for connection in self._receive():
+        for connection, kind in self._receive():
             self._taken += 1
-            self._serve(connection)
+            self._serve(connection, kind)
         self.report()
 
-    def _receive(self) -> Sequence[socket.socket]:
-        found: list[socket.socket] = []
+    def _receive(self) -> Sequence[tuple[socket.socket, Kind]]:
+        found: list[tuple[socket.socket, Kind]] = []
         while not self.ended and len(found) < TAKEN_AT_ONCE:
             try:
-                kind, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
+                said, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
             except BlockingIOError:
                 break
             except OSError:
-                kind, descriptors = b"", []
+                said, descriptors = b"", []
+            kind = next((one for one in Kind if one.value == said), None)
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)
-                found.append(connection)
-            if kind != CONNECTION:
+                found.append((connection, kind or Kind.HTTP))
+            if kind is None:
                 self.ended = True
                 self._on_end()
         return found

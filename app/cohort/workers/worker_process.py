@@ -16,7 +16,7 @@ from typing import Any
 
 from cohort.workers.framing import Message, Unpacker, pack_message
 from cohort.workers.membership import environment_of
-from cohort.workers.passing import Channel
+from cohort.workers.passing import Channel, Kind
 from cohort.workers.roster import WorkerView
 from cohort.workers.spreading import WorkerLoad
 
@@ -33,6 +33,7 @@ class WorkerOptions:
     watchdog_seconds: How long one may give no sign of life once it has started, before it is
         killed; default 0: for ever.
     notice_seconds: How long after SIGTERM connections are still accepted; default 0.
+    drain_seconds: How long after that requests in flight may take; default 0.
     log_format: "json" or text, of the parent's own lines; default "json".
     """
 
@@ -40,6 +41,7 @@ class WorkerOptions:
     count: int
     watchdog_seconds: float = 0.0
     notice_seconds: float = 0.0
+    drain_seconds: float = 0.0
     log_format: str = "json"
 
 
@@ -54,6 +56,7 @@ class WorkerProcess:
     messages: The socket of messages, both ways.
     state: What it said of itself last.
     due: When the next sign of life is due at the latest, on the monotonic clock.
+    ends_by: When it is killed, once it was told to end.
     retiring: Whether it was told to end.
     introduced: Whether it listens to messages.
     metrics: The last metrics of it that were shown to anybody.
@@ -86,7 +89,7 @@ class WorkerProcess:
         self.started = monotonic()
         self.channel = Channel(own)
         self.state: Mapping[str, Any] = {}
-        self.due = inf
+        self.due = self.ends_by = inf
         self.stopping = False
         self.retiring = self.introduced = False
         self.metrics = ""
@@ -112,6 +115,14 @@ class WorkerProcess:
     def accepting(self) -> bool:
         """Whether it takes connections."""
         return bool(self.state)
+
+    def takes(self, kind: Kind) -> bool:
+        """Whether it may be given a connection of this kind."""
+        return (
+            self.accepting
+            and not self.retiring
+            and (kind is Kind.HTTP or bool(self.state.get("rpc")))
+        )
 
     def load(self, now: float) -> WorkerLoad:
         """How busy it is at `now`, on the monotonic clock."""
@@ -180,10 +191,10 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it at once, also where it is stopped."""
-        self.due = inf
+        self.due = self.ends_by = inf
         self.signal(signal.SIGKILL)
 
-    def close(self, status: int) -> list[socket.socket]:
+    def close(self, status: int) -> list[tuple[Kind, socket.socket]]:
         """Close all of a process that has ended with `status`; the connections it never took."""
         self._process.returncode = status  # reaped by the parent, with all others
         self.messages.close()

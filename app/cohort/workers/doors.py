@@ -1,0 +1,141 @@
+"""Where the parent accepts connections: listeners for HTTP and gRPC, and who waits for a worker."""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from math import inf
+from time import monotonic
+from typing import Protocol
+
+from cohort.workers.passing import Kind
+from cohort.workers.saying import LineLevel
+
+PASS_AGAIN_SECONDS = 0.05
+"""When connections are passed on again that no worker took."""
+
+ACCEPT_AGAIN_SECONDS = 0.1
+"""When connections are accepted again, where there was nothing left for one."""
+
+NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+ACCEPTED_AT_ONCE = 64
+
+WAITING_CONNECTIONS = 2048
+"""Connections that may wait to be accepted."""
+
+
+class _Tell(Protocol):
+    def __call__(self, level: LineLevel, event: str, **facts: object) -> None: ...
+
+
+class Doors:
+    """Accepts connections, and gives each to a worker as soon as one takes it.
+
+    selector: Says which listeners have a connection.
+    listeners: The sockets of each kind, bound; none is accepted from before its kind is opened.
+    give: Gives a connection to a worker; False where none takes it.
+    tell: Logs.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        listeners: Mapping[Kind, Sequence[socket.socket]],
+        give: Callable[[Kind, socket.socket], bool],
+        tell: _Tell,
+    ) -> None:
+        self._selector, self._listeners, self._give, self._tell = selector, listeners, give, tell
+        self._opened: set[Kind] = set()
+        self._waiting: deque[tuple[Kind, socket.socket]] = deque()  # that no worker took
+        self._accept_at = inf  # when connections are accepted again, where nothing is left for them
+        self._resting = False  # whether none was accepted since
+        for listener in chain.from_iterable(listeners.values()):
+            listener.setblocking(False)
+
+    @property
+    def due(self) -> float:
+        """When it has something to do at the latest, on the monotonic clock."""
+        passes_at = monotonic() + PASS_AGAIN_SECONDS if self._waiting else inf
+        return min(self._accept_at, passes_at)
+
+    def open(self, kind: Kind) -> bool:
+        """Begin to accept connections of a kind; False if that was done. Raises OSError."""
+        if kind in self._opened:
+            return False
+        self._opened.add(kind)
+        for listener in self._listeners.get(kind, ()):
+            listener.listen(WAITING_CONNECTIONS)
+            self._watch(kind, listener)
+        return True
+
+    def keep(self, connections: Sequence[tuple[Kind, socket.socket]]) -> None:
+        """Have connections that a worker never took wait for another one."""
+        self._waiting.extend(connections)
+
+    def tick(self, now: float) -> None:
+        """Do what is due at `now`: accept again, and pass on who waits."""
+        if now >= self._accept_at:
+            self._accept_at = inf
+            for kind in self._opened:
+                for listener in self._listeners.get(kind, ()):
+                    with suppress(KeyError):  # it is watched
+                        self._watch(kind, listener)
+        for _ in range(len(self._waiting)):
+            self._pass(*self._waiting.popleft())
+
+    def close(self) -> None:
+        """Accept what the kernel has queued, which closing would reset, and close."""
+        self._accept_at = inf
+        for kind, listeners in self._listeners.items():
+            for listener in listeners:
+                with suppress(KeyError, ValueError):  # ValueError: it was closed before
+                    self._selector.unregister(listener)
+                while kind in self._opened and self._accept_one(kind, listener):
+                    pass
+                listener.close()
+        self._accept_at = inf
+        self._opened.clear()
+
+    def _watch(self, kind: Kind, listener: socket.socket) -> None:
+        do = partial(self._accept, kind, listener)
+        self._selector.register(listener, selectors.EVENT_READ, do)
+
+    def _accept(self, kind: Kind, listener: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            if self._waiting or not self._accept_one(kind, listener):
+                return
+
+    def _accept_one(self, kind: Kind, listener: socket.socket) -> bool:
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:  # the queue is empty, or its first has gone again
+            if error.errno in NOTHING_LEFT:
+                self._rest(error)
+            return False
+        if self._resting:
+            self._resting = False
+            self._tell("info", "connections are accepted again")
+        self._pass(kind, connection)
+        return True
+
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing for a moment: a listener stays readable, and asking it has no end."""
+        for listener in chain.from_iterable(self._listeners.values()):
+            with suppress(KeyError):
+                self._selector.unregister(listener)
+                self._accept_at = monotonic() + ACCEPT_AGAIN_SECONDS
+        if not self._resting:
+            self._resting = True
+            facts = {"reason": str(error), "waiting": "connections wait in the kernel's queue"}
+            self._tell("error", "cannot accept connections", **facts)
+
+    def _pass(self, kind: Kind, connection: socket.socket) -> None:
+        if not self._give(kind, connection):
+            self._waiting.append((kind, connection))

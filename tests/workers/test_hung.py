@@ -1,0 +1,77 @@
+"""Workers that hang, as a stopped process does, and who must not wait for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from cohort.rpc import inference_pb2 as messages
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port
+from tests.waiting import PATIENCE, wait_until
+from tests.workers.hosts import host, wait_for_all, workers_of
+
+LIVE = "/inference.GRPCInferenceService/ServerLive"
+
+CONNECTIONS = 12
+
+LONG = 3600
+
+
+def answers(server: Cohort) -> bool:
+    """Whether a call on a new connection is answered."""
+    with grpc.insecure_channel(
+        server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        live: Any = channel.unary_unary(LIVE, None, messages.ServerLiveResponse.FromString)
+        try:
+            return bool(live(b"", timeout=2).live)
+        except grpc.RpcError:
+            return False
+
+
+def test_a_worker_that_hangs_keeps_no_share_of_new_connections(tmp_path: Path) -> None:
+    """Of gRPC's: what it was given before that was noticed is lost. Then it is replaced."""
+    with host(tmp_path, 2, grpc_port=free_port()) as server:
+        assert all(answers(server) for _ in range(4))
+        hung, other = workers_of(server)
+        os.kill(hung, signal.SIGSTOP)
+        lost = sum(not answers(server) for _ in range(CONNECTIONS))
+        assert lost <= 2
+        wait_for_all(server, 2, frozenset({hung}))
+        assert other in workers_of(server)
+        assert all(answers(server) for _ in range(4))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_worker_that_hangs_does_not_hold_the_stop(tmp_path: Path, again: bool) -> None:
+    """The parent kills it when its time is over, and by a second signal at once."""
+    with host(tmp_path, 2, drain_seconds=LONG if again else 1) as server:
+        hung, other = workers_of(server)
+        os.kill(hung, signal.SIGSTOP)
+        server.process.send_signal(signal.SIGTERM)
+        if again:
+            wait_until(lambda: not Path(f"/proc/{other}").exists())
+            server.process.send_signal(signal.SIGTERM)
+        status = server.process.wait(PATIENCE)
+        assert status == (128 + signal.SIGTERM if again else 128 + signal.SIGKILL)
+        assert not Path(f"/proc/{hung}").exists()
+        assert "it was told to end, and has not: killed the worker" in server.logged
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_server_that_hangs_does_not_hold_the_stop(tmp_path: Path, again: bool) -> None:
+    """Its parent, which the watchdog is, kills it likewise."""
+    drain_seconds = LONG if again else 1
+    with cohort(MODELS, tmp_path, drain_seconds=drain_seconds, watchdog_seconds=LONG) as server:
+        (hung,) = workers_of(server)
+        os.kill(hung, signal.SIGSTOP)
+        server.process.send_signal(signal.SIGTERM)
+        if again:
+            server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE) == 128 + signal.SIGKILL
+        assert "it was told to end, and has not: killed the server" in server.logged
