@@ -35,12 +35,14 @@ def fork_workers() -> None:
     vars(worker_process)["subprocess"] = SimpleNamespace(Popen=_ForkedWorker)
 
 
-def _start_parent(listener: socket.socket, options: WorkerOptions, kept: Sequence[int]) -> NoReturn:
+def _start_parent(
+    listeners: Sequence[socket.socket], options: WorkerOptions, kept: Sequence[int]
+) -> NoReturn:
     """Go on as a parent in this process, with the descriptors that a started one would have."""
-    _close_others({*range(3), listener.fileno(), *kept})
+    _close_others({*range(3), *(one.fileno() for one in listeners), *kept})
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
     _forget_handlers()
-    go_on(listener.detach(), asdict(options))
+    go_on([one.detach() for one in listeners], asdict(options))
 
 
 class _ForkedWorker:

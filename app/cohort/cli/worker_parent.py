@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
-from cohort.connections.addresses import cannot_listen
+from cohort.connections.addresses import cannot_listen, listened, open_http
+from cohort.connections.listeners import open_listeners
 from cohort.settings import Settings
-from cohort.workers.parent import WAITING_CONNECTIONS, start_parent
+from cohort.workers.parent import start_parent
 from cohort.workers.saying import say_line
 from cohort.workers.systemd import Systemd
 from cohort.workers.worker_process import WorkerOptions
@@ -17,12 +19,10 @@ from cohort.workers.worker_process import WorkerOptions
 
 def run_workers(settings: Settings) -> NoReturn:
     """Serve by workers until a signal."""
-    listener = _bind(settings, "port", settings.port)
-    listener.listen(WAITING_CONNECTIONS)
-    reserved = None
+    listeners = _open(settings, "port", lambda: open_http(settings))
+    reserved: list[socket.socket] = []
     if settings.grpc_port:  # so that nobody else has it while workers come and go
-        reserved = _bind(settings, "grpc_port", settings.grpc_port, shared=True)
-    port = listener.getsockname()[1]
+        reserved = _open(settings, "grpc_port", lambda: _reserve(settings))
     options = WorkerOptions(
         (sys.executable, *sys.orig_argv[1:]),
         settings.workers,
@@ -34,26 +34,26 @@ def run_workers(settings: Settings) -> NoReturn:
         settings.log_format,
         "info",
         "listening for HTTP",
-        host=settings.host,
-        port=port,
+        **listened(listeners, settings),
         workers=settings.workers,
     )
-    start_parent(listener, options, [] if reserved is None else [reserved.fileno()])
+    start_parent(listeners, options, [one.fileno() for one in reserved])
 
 
-def _bind(settings: Settings, name: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that has the address, by itself or with others that say so, too."""
+def _open(
+    settings: Settings, name: str, opened: Callable[[], list[socket.socket]]
+) -> list[socket.socket]:
+    """What is `opened`. Raises SystemExit, after saying why, where an address is not available."""
     try:
-        family = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        if shared:
-            socket.create_server((settings.host, port), family=family).close()  # nobody has it
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        else:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((settings.host, port))
+        return opened()
     except OSError as error:
-        reason = cannot_listen(error, settings.host, port, setting=name)
+        reason = cannot_listen(error, getattr(settings, name), setting=name)
         say_line(settings.log_format, "error", "cannot start", reason=reason)
         raise SystemExit(1) from None
-    return bound
+
+
+def _reserve(settings: Settings) -> list[socket.socket]:
+    """Sockets that have the addresses for gRPC, and take no connections."""
+    for one in open_listeners(settings.host, settings.grpc_port, backlog=1):
+        one.close()  # nobody has it
+    return open_listeners(settings.host, settings.grpc_port, backlog=None, shared=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -11,7 +10,7 @@ from itertools import islice
 from time import monotonic
 
 from cohort.auth.authority import Authority
-from cohort.connections.listeners import handles_of
+from cohort.connections.listeners import handles_of, open_listeners, port_of
 from cohort.errors import Overloaded, quoted
 from cohort.http2 import (
     CallHeads,
@@ -139,28 +138,24 @@ class RpcServer:
         self._servers: list[asyncio.Server] = []
         self._looking: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int, secure: Secure | None = None) -> int:
+    async def start(self, hosts: str, port: int, secure: Secure | None = None) -> int:
         """Listen, with TLS where `secure` puts it below, and return the port.
 
-        Raises OSError where the address is not available.
+        Raises OSError where an address is not available.
         """
         loop = asyncio.get_running_loop()
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server(
-            (host, port), family=family, backlog=MOST_UNACCEPTED, reuse_port=self._several
-        )
+        listeners = open_listeners(hosts, port, backlog=MOST_UNACCEPTED, shared=self._several)
 
         def connection() -> asyncio.Protocol:
             return Http2Connection(self._limits)
 
         make = connection if secure is None else partial(secure, connection)
-        for handle in handles_of(listener):
+        for handle in [one for listener in listeners for one in handles_of(listener)]:
             self._servers.append(
                 await loop.create_server(make, sock=handle, backlog=MOST_UNACCEPTED)
             )
         self._looking = loop.call_later(LOOK_SECONDS, self._look)
-        bound: int = listener.getsockname()[1]
-        return bound
+        return port_of(listeners[0])
 
     def end_reading(self) -> None:
         """Refuse calls whose message is not whole: the server stops, and waits for no more."""

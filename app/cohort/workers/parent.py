@@ -22,6 +22,7 @@ from math import inf
 from time import monotonic
 from typing import Any, NoReturn
 
+from cohort.connections.listeners import port_of
 from cohort.workers.membership import LATE_SECONDS
 from cohort.workers.roster import FIRST_ALONE_SECONDS, RetireWorker, next_changes, retry_seconds
 from cohort.workers.saying import LineLevel, say_line
@@ -42,24 +43,25 @@ NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 ACCEPTED_AT_ONCE = 64
 
-WAITING_CONNECTIONS = 2048
-"""Connections that may wait to be accepted."""
-
 
 class Parent:
     """Runs workers until it is told to stop.
 
-    listener: Takes the connections, until the notice is over.
+    listeners: Take the connections, until the notice is over.
     options: How workers are run.
     systemd: Who is told of the start, of life and of the stop; default: nobody.
     """
 
     def __init__(
-        self, listener: socket.socket, options: WorkerOptions, systemd: Systemd | None = None
+        self,
+        listeners: Sequence[socket.socket],
+        options: WorkerOptions,
+        systemd: Systemd | None = None,
     ) -> None:
-        listener.setblocking(False)
-        self._port: int = listener.getsockname()[1]
-        self._listener, self._options = listener, options
+        for listener in listeners:
+            listener.setblocking(False)
+        self._port = port_of(listeners[0])
+        self._listeners, self._options = listeners, options
         self._systemd = systemd or Systemd()
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, WorkerProcess] = {}
@@ -74,6 +76,7 @@ class Parent:
         self._served = False  # whether one ever took connections
         self._accept_at = inf  # when connections are accepted again, where nothing is left for them
         self._resting = False  # whether none was accepted since
+        self._closed = False  # whether the listeners are closed, or about to be
         self._stop_at = inf  # when the listener closes
         self._stopping = False
         self._sign_at = 0.0  # when systemd is to hear of this process
@@ -104,6 +107,15 @@ class Parent:
     def _watch(self, readable: socket.socket, do: Callable[[], object]) -> None:
         self._selector.register(readable, selectors.EVENT_READ, do)
 
+    def _watch_listeners(self) -> None:
+        for listener in self._listeners:
+            self._watch(listener, partial(self._accept, listener))
+
+    def _forget_listeners(self) -> None:
+        for listener in self._listeners:
+            with suppress(KeyError):
+                self._selector.unregister(listener)
+
     def _wait(self) -> None:
         now = monotonic()
         dues = [self._switchboard.next_due, self._stop_at, self._accept_at, now + IDLE_WAIT_SECONDS]
@@ -133,7 +145,7 @@ class Parent:
                 worker.kill()
         if now >= self._accept_at:
             self._accept_at = inf
-            self._watch(self._listener, self._accept)
+            self._watch_listeners()
         if not self._stopping and now >= self._sign_at:
             self._sign_at = now + IDLE_WAIT_SECONDS / 2
             self._systemd.tell("WATCHDOG=1")
@@ -145,14 +157,14 @@ class Parent:
 
     # -- connections
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
-            if self._waiting or not self._accept_one():
+            if self._waiting or not self._accept_one(listener):
                 return
 
-    def _accept_one(self) -> bool:
+    def _accept_one(self, listener: socket.socket) -> bool:
         try:
-            connection, _ = self._listener.accept()
+            connection, _ = listener.accept()
         except OSError as error:  # the queue is empty, or its first has gone again
             if error.errno in NOTHING_LEFT:
                 self._rest(error)
@@ -164,9 +176,9 @@ class Parent:
         return True
 
     def _rest(self, error: OSError) -> None:
-        """Accept nothing for a moment: the listener stays readable, and asking it has no end."""
-        with suppress(KeyError):
-            self._selector.unregister(self._listener)
+        """Accept nothing for a moment: a listener stays readable, and asking it has no end."""
+        if not self._closed:
+            self._forget_listeners()
             self._accept_at = monotonic() + ACCEPT_AGAIN_SECONDS
         if not self._resting:
             self._resting = True
@@ -187,12 +199,12 @@ class Parent:
 
     def _stop_accepting(self) -> None:
         self._stop_at = self._accept_at = inf
-        with suppress(KeyError):
-            self._selector.unregister(self._listener)
-        if self._served:
-            while self._accept_one():  # closing the listener would reset what the kernel has queued
-                pass
-        self._listener.close()
+        self._closed = True
+        self._forget_listeners()
+        for listener in self._listeners:
+            while self._served and self._accept_one(listener):
+                pass  # closing the listener would reset what the kernel has queued
+            listener.close()
         for worker in self._workers.values():
             worker.channel.end()
 
@@ -259,7 +271,7 @@ class Parent:
             worker.channel.end()
         if worker.accepting and not self._served:
             self._served = True
-            self._watch(self._listener, self._accept)
+            self._watch_listeners()
             self._systemd.tell("READY=1", "STATUS=serving")
 
     def _hear_channel(self, worker: WorkerProcess) -> None:
@@ -349,16 +361,19 @@ class Parent:
         say_line(self._options.log_format, level, event, **facts)
 
 
-def start_parent(listener: socket.socket, options: WorkerOptions, kept: Sequence[int]) -> NoReturn:
+def start_parent(
+    listeners: Sequence[socket.socket], options: WorkerOptions, kept: Sequence[int]
+) -> NoReturn:
     """Go on as a `Parent` in place of this process, which has imported more than a parent needs.
 
     kept: Descriptors that stay open.
     """
-    for descriptor in (listener.fileno(), *kept):
+    descriptors = [one.fileno() for one in listeners]
+    for descriptor in (*descriptors, *kept):
         os.set_inheritable(descriptor, True)
     # Until the parent takes them, signals wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
-    told = json.dumps({"path": sys.path, "listener": listener.fileno(), "options": asdict(options)})
+    told = json.dumps({"path": sys.path, "listeners": descriptors, "options": asdict(options)})
     os.execv(sys.executable, [sys.executable, "-c", _GO_ON, told])  # noqa: S606 - no shell
 
 
@@ -369,15 +384,15 @@ import json, sys
 told = json.loads(sys.argv[1])
 sys.path[:] = told["path"]
 from cohort.workers.parent import go_on
-go_on(told["listener"], told["options"])
+go_on(told["listeners"], told["options"])
 """
 
 
-def go_on(listener: int, options: Mapping[str, Any]) -> NoReturn:
+def go_on(listeners: Sequence[int], options: Mapping[str, Any]) -> NoReturn:
     """What `start_parent` begins."""
     command = tuple(options["command"])
     parent = Parent(
-        socket.socket(fileno=listener),
+        [socket.socket(fileno=one) for one in listeners],
         WorkerOptions(**{**options, "command": command}),
         Systemd.of(os.environ),
     )
