@@ -110,7 +110,6 @@ WORKDIR /var/lib/cohort
 VOLUME ["/var/lib/cohort", "/var/cache/cohort"]
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 CMD ["python", "-I", "-c", \
-    "import http.client as h, os, ssl, sys; port = os.environ.get('COHORT_PORT', ''); at = ('127.0.0.1', int(port) if port.isdecimal() else 8000); c = h.HTTPSConnection(*at, timeout=2, context=ssl._create_unverified_context()) if os.environ.get('COHORT_TLS_CERT') else h.HTTPConnection(*at, timeout=2); c.request('GET', '/health/ready'); sys.exit(c.getresponse().status != 200)"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 CMD ["python", "-I", "-m", "cohort.connections.probe"]
 ENTRYPOINT ["cohort"]
 CMD ["serve"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import httpx
 import numpy as np
@@ -81,6 +82,13 @@ def test_calls_that_are_reset_in_the_segment_that_brings_them_are_not_run(
         assert metrics.value("model_cancelled_total", model="loop") == 0
 
 
+def is_under_way(peer: Peer, server: Cohort) -> bool:
+    """Whether what a caller asked is run, or was answered."""
+    peer.read(0.01)
+    running = Scrape(server.url).value("model_inflight_requests", model="loop") == 1
+    return bool(peer.statuses) or running
+
+
 def test_a_caller_who_leaves_again_and_again_has_one_run_at_a_time(server: Cohort) -> None:
     """What it left is stopped before the next of it is begun, and others are answered meanwhile."""
     headers = call_headers("ModelInfer", [("authorization", f"Bearer {SMALL}")])
@@ -92,12 +100,6 @@ def test_a_caller_who_leaves_again_and_again_has_one_run_at_a_time(server: Cohor
                 frame(HEADERS, END_HEADERS, stream, headers)
                 + frame(DATA, END_STREAM, stream, message(asked))
             )
-            wait_until(
-                lambda peer=peer: (
-                    peer.read(0.01)  # type: ignore[func-returns-value]
-                    or bool(peer.statuses)
-                    or Scrape(server.url).value("model_inflight_requests", model="loop") == 1
-                )
-            )
+            wait_until(partial(is_under_way, peer, server))
         assert ask(server) == 200
     wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="loop") == 0)

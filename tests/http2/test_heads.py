@@ -76,6 +76,14 @@ def test_the_first_request_id_is_the_calls() -> None:
     assert CallHeads().read(CALL).request_id == ""
 
 
+@pytest.mark.parametrize("sent", [b"user-1 ", b"user-1\t", b" user-1", b"\t user-1 \t"])
+def test_blanks_around_a_value_are_no_part_of_it(sent: bytes) -> None:
+    """As over HTTP: a caller stays on its variant, and its request keeps its id."""
+    head = CallHeads().read([*CALL, (b"x-user-id", sent), (b"x-request-id", sent)])
+    assert head.metadata() == [("x-user-id", "user-1"), ("x-request-id", "user-1")]
+    assert head.request_id == "user-1"
+
+
 @given(st.text(max_size=40))
 def test_messages_of_errors_are_written_so_that_any_client_reads_them(text: str) -> None:
     """Printable ASCII as it is, all else as the bytes of its UTF-8; what has none, as `?`."""

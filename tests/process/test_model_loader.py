@@ -116,15 +116,37 @@ async def test_a_folder_that_hangs_is_a_problem(
     assert loading.loader.problems == ()
 
 
-async def test_nothing_is_loaded_before_the_rollouts_are_known(loading: Loading) -> None:
-    """With an invalid rollouts file it is unknown which versions may have traffic."""
+@pytest.mark.parametrize("text", ["m: 3", "m: {variants: [", "{'m': }", "# m\n: :"])
+async def test_models_in_an_invalid_rollouts_file_wait_for_a_valid_one(
+    loading: Loading, text: str
+) -> None:
+    """It is unknown which of their versions may have traffic; all other models serve."""
     loading.disk.put(1)
+    other = loading.disk.models / "m2"
+    shutil.copytree(loading.disk.models / "m", other)
     await loading.reconcile()
     assert not loading.disk.registry.settled
     assert loading.loader.problems == ()
-    loading.rollouts_file.write_text("m: 3")
+    loading.rollouts_file.write_text(text)
     await loading.start()
-    assert loading.disk.registry.catalog == {}
+    assert loading.disk.states("m") == {1: UNAVAILABLE}
+    reason = loading.disk.registry.catalog["m"].versions[1].reason
+    assert reason.startswith("the rollouts file is invalid: rollouts.yaml")
+    assert loading.disk.states("m2") == {1: READY}
+    loading.rollouts_file.unlink()
+    await loading.start()
+    assert loading.disk.states("m") == {1: READY}
+
+
+async def test_nothing_is_loaded_where_nobody_knows_whom_the_rollouts_name(
+    loading: Loading,
+) -> None:
+    """The file is no text, or may write a name in another way."""
+    loading.disk.put(1)
+    for content in (b"\xff\xfe", b'"\\x6d": 3'):
+        loading.rollouts_file.write_bytes(content)
+        await loading.start()
+        assert loading.disk.registry.catalog == {}
     loading.rollouts_file.unlink()
     await loading.start()
     assert loading.disk.states("m") == {1: READY}

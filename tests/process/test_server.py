@@ -19,6 +19,7 @@ from cohort.process import server as server_module
 from cohort.process.server import Server, listen
 from cohort.process.service import Service
 from cohort.rpc import RpcServer
+from cohort.settings import Settings
 from tests.e2e.processes import free_port
 from tests.waiting import iterations, until
 
@@ -157,7 +158,7 @@ async def test_listeners_close_first_and_the_application_last(recorder: Recorder
     """gRPC has ended before uvicorn ends the lifespan, and with it the models."""
     server = make(recorder)
     server._rpc = cast(RpcServer, Rpc(recorder))
-    listener = listen("127.0.0.1", 0)
+    (listener,) = listen(Settings(port=0))
     listener.setblocking(False)
     own = mock.Mock(close=lambda: recorder.calls.append("listener"))
     server.servers = [own]
@@ -184,7 +185,7 @@ async def test_connections_in_the_kernels_queue_are_accepted_before_it_closes(
     server.config.http_protocol_class = Accepted
     server.lifespan = cast(Any, SimpleNamespace(state={}))
     server.servers = []
-    listener = listen("127.0.0.1", 0)
+    (listener,) = listen(Settings(port=0))
     listener.setblocking(False)
     callers = [socket.create_connection(listener.getsockname()) for _ in range(3)]
     await shut_down(server, recorder, listener)
@@ -256,7 +257,7 @@ async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder
 def test_a_free_port_is_listened_on() -> None:
     """Port 0 chooses one; the log tells which."""
     with capture_logs() as logs:
-        listener = listen("127.0.0.1", 0)
+        (listener,) = listen(Settings(port=0))
     with listener:
         assert logs[-1]["event"] == "listening for HTTP"
         assert logs[-1]["port"] == listener.getsockname()[1]
@@ -269,7 +270,7 @@ def test_a_port_in_use_ends_the_process_with_advice() -> None:
         capture_logs() as logs,
         pytest.raises(SystemExit) as exit_info,
     ):
-        listen("127.0.0.1", taken.getsockname()[1])
+        listen(Settings(port=taken.getsockname()[1]))
     assert exit_info.value.code == 1
     assert logs[-1]["reason"].endswith(
         ": address already in use; choose another port with --port or COHORT_PORT"
@@ -280,9 +281,9 @@ def test_any_other_failure_to_listen_is_told_in_the_systems_words() -> None:
     """Such as a port that needs a privilege."""
     refused = PermissionError(errno.EACCES, "Permission denied")
     with (
-        mock.patch.object(socket, "create_server", side_effect=refused),
+        mock.patch.object(socket.socket, "bind", side_effect=refused),
         capture_logs() as logs,
         pytest.raises(SystemExit),
     ):
-        listen("127.0.0.1", 80)
+        listen(Settings(port=80))
     assert logs[-1]["reason"] == "cannot listen on 127.0.0.1:80: Permission denied"

@@ -161,9 +161,13 @@ def test_a_json_log_names_a_folder_that_is_empty(capsys: pytest.CaptureFixture[s
         ("127.0.0.1", "http://127.0.0.1:80"),
         ("0.0.0.0", "http://localhost:80"),
         ("::1", "http://[::1]:80"),
+        ("[::1]", "http://[::1]:80"),
+        ("::", "http://localhost:80"),
+        ("127.0.0.2,::1", "http://127.0.0.2:80"),
     ],
 )
 def test_the_address_is_one_that_a_browser_opens(host: str, address: str) -> None:
     """Which the address that means all of them is not."""
-    assert address_for_people(host, 80, tls=False) == address
-    assert address_for_people(host, 80, tls=True) == address.replace("http", "https")
+    assert address_for_people(Settings(host=host), 80, tls=False) == address
+    told = address_for_people(Settings(host=host), 80, tls=True)
+    assert told == address.replace("http", "https")

@@ -49,6 +49,7 @@ def test_defaults_are_the_contract() -> None:
     } == {
         "models": Path("models"),
         "host": "127.0.0.1",
+        "uds": None,
         "port": 8000,
         "workers": 1,
         "grpc_port": 8001,
@@ -248,7 +249,9 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
         ("access_log", "perhaps", "true or false, got 'perhaps'"),
         ("playground", "maybe", "true or false, got 'maybe'"),
         ("default_model", "../x", "a model's name"),
-        ("host", "", "is not valid"),
+        ("host", "", "separated by commas"),
+        ("host", "::1,", "separated by commas"),
+        ("host", "[::1]:8000", "separated by commas"),
         ("hosts", "http://a", "without 'http://', got 'http://a'"),
         ("hosts", "a,,b", "got ''"),
         ("hosts", "a:x", "got 'a:x'"),

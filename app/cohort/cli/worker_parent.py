@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
-from cohort.connections.addresses import cannot_listen
+from cohort.connections.addresses import cannot_listen, listened, open_http
+from cohort.connections.listeners import open_listeners
 from cohort.settings import Settings
-from cohort.workers.doors import WAITING_CONNECTIONS
 from cohort.workers.parent import start_parent
 from cohort.workers.passing import Kind
 from cohort.workers.saying import say_line
@@ -22,12 +23,9 @@ HUNG_SECONDS = 20.0
 
 def run_workers(settings: Settings) -> NoReturn:
     """Serve by workers until a signal."""
-    listener = _bind(settings, "port", settings.port)
-    listener.listen(WAITING_CONNECTIONS)
-    listeners = {Kind.HTTP: [listener]}
+    listeners = {Kind.HTTP: _open(settings, "port", lambda: open_http(settings))}
     if settings.grpc_port:  # it is listened on once a worker serves gRPC
-        listeners[Kind.RPC] = [_bind(settings, "grpc_port", settings.grpc_port, shared=True)]
-    port = listener.getsockname()[1]
+        listeners[Kind.RPC] = _open(settings, "grpc_port", lambda: _reserve(settings))
     options = WorkerOptions(
         (sys.executable, *sys.orig_argv[1:]),
         settings.workers,
@@ -40,26 +38,26 @@ def run_workers(settings: Settings) -> NoReturn:
         settings.log_format,
         "info",
         "listening for HTTP",
-        host=settings.host,
-        port=port,
+        **listened(listeners[Kind.HTTP], settings),
         workers=settings.workers,
     )
     start_parent(listeners, options)
 
 
-def _bind(settings: Settings, name: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that has the address, by itself or with others that say so, too."""
+def _open(
+    settings: Settings, name: str, opened: Callable[[], list[socket.socket]]
+) -> list[socket.socket]:
+    """What is `opened`. Raises SystemExit, after saying why, where an address is not available."""
     try:
-        family = socket.getaddrinfo(settings.host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        if shared:
-            socket.create_server((settings.host, port), family=family).close()  # nobody has it
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        else:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((settings.host, port))
+        return opened()
     except OSError as error:
-        reason = cannot_listen(error, settings.host, port, setting=name)
+        reason = cannot_listen(error, getattr(settings, name), setting=name)
         say_line(settings.log_format, "error", "cannot start", reason=reason)
         raise SystemExit(1) from None
-    return bound
+
+
+def _reserve(settings: Settings) -> list[socket.socket]:
+    """Sockets that have the addresses for gRPC, and take no connections."""
+    for one in open_listeners(settings.host, settings.grpc_port, backlog=1):
+        one.close()  # nobody has it
+    return open_listeners(settings.host, settings.grpc_port, backlog=None, shared=True)

@@ -10,7 +10,7 @@ NETWORK_BYTES = 8
 
 
 class Addresses:
-    """Counts connections by address, those of IPv6 by network.
+    """Counts connections by address, those of IPv6 by network; any number without one.
 
     maximum: How many one may have; None: any number.
     """
@@ -22,7 +22,7 @@ class Addresses:
     def enter(self, address: str | bytes) -> bool:
         """Count a connection; whether its address may have it. `leave` is called either way."""
         self._counts[address] += 1
-        return self.maximum is None or self._counts[address] <= self.maximum
+        return self.maximum is None or not address or self._counts[address] <= self.maximum
 
     def leave(self, address: str | bytes) -> None:
         """Count no more a connection."""

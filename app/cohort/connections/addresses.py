@@ -4,25 +4,57 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 from typing import NoReturn
 
 import structlog
 
+from cohort.connections.listeners import hosts_of, open_listeners, open_unix_listener
 from cohort.settings import Settings, variable
 
 log = structlog.get_logger("cohort")
 
+BACKLOG = 16_384
+"""The number of connections that may wait to be accepted, if `net.core.somaxconn` allows as many.
 
-def address_for_people(host: str, port: int, *, tls: bool) -> str:
-    """An address that a browser on this machine opens."""
+Those beyond are dropped, and their callers try again after one second, then three. 5,000 callers
+who come at once overflow a queue of 2048 (`ListenOverflows`), and not one of 4096.
+"""
+
+
+def address_for_people(settings: Settings, port: int, *, tls: bool) -> str:
+    """An address that a browser on this machine opens, or the Unix socket."""
+    if settings.uds is not None:
+        return f"unix:{settings.uds}"
+    host = hosts_of(settings.host)[0]
     if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - all of them: this one is among them
         host = "localhost"
     place = f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{place}:{port}"
 
 
-def cannot_listen(error: OSError, host: str, port: int, *, setting: str) -> str:
+def open_http(settings: Settings) -> list[socket.socket]:
+    """Listen for HTTP: on the Unix socket where one is set, else on the port.
+
+    Raises OSError, whose `filename` is the host or the Unix socket.
+    """
+    if settings.uds is not None:
+        return [open_unix_listener(settings.uds, backlog=BACKLOG)]
+    return open_listeners(settings.host, settings.port, backlog=BACKLOG)
+
+
+def listened(listeners: Sequence[socket.socket], settings: Settings) -> dict[str, str | int]:
+    """Where HTTP is listened for, for the log."""
+    if settings.uds is not None:
+        return {"uds": str(settings.uds)}
+    return {"host": settings.host, "port": listeners[0].getsockname()[1]}
+
+
+def cannot_listen(error: OSError, port: int, *, setting: str) -> str:
     """Say which address cannot be had and why; `setting` is the one that chooses the port."""
+    host = str(error.filename)
+    if "/" in host:
+        return f"cannot listen on {host}: {error.strerror}"
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     reason = error.strerror or str(error)
     if error.errno == errno.EADDRINUSE:
@@ -33,18 +65,17 @@ def cannot_listen(error: OSError, host: str, port: int, *, setting: str) -> str:
 
 def check_rpc_address(settings: Settings) -> None:
     """Raise SystemExit, after logging why, where gRPC could not be listened for just now."""
-    host, port = settings.host, settings.grpc_port
-    if not port:
+    if not settings.grpc_port:
         return
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((host, port), family=family).close()
+        for one in open_listeners(settings.host, settings.grpc_port, backlog=1):
+            one.close()
     except OSError as error:
         refuse_rpc_address(error, settings)
 
 
 def refuse_rpc_address(error: OSError, settings: Settings) -> NoReturn:
     """Log why gRPC cannot be listened for. Raises SystemExit."""
-    reason = cannot_listen(error, settings.host, settings.grpc_port, setting="grpc_port")
+    reason = cannot_listen(error, settings.grpc_port, setting="grpc_port")
     log.error("cannot start", reason=reason)
     raise SystemExit(1) from None

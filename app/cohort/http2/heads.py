@@ -124,9 +124,10 @@ class CallHeads:
             else:
                 if not (name in self._names or self._is_name(name)) or _UNFIT.search(value):
                     malformed = _ODD_HEADERS
-                elif name == REQUEST_ID_NAME and not request_id:
-                    request_id = readable(value).decode()
-                rest.append(header)
+                bare = value.strip(b" \t")  # blanks around it are no part of it, as over HTTP
+                if name == REQUEST_ID_NAME and not request_id:
+                    request_id = readable(bare).decode()
+                rest.append(header if bare is value else (name, bare))
         head = self._head_of(tuple(kept))
         malformed = malformed or head.malformed
         return StreamHead(head, malformed, timeout, bad_timeout, request_id, tuple(rest))

@@ -16,7 +16,7 @@ from cohort.http.admin import admin_router
 from cohort.http.error_handlers import install_error_handlers, respond_to_bug
 from cohort.http.guards.callers import CallersOnly
 from cohort.http.guards.cors import OtherOrigins
-from cohort.http.guards.heads import CheckedHeads
+from cohort.http.guards.heads import BareValues, CheckedHeads
 from cohort.http.guards.limits import BodyLimit, CloseWhenDraining
 from cohort.http.guards.log_lines import LogLines
 from cohort.http.guards.request_ids import RequestIds
@@ -118,4 +118,5 @@ def make_application(
     app.add_middleware(SafeInBrowsers)
     app.add_middleware(LogLines, access_log=service.access_log)
     app.add_middleware(RequestIds)
+    app.add_middleware(BareValues)
     return app

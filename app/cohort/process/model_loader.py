@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, thread_time
 
@@ -49,8 +50,8 @@ class ModelLoader:
     settings: The models folder.
     registry: Loads and unloads.
     rollouts: The versions that they name are loaded, besides those of each model's policy.
-    watcher: Reads the rollouts file and the decisions. Nothing is loaded before that, because it is
-        not known which versions may receive traffic.
+    watcher: Reads the rollouts file and the decisions. Nothing is loaded before that, and nothing
+        of a model that an invalid file names: it is not known which versions may receive traffic.
     start_up: Says what was loaded first.
     remote: Keeps the folder in step with a remote repository; None where it is none.
 
@@ -121,7 +122,7 @@ class ModelLoader:
         async with self._lock:  # the background task and operators call it
             if self._remote is not None:
                 self._remote.note(self._registry.catalog, self._rollouts.pinned)
-            if self._watcher.initialized and (self._remote is None or self._remote.settled):
+            if self._watcher.knows_models and (self._remote is None or self._remote.settled):
                 await self._reconcile()
 
     async def reconcile_settled(self) -> None:
@@ -162,7 +163,18 @@ class ModelLoader:
             is_new = before is None or problem not in before.problems
             if is_new and not self._start_up.pending:
                 log.warning("models folder problem", problem=str(problem))
-        self._registry.follow(snapshot, self._rollouts.pinned)
+        self._registry.follow(self._without_held(snapshot), self._rollouts.pinned)
+
+    def _without_held(self, snapshot: Snapshot) -> Snapshot:
+        """What was seen; models that wait for a valid rollouts file have no config."""
+        held = self._watcher.held(snapshot.models)
+        if not held:
+            return snapshot
+        models = {
+            name: replace(found, config=None, problem=held[name]) if name in held else found
+            for name, found in snapshot.models.items()
+        }
+        return replace(snapshot, models=models)
 
 
 def _timed_scan(

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import uvicorn
 
-from cohort.connections.addresses import address_for_people, cannot_listen, check_rpc_address
-from cohort.connections.listeners import handles_of
+from cohort.connections.addresses import (
+    BACKLOG,
+    address_for_people,
+    cannot_listen,
+    check_rpc_address,
+    listened,
+    open_http,
+)
+from cohort.connections.listeners import handles_of, port_of
 from cohort.http.fast_path import WatchedConnection, protocol_factory
 from cohort.http.tls import TlsConnection
 from cohort.process import logs
@@ -39,13 +46,6 @@ if TYPE_CHECKING:
     from cohort.rpc import RpcServer
 
 log = structlog.get_logger("cohort")
-
-BACKLOG = 16_384
-"""The number of connections that may wait to be accepted, if `net.core.somaxconn` allows as many.
-
-Those beyond are dropped, and their callers try again after one second, then three. 5,000 callers
-who come at once overflow a queue of 2048 (`ListenOverflows`), and not one of 4096.
-"""
 
 LAST_REQUEST_SECONDS = 2.0
 """How long open connections may send a last request after the listeners have closed."""
@@ -105,12 +105,10 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    listeners = [] if worker is not None else [listen(settings.host, settings.port)]
+    listeners = [] if worker is not None else listen(settings)
     if membership is None or membership.first:
-        port = listeners[0].getsockname()[1] if membership is None else membership.port
-        service.core.start_up.begin(
-            address_for_people(settings.host, port, tls=service.tls is not None)
-        )
+        port = membership.port if membership is not None else port_of(listeners[0])
+        service.core.start_up.begin(address_for_people(settings, port, tls=service.tls is not None))
     systemd = Systemd.of(os.environ)
     Server(config, service, then_exit=True, systemd=systemd, worker=worker).run(
         [handle for listener in listeners for handle in handles_of(listener)]
@@ -140,17 +138,16 @@ def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
     return connection
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Bind the address. Raises SystemExit, after logging why, where it is not available."""
+def listen(settings: Settings) -> list[socket.socket]:
+    """Listen for HTTP. Raises SystemExit, after logging why, where an address is not available."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listeners = open_http(settings)
     except OSError as error:
-        reason = cannot_listen(error, host, port, setting="port")
+        reason = cannot_listen(error, settings.port, setting="port")
         log.error("cannot start", reason=reason)  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
-    log.info("listening for HTTP", host=host, port=listener.getsockname()[1])
-    return listener
+    log.info("listening for HTTP", **listened(listeners, settings))
+    return listeners
 
 
 def _make_application(service: Service) -> ASGIApp:
@@ -256,7 +253,14 @@ class Server(uvicorn.Server):
                 service.files.rollouts,
             )
             await self._worker.introduce(answers, self._retire)
-        await super().startup(sockets)
+        unix = [one for one in sockets or [] if one.family == socket.AF_UNIX]
+        await super().startup([one for one in sockets or [] if one not in unix])
+        for listener in unix:
+            self.servers.append(
+                await asyncio.get_running_loop().create_unix_server(
+                    self._make_protocol, sock=listener, backlog=BACKLOG
+                )
+            )
         if not self.should_exit:
             self._systemd.tell("READY=1")
             if self._worker is not None:
@@ -303,7 +307,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listeners and wait for requests in flight; see the class."""
-        for listener in (sockets or [])[:1]:  # the others are the same
+        for listener in sockets or []:
             await self._accept_all(listener)
         if self._worker is not None:
             await self._worker.stop_accepting()

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 import structlog
 
-from cohort.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
+from cohort.repository import (
+    NEVER_SEEN,
+    ConfigProblems,
+    Problem,
+    log_problems,
+    read_text,
+    settled_stamp,
+)
 from cohort.rollouts.config import RolloutConfig, find_misnamed, load_rollouts
 from cohort.rollouts.decision_store import (
     NO_RAMPS,
@@ -56,7 +64,8 @@ class RolloutWatcher:
     An invalid file changes nothing.
 
     initialized: Whether a valid file was ever read, or found missing. Until then no model is
-        loaded, because it is not known which versions may receive traffic.
+        loaded that may be named in it, because it is not known which of its versions may receive
+        traffic.
 
     path: The rollouts file; it may be missing.
     state: The state folder that processes share; it may be missing.
@@ -71,6 +80,7 @@ class RolloutWatcher:
         self._rollouts = rollouts
         self._stamp_seen = NEVER_SEEN
         self._file_problems: tuple[Problem, ...] = ()
+        self._invalid_text: str | None = None  # of the first files; None: not read, or unreadable
         self._state_problems: tuple[str, ...] = ()
         self._followed = False
         self._read = False  # whether it was ever known what was decided
@@ -93,8 +103,23 @@ class RolloutWatcher:
 
     def loading_reason(self) -> str:
         """Why the first models are not loaded yet."""
+        return self._why_invalid() or "loading models"
+
+    @property
+    def knows_models(self) -> bool:
+        """Whether it is known of which models the file may speak."""
+        return self.initialized or self._invalid_text is not None
+
+    def held(self, models: Iterable[str]) -> dict[str, str]:
+        """Of `models` those that an invalid file may name, with why nothing of them is loaded."""
+        if self.initialized:
+            return {}
+        text, why = self._invalid_text, self._why_invalid()
+        return {model: why for model in models if text is None or _may_name(model, text)}
+
+    def _why_invalid(self) -> str:
         if self.initialized or not self._file_problems:
-            return "loading models"
+            return ""
         return f"the rollouts file is invalid: {self._file_problems[0]}"
 
     # -- the operator's file
@@ -110,6 +135,8 @@ class RolloutWatcher:
             configs = await asyncio.to_thread(load_rollouts, self._path)
         except ConfigProblems as error:
             self._stamp_seen = stamp
+            if not self.initialized:
+                self._invalid_text = await asyncio.to_thread(_text_of, self._path)
             self._refuse(error.problems)
             return
         await self.sync()  # a version that enters may be rolled back already
@@ -275,6 +302,20 @@ class RolloutWatcher:
             for version, decision in decisions.get(model, {}).items():
                 if version not in versions and _decided_at(decision) < self._stamp_seen[0] / 1e9:
                     self._rollouts.pending_clears[model, version] = decision
+
+
+def _text_of(path: Path) -> str | None:
+    """The text of a file; None where it cannot be read, or may write a name in another way."""
+    try:
+        text = read_text(path, path.name)
+    except ConfigProblems:
+        return None
+    return None if text is None or "\\" in text else text
+
+
+def _may_name(model: str, text: str) -> bool:
+    """Whether a text has the name of a model in it, by itself."""
+    return re.search(rf"(?<![\w-]){re.escape(model)}(?![\w-])", text) is not None
 
 
 def _decided_at(decision: Decision) -> float:

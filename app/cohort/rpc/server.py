@@ -11,7 +11,7 @@ from itertools import islice
 from time import monotonic
 
 from cohort.auth.authority import Authority
-from cohort.connections.listeners import handles_of
+from cohort.connections.listeners import handles_of, open_listeners, port_of
 from cohort.errors import Overloaded, quoted
 from cohort.http2 import (
     CallHeads,
@@ -142,24 +142,20 @@ class RpcServer:
         self._looking: asyncio.TimerHandle | None = None
         self._make: Callable[[], asyncio.Protocol] = partial(Http2Connection, self._limits)
 
-    async def start(self, host: str, port: int, secure: Secure | None = None) -> int:
+    async def start(self, hosts: str, port: int, secure: Secure | None = None) -> int:
         """Listen, with TLS where `secure` puts it below, and return the port.
 
-        Raises OSError where the address is not available.
+        Raises OSError where an address is not available.
         """
         loop = asyncio.get_running_loop()
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server(
-            (host, port), family=family, backlog=MOST_UNACCEPTED, reuse_port=self._several
-        )
+        listeners = open_listeners(hosts, port, backlog=MOST_UNACCEPTED, shared=self._several)
 
         self.begin(secure)
-        for handle in handles_of(listener):
+        for handle in [one for listener in listeners for one in handles_of(listener)]:
             self._servers.append(
                 await loop.create_server(self._make, sock=handle, backlog=MOST_UNACCEPTED)
             )
-        bound: int = listener.getsockname()[1]
-        return bound
+        return port_of(listeners[0])
 
     def begin(self, secure: Secure | None = None) -> None:
         """Begin to serve connections that are given by `take`, with TLS as `start` has it."""

@@ -29,6 +29,7 @@ from cohort.settings.values import (
     default_state,
     read_folders,
     read_hosts,
+    read_listened,
     read_models,
     read_origins,
     read_providers,
@@ -86,7 +87,16 @@ class Settings(BaseSettings):
         description="The folder for profiles, findings, graphs and weights; safe to delete.",
         json_schema_extra={"default": "cohort in the user's cache folder"},
     )
-    host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
+    host: Annotated[str, BeforeValidator(read_listened)] = Field(
+        "127.0.0.1",
+        description="The address to listen on, or several, such as 127.0.0.1,::1; :: is all of "
+        "IPv6 and IPv4.",
+    )
+    uds: Path | None = Field(
+        None,
+        description="The Unix socket to listen on for HTTP, in place of the port.",
+        json_schema_extra={"default": "unset: the port"},
+    )
     port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(

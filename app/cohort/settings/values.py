@@ -82,6 +82,18 @@ def read_hosts(value: object) -> tuple[str, ...]:
     return hosts
 
 
+_LISTENED = re.compile(r"[^\s,/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]")
+
+
+def read_listened(value: object) -> str:
+    """Read the addresses to listen on. Raises ValueError."""
+    text = ",".join(one.strip() for one in str(value).split(","))
+    for host in text.split(","):
+        if not _LISTENED.fullmatch(host):
+            raise ValueError(f"must be addresses separated by commas, got {quoted(str(value))}")
+    return text
+
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # as no browser sends it
 

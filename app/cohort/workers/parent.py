@@ -22,6 +22,7 @@ from math import inf
 from time import monotonic
 from typing import Any, NoReturn
 
+from cohort.connections.listeners import port_of
 from cohort.workers.doors import Doors
 from cohort.workers.membership import LATE_SECONDS
 from cohort.workers.passing import Kind
@@ -55,7 +56,7 @@ class Parent:
         options: WorkerOptions,
         systemd: Systemd | None = None,
     ) -> None:
-        self._port: int = listeners[Kind.HTTP][0].getsockname()[1]
+        self._port = port_of(listeners[Kind.HTTP][0])
         self._options = options
         self._systemd = systemd or Systemd()
         self._selector = selectors.DefaultSelector()

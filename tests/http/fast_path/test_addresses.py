@@ -28,6 +28,12 @@ def test_connections_without_an_address_count_together() -> None:
     assert address_of(None) == ""
 
 
+def test_any_number_may_have_no_address() -> None:
+    """They are of one machine, and a proxy's, as a rule."""
+    addresses = Addresses(1)
+    assert all(addresses.enter("") for _ in range(3))
+
+
 def test_a_place_that_was_left_is_free() -> None:
     """One is counted also where it was one too many; an address that has none is forgotten."""
     addresses = Addresses(2)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from cohort.auth.authority import KEY_HEADERS
 from cohort.http.calls import HEADER_LENGTH
 from cohort.http.fast_path.heads import Head
+from cohort.http.guards.heads import BLANKS
 from cohort.http.guards.request_ids import REQUEST_ID_HEADER
 from cohort.observability.request_ids import readable
 
@@ -91,7 +92,7 @@ class HeadCache:
             if not value.decode("latin-1").isprintable():
                 return b"", b""
             if start in self._ids:
-                request_id = readable(value.strip())
+                request_id = readable(value.strip(BLANKS))
                 if not request_id:
                     return b"", b""
             raw = raw[:at] + raw[end:]

@@ -9,6 +9,7 @@ from cohort.codec import LONGEST_BODY
 from cohort.errors import InvalidInput
 from cohort.http.calls import Encoded, Read, Route, RowForm
 from cohort.http.compression import choose_coding
+from cohort.http.guards.heads import BLANKS
 from cohort.http.guards.request_ids import REQUEST_ID_HEADER
 from cohort.observability.request_ids import readable
 from cohort.serving import Call, DataPlane, Intake
@@ -72,7 +73,7 @@ class RawHeaders:
         if at < 0:
             return None
         at += len(line)
-        return raw[at : raw.find(b"\r\n", at)].strip(b" \t").decode("latin-1")
+        return raw[at : raw.find(b"\r\n", at)].strip(BLANKS).decode("latin-1")
 
 
 class Head:

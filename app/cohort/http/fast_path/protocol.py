@@ -17,6 +17,7 @@ from cohort.http.fast_path.heads import NOWHERE, Head, SentHeaders, take_request
 from cohort.http.fast_path.request_lines import RequestLines, not_http
 from cohort.http.fast_path.shared import Hot
 from cohort.http.fast_path.turns import PIECE_BYTES, SMALLEST_PART_BYTES
+from cohort.http.guards.heads import BLANKS
 from cohort.http.guards.limits import BEHIND, too_large
 
 _PLAIN_VERSIONS = ("1.1", "1.0")
@@ -212,7 +213,7 @@ class HotProtocol(AnsweringConnection):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, and check whether it allows the fast path."""
-        name = name.lower()
+        name, value = name.lower(), value.strip(BLANKS)
         if name in self.hot.relevant_headers:
             if name == b"content-length":
                 self._length = int(value) if self._in_headers else 0  # no trailer

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 ANY = "*"
 """Stands for all origins."""
 
+BLANKS = b" \t"
+"""They may stand around a value, and are no part of it.
+https://www.rfc-editor.org/rfc/rfc9110#section-5.5
+"""
+
 VERSIONS = frozenset({"1.0", "1.1", "2", "3"})
 """As ASGI names them; "2.0" is what a client writes into a request line of HTTP/1."""
 
@@ -138,6 +143,18 @@ def _authority(url: bytes) -> bytes:
 
 def _shown(value: bytes) -> str:
     return quoted(value.decode("latin-1"))
+
+
+class BareValues:
+    """Pure ASGI: take the blanks off that a parser leaves behind the values of headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope["headers"] = [(name, value.strip(BLANKS)) for name, value in scope["headers"]]
+        await self.app(scope, receive, send)
 
 
 class CheckedHeads:

@@ -85,7 +85,7 @@ def _log_admin(scope: Scope, status: int) -> None:
     log_admin_request(
         f"{scope['method']} {shown_path(scope['path'])}",
         caller=name_of_caller(scope),
-        address=(scope.get("client") or ("",))[0],
+        address=(scope.get("client") or ("",))[0].removeprefix("::ffff:"),
         request_id=scope[PLACE].decode(),
         result=result,
         status=status,
