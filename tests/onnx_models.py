@@ -806,6 +806,26 @@ def calling_functions(count: int, calls: int = 2) -> onnx.ModelProto:
     )
 
 
+def divide(
+    operator: str = "Div", dtype: str = "INT64", *, function: bool = False
+) -> onnx.ModelProto:
+    """`a`, `b` of whole numbers [N] → `y`: a divided by b, or what remains (Mod).
+
+    `function` puts it into a function of the model's own, where no type is told.
+    """
+    a, b, y = (_tensor(name, dtype, ("N",)) for name in "aby")
+    node = helper.make_node(operator, ["a", "b"], ["y"])
+    if not function:
+        return _model([node], [a, b], [y])
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("tests", 1)]
+    body = helper.make_function("tests", "Share", ["a", "b"], ["y"], [node], opsets[:1])
+    call = helper.make_node("Share", ["a", "b"], ["y"], domain="tests")
+    return helper.make_model(
+        helper.make_graph([call], "functions", [a, b], [y]),
+        functions=[body], opset_imports=opsets, ir_version=IR_VERSION,
+    )  # fmt: skip
+
+
 def describe(model: onnx.ModelProto, properties: Mapping[str, str]) -> onnx.ModelProto:
     """`model` with producer, domain, description and `properties` filled in."""
     model.producer_name, model.producer_version = "cohort-tests", "1.2.3"

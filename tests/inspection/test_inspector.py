@@ -127,6 +127,13 @@ def test_crash_kills_the_child_only_and_is_remembered(inspectors: Inspectors, pa
     assert [bool(one.harm) for one in inspectors.seen] == [True, False]
 
 
+def test_a_fatal_division_is_found_before_it_serves(inspectors: Inspectors, path: Path) -> None:
+    """No ordinary value shows it; where the model is opened so that it is none, it serves."""
+    with pytest.raises(LoadFailed, match=r"SIGFPE.*least one by -1"):
+        inspectors().inspect(opener(path, onnx_models.divide(function=True)))
+    inspectors().inspect(opener(path.with_name("other.onnx"), onnx_models.divide()))
+
+
 def test_too_much_memory_is_refused_but_not_remembered(inspectors: Inspectors, path: Path) -> None:
     """What is too much depends on the machine; more is enough."""
     inspector = inspectors(LITTLE_MEMORY)

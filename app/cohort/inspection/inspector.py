@@ -62,6 +62,10 @@ class InspectionLimits:
         return available_memory() // 4 if self.megabytes is None else self.megabytes << 20
 
 
+TRIES = "divisions"
+"""What is tried besides opening and running a model: findings without it are made anew."""
+
+
 class Inspected(NamedTuple):
     """A model was opened in the child process.
 
@@ -125,6 +129,7 @@ class Inspector:
                 "runtime": runtime_build(),
                 "machine": machine(),
                 "proof": rules_digest(),
+                "tries": TRIES,
                 "job": repr({**asdict(job), "path": ""}),
             }
             finding = self._recall(opener, key)
@@ -298,6 +303,11 @@ def _harm(job: Job, failure: JobFailed | None) -> tuple[str, bool]:
     if failure.signal == signal.SIGKILL:
         return f"{first} was killed by the system, most likely for want of memory", False
     said = f": {sentence(failure.last_line)}" if failure.last_line else ""
+    if failure.signal == signal.SIGFPE:
+        said += (
+            "; a division of whole numbers, of the least one by -1, does that: have the model "
+            "divide by 1 where its divisor is -1"
+        )
     if failure.signal:
         return f"{first} crashed ONNX Runtime {ORT_VERSION} ({failure.signal.name}{said})", True
     return f"{first} failed: {failure}{said}", False

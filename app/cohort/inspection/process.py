@@ -6,17 +6,20 @@ Limits of the system end the process where a model takes too much; so may the mo
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cohort.batching import BatchPolicy, RunFeeds
 from cohort.errors import CohortError, InferenceFailed, LoadFailed
 from cohort.inspection.job import OPENED, PEAK, ROW_VERDICT, Job, write_verdict
 from cohort.profiling import Trial, find_trial, sizes_up_to
-from cohort.session import give_back_memory, ran_out_of_memory
+from cohort.session import Session, give_back_memory, ran_out_of_memory
 from cohort.system.confinement import limit_process, status_bytes
 from cohort.system.job_child import tell
 from cohort.tensors import Array, Arrays
@@ -48,7 +51,10 @@ def open_and_run(job: Mapping[str, Any]) -> dict[str, object]:
                 raise
 
         if wanted.runs:
-            _run_more_rows(run, find_trial(run, session.inputs, session.rows.axes), wanted.seconds)
+            trial = find_trial(run, session.inputs, session.rows.axes)
+            _run_more_rows(run, trial, wanted.seconds)
+            if opener.divisions.any and not trial.problem:
+                _try_divisions(session, trial.feeds(1))
         session.close()
         opened = True
     except LoadFailed as error:
@@ -93,3 +99,38 @@ def _run_more_rows(run: RunFeeds, trial: Trial, seconds: int) -> None:
             most = seconds / 8 if rows < 8 else policy.latency_budget_ms / 1000
             if time.process_time() - started > most:
                 break
+
+
+TRIED_DIVISORS = 8
+"""Inputs that are tried as the divisor."""
+
+DIVISION_SECONDS = 1.0
+"""How long a run with such values may take: they may be lengths, too."""
+
+
+def _try_divisions(session: Session, feeds: Arrays) -> None:
+    """Run with values that are fatal in a division of whole numbers: each input as a divisor of -1.
+
+    The others have the least number of their type; floats are NaN, of which a Cast makes the least
+    whole number. A model that divides so crashes here, and not where it serves. Whatever else
+    comes of such values says nothing.
+    """
+    whole = [name for name, array in feeds.items() if array.dtype.kind == "i"]
+    for divisor in (*whole[:TRIED_DIVISORS], None):
+        control = session.control()
+        timer = threading.Timer(DIVISION_SECONDS, control.stop)
+        timer.start()
+        try:
+            session.run(
+                {name: _extreme(one, name == divisor) for name, one in feeds.items()}, control
+            )
+        except CohortError:
+            pass
+        finally:
+            timer.cancel()
+
+
+def _extreme(array: Array, divides: bool) -> Array:
+    if array.dtype.kind == "i":
+        return np.full_like(array, -1 if divides else -(1 << 8 * array.itemsize - 1))
+    return np.full_like(array, np.nan) if array.dtype.kind == "f" else array

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 from cohort.model_file.constants import CLASS_NUMBERS
 from cohort.model_file.graphs import GraphReader, Node
 from cohort.model_file.protobuf import FileSlice, MessageBytes, fields, read_opset, read_value_info
+from cohort.model_file.writing import write_field, write_key, write_parts, write_varint
 from cohort.tensors import TensorSpec
 
 Classes: TypeAlias = tuple[int, ...] | tuple[str, ...]
@@ -67,13 +68,13 @@ def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
         for number, value in fields(model):
             if number == 7 and not isinstance(value, int):
                 graph = [part for field in _graph(value, class_maps) for part in field]
-                parts += [_key(7), _varint(sum(map(len, graph))), *graph]
+                parts += [write_key(7), write_varint(sum(map(len, graph))), *graph]
                 continue
             if number == 8 and not isinstance(value, int):
                 has_opset |= read_opset(value)[0] in ONNX_DOMAINS
-            parts += _parts(number, value)
+            parts += write_parts(number, value)
     if not has_opset:
-        parts += _parts(8, _field(2, _OPSET))
+        parts += write_parts(8, write_field(2, _OPSET))
     return b"".join(parts)
 
 
@@ -83,17 +84,19 @@ def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[S
         if number == 1 and not isinstance(value, int):
             made = _zip_map(reader.node(value))
             if made is not None and made.output in class_maps:
-                yield _parts(1, _identity(made))
+                yield write_parts(1, _identity(made))
                 continue
         elif number == 12 and not isinstance(value, int):
             name, _, element, shape = read_value_info(value)
             if name in class_maps:
-                yield _parts(12, _tensor(name, _FLOAT, b"", _field(1, len(class_maps[name]))))
+                yield write_parts(
+                    12, _tensor(name, _FLOAT, b"", write_field(1, len(class_maps[name])))
+                )
                 continue
             if shape == ONE_LABEL:
-                yield _parts(12, _tensor(name, element, b""))
+                yield write_parts(12, _tensor(name, element, b""))
                 continue
-        yield _parts(number, value)
+        yield write_parts(number, value)
 
 
 def _zip_map(node: Node) -> _ZipMap | None:
@@ -107,41 +110,13 @@ def _zip_map(node: Node) -> _ZipMap | None:
     return None
 
 
-# -- writing protobuf: https://protobuf.dev/programming-guides/encoding/
-
-
 def _identity(made: _ZipMap) -> bytes:
     texts = {1: made.scores, 2: made.output, 4: "Identity"}
-    return b"".join(_field(number, text.encode()) for number, text in texts.items())
+    return b"".join(write_field(number, text.encode()) for number, text in texts.items())
 
 
 def _tensor(name: str, element: int, *dimensions: bytes) -> bytes:
     """A description of an output; a dimension without bytes has any length."""
-    shape = b"".join(_field(1, one) for one in dimensions)
-    tensor = _field(1, element) + _field(2, shape)
-    return _field(1, name.encode()) + _field(2, _field(1, tensor))
-
-
-def _field(number: int, value: int | bytes) -> bytes:
-    return b"".join(_parts(number, value))
-
-
-def _parts(number: int, value: int | MessageBytes | bytes) -> Sequence[bytes]:
-    """A field as its key, its length and its content, which may be long."""
-    if isinstance(value, int):
-        return _varint(number << 3), _varint(value)
-    content = bytes(value)
-    return _key(number), _varint(len(content)), content
-
-
-def _key(number: int) -> bytes:
-    return _varint(number << 3 | 2)
-
-
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
+    shape = b"".join(write_field(1, one) for one in dimensions)
+    tensor = write_field(1, element) + write_field(2, shape)
+    return write_field(1, name.encode()) + write_field(2, write_field(1, tensor))

@@ -19,6 +19,7 @@ from cohort.model_file.model import NO_GRAPHS, ModelFile, read_model
 from cohort.row_independence import NOT_READ, RowVerdict, prove_for_requests, prove_rows
 from cohort.session.class_maps import Classes, find_class_maps
 from cohort.session.digests import Digests, Stamp, stamp
+from cohort.session.divisions import Divisions, find_divisions
 from cohort.session.file_kinds import recognize
 from cohort.session.private_copy import PrivateCopy, copy_privately, read_content
 from cohort.session.rules import (
@@ -62,6 +63,8 @@ class ModelFiles:
         read.
     class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
         columns; empty before the model was read.
+    divisions: its divisions of whole numbers that could end the process; none before the model was
+        read.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class ModelFiles:
         self.tables: Mapping[str, int] = {}
         self.needs_entries = False
         self.class_maps: Mapping[str, Classes] = {}
+        self.divisions = Divisions()
         self.closed = False
         self.copy: PrivateCopy | None = None
         self._library_names = custom_op_libraries
@@ -219,6 +223,7 @@ class ModelFiles:
             self._graphs, self.tables = graphs, table_sizes(graphs.main)
             self.needs_entries = uses_any(graphs, ENDING_ON_EMPTY)
             self.class_maps = find_class_maps(graphs.main.nodes, model.sequences)
+            self.divisions = find_divisions(graphs)
             return replace(model, graphs=NO_GRAPHS)  # they are given up once they were looked at
 
     def _read_external(self, external: Sequence[str], full: OSError) -> dict[str, bytes]:

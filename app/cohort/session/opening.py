@@ -17,6 +17,7 @@ from cohort.session.assignment import count_nodes
 from cohort.session.cancellation import CancellationToken
 from cohort.session.class_maps import Classes, with_columns
 from cohort.session.declared_classes import declared_classes, with_classes
+from cohort.session.divisions import with_safe_divisions
 from cohort.session.failures import sentence
 from cohort.session.memory import limit_provider, limit_session, limited_memory
 from cohort.session.model_files import CHANGED, ModelFiles
@@ -223,7 +224,7 @@ class _Runtime:
         self._exclusive_threads = exclusive_threads
         self._memory_limit_mb, self._in_memory = opener.memory_limit_mb, opener.in_memory
         self._libraries, self._room = opener.libraries(), opener.room
-        self._class_maps = opener.class_maps
+        self._class_maps, self._divisions = opener.class_maps, opener.divisions
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -271,6 +272,7 @@ class _Runtime:
             # Whatever the threads, the graph is the same.
             wanted = replace(wanted, intra_op_threads=None)
             settings = repr(wanted) + (" columns" if self._class_maps else "")
+            settings += " divisions" if self._divisions.bits else ""
             return OptimizedGraph(self._cache, self._path, settings, self._digests)
         except OSError:
             return None
@@ -316,8 +318,8 @@ class _Runtime:
     def _create(self, path: Path, options: Any, links: Sequence[Provider]) -> Any:
         providers = [(one.ort_name, limit_provider(one, self._memory_limit_mb)) for one in links]
         model: str | bytes = str(path)
-        if self._class_maps and path == self._path:
-            model = with_columns(path, self._class_maps)
+        if path == self._path and (self._class_maps or self._divisions.bits):
+            model = self._rewritten(path)
             options.add_session_config_entry(EXTERNAL_DATA_FOLDER, str(path.parent))
 
         def create() -> Any:
@@ -328,6 +330,13 @@ class _Runtime:
             raw = create() if options.intra_op_num_threads == 1 else with_low_priority(create)
         self._token.check()
         return raw
+
+    def _rewritten(self, path: Path) -> bytes:
+        """The model at `path` as ONNX Runtime is to open it."""
+        model = with_columns(path, self._class_maps) if self._class_maps else path.read_bytes()
+        if not self._divisions.bits:
+            return model
+        return with_safe_divisions(memoryview(model), self._divisions)
 
 
 _LEVELS = {

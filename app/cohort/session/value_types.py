@@ -6,12 +6,13 @@ outputs, so each value is made one: fields that are appended to a message are ad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from cohort.errors import LoadFailed
 from cohort.model_file.model import parse_model
 from cohort.model_file.protobuf import DeclaredShape
+from cohort.model_file.writing import write_field
 from cohort.session.opening import EXTERNAL_DATA_FOLDER
 from cohort.session.runtime import FATAL_ONLY, ort
 from cohort.tensors import BY_ORT
@@ -43,7 +44,9 @@ def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
     made = {name for node in main.nodes for name in node.outputs}
     if len(made) > MAX_INFERRED_VALUES:
         return {}
-    outputs = b"".join(_field(_OUTPUT, _field(_NAME, one.encode())) for one in made - ends)
+    outputs = b"".join(
+        write_field(_OUTPUT, write_field(_NAME, one.encode())) for one in made - ends
+    )
     options = ort.SessionOptions()
     options.log_severity_level = FATAL_ONLY
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -51,7 +54,7 @@ def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
     options.add_session_config_entry(EXTERNAL_DATA_FOLDER, str(path.parent))
     try:
         session = ort.InferenceSession(
-            model + _field(_GRAPH, outputs), options, providers=["CPUExecutionProvider"]
+            model + write_field(_GRAPH, outputs), options, providers=["CPUExecutionProvider"]
         )
     except Exception:  # noqa: BLE001  ONNX Runtime raises many kinds; the model serves without
         return {}
@@ -60,15 +63,3 @@ def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
         for one in session.get_outputs()
         if one.type in BY_ORT
     }
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """A field of a protobuf message that holds bytes."""
-    return bytes([number << 3 | 2, *_varint(len(content))]) + content
-
-
-def _varint(value: int) -> Iterator[int]:
-    while value > 0x7F:
-        yield value & 0x7F | 0x80
-        value >>= 7
-    yield value
