@@ -156,6 +156,24 @@ def test_same_files_are_published_once_and_others_get_the_next_number(
     assert left(tmp_path / "models/mlp/7") == []
 
 
+def test_what_is_published_already_meets_what_is_given_with_it(
+    model: Path, rows: Path, tmp_path: Path
+) -> None:
+    """A pipeline whose arguments are wrong fails the second time, too."""
+    publish(model, "--examples", rows)
+    gone, labels = tmp_path / "gone.npz", tmp_path / "labels.npy"
+    np.save(labels, np.zeros(39))
+    assert "gone.npz" in publish(model, "--examples", gone, code=2)["error"]
+    told = publish(model, "--examples", rows, "--labels", labels, code=2)["error"]
+    assert "labels of shape [39] for 40 rows" in told
+    other = onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "other.onnx")
+    assert "differs from its source" in publish(model, "--source", other, code=1)["error"]
+    assert "--quantize" in publish(model, "--calibration", gone, code=2)["error"]
+    assert "--source" in publish(model, "--from", "pytorch", code=2)["error"]
+    found = publish(model, "--examples", rows)
+    assert (found["version"], found["already"]) == (1, True)
+
+
 def pem(key: Any = OURS, secret: bytes | None = None) -> bytes:
     how = NoEncryption() if secret is None else BestAvailableEncryption(secret)
     return bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))

@@ -293,6 +293,87 @@ def test_an_example_may_be_given_by_its_shape(path: Path) -> None:
     assert written["x"].tolist() == [[1, 2, 3, 4]]
 
 
+def listening(folder: Path) -> Path:
+    """A model as Silero's, which takes long sounds only and one state for each row."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20]>
+        listening (float[A, B] sound, float[2, C, 8] state, int64 rate) => (float[A, D] y)
+        <int64[4] pads = {0, 0, 0, 300}, float[1, 8, 8] w = {0}, int64[1] zero = {0},
+         float[2] taken = {1, 2}>
+        { padded = Pad<mode = "reflect">(sound, pads)
+          eight = Div(rate, eight_of) at = Sub(eight, one_of) chosen = Gather(taken, at)
+          first = Gather<axis = 0>(state, zero) flat = Squeeze(first, zero)
+          s = ReduceSum<keepdims = 1>(flat) z = Mul(s, chosen) y = Add(padded, z) }"""
+    )
+    graph = made.graph
+    for name, value in (("eight_of", 8), ("one_of", 1)):
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, "i8"), name))
+    return onnx_models.save(made, folder / "listening/1/model.onnx")
+
+
+def test_a_model_that_takes_few_sizes_is_told_the_key_that_names_them(tmp_path: Path) -> None:
+    """With its own inputs in it; a shape needs no more than its sizes."""
+    path = listening(tmp_path)
+    told = load(path, None).profile_result.profile.reason
+    assert "Pad reflect" in told
+    assert "`example: {sound: [?, ?], state: [2, ?, 8], rate: []}` in config.yaml" in told
+    prepared = load(
+        path, None, replace(CONFIG, example=({"sound": [1, 512], "state": [2, 1, 8], "rate": 16},))
+    )
+    assert prepared.profile_result.profile.seconds
+    assert prepared.example is not None
+    shapes = {name: array.shape for name, array in prepared.example.items()}
+    assert shapes == {"sound": (1, 512), "state": (2, 1, 8), "rate": ()}
+    with pytest.raises(LoadFailed, match="with made-up values for 'sound', 'state', 'rate'"):
+        load(
+            path,
+            None,
+            replace(CONFIG, example=({"sound": [1, 512], "state": [2, 3, 9], "rate": []},)),
+        )
+
+
+def test_an_example_may_be_a_file_of_the_version(path: Path) -> None:
+    """As `numpy.savez` writes it; its values count where the model takes no made-up ones."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20]> places (int64[N] at) => (float[N] y)
+        <float[200] table = {0}> { y = Gather(table, at) }"""
+    )
+    folder = path.parent.parent.parent / "places/1"
+    table = onnx.numpy_helper.from_array(np.arange(200, dtype="f4"), "table")
+    del made.graph.initializer[:]
+    made.graph.initializer.append(table)
+    onnx_models.save(made, folder / "model.onnx")
+    np.savez(folder / "rows.npz", at=np.array([7, 199]))
+    config = replace(CONFIG, example=("rows.npz", {"at": [3]}))
+    prepared = load(folder / "model.onnx", None, config)
+    assert prepared.example is not None
+    assert prepared.example["at"].tolist() == [7, 199]
+    assert prepared.measurement is not None
+    assert len(prepared.measurement.trial.examples) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "'rows.npz' not found: put it into the version's folder"),
+        (b"PK", "'rows.npz' is no .npz file, or is truncated"),
+        ({"x": np.zeros((1, 4), "f8")}, "input 'x' takes FP32, got FP64"),
+        ({"x": np.zeros((1, 5), "f4")}, "input 'x'"),
+        ({"x": np.array([None])}, "pickled objects, which are never loaded"),
+        ({"y": np.zeros((1, 4), "f4")}, "input 'y' not found"),
+        ({"x": np.zeros((1 << 25, 4), "f4")}, "'rows.npz' holds 512 MiB; at most 256 are read"),
+    ],
+)
+def test_a_file_that_is_no_example_fails_the_load(path: Path, content: Any, reason: str) -> None:
+    """Nothing is unpickled, and no more is unpacked than an example may have."""
+    if isinstance(content, dict):
+        np.savez_compressed(path.parent / "rows.npz", **content)
+    elif content is not None:
+        (path.parent / "rows.npz").write_bytes(content)
+    with pytest.raises(LoadFailed, match=reason):
+        load(path, None, replace(CONFIG, example=("rows.npz",)))
+
+
 def test_made_texts_are_fewer_than_made_numbers(path: Path) -> None:
     """They take long to make."""
     text = "(string[N] x) => (string[N] y) { y = Identity(x) }"
@@ -373,6 +454,8 @@ def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path)
         ({"x": {"shape": [True, 4]}}, "input 'x': shape must be a list such as"),
         ({"x": {"shape": "4"}}, "input 'x': shape must be a list such as"),
         ({"x": {"shape": [2, 5]}}, "input 'x'.* .with made-up values for 'x'."),
+        ({"x": [2, 5]}, "input 'x'.* .with made-up values for 'x'."),
+        ({"x": [1, 2, 3, 4]}, "input 'x'"),
         ({"x": {"shapes": [2, 4]}}, "input 'x' takes values or .*got the keys 'shapes'"),
         ({"y": {"shape": [2, 4]}}, "input 'y' not found"),
         ({"x": [[1, 2]]}, "input 'x'"),

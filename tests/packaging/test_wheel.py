@@ -17,6 +17,14 @@ from tests.packaging.environments import RUNTIME, Environment, build_wheel
 
 FLOWER = {"model": "mlp", "inputs": {"x": [[5.1, 3.5, 1.4, 0.2]]}}
 
+BESIDE = {
+    "onnxscript-0.7.2": ["onnxscript/rewriter/onnxruntime/__init__.py"],
+    "optimum_onnx-0.1.0": ["optimum/onnxruntime/__init__.py", "optimum/exporters/onnx/config.py"],
+    "onnxruntime_extensions-0.15.2": ["onnxruntime_extensions/__init__.py"],
+    "onnxruntime_genai-0.18.0": ["onnxruntime_genai/__init__.py"],
+}
+"""Of wheels that people have beside it, with what looks most like the runtime among their files."""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -146,6 +154,11 @@ def test_a_missing_or_second_runtime_is_told_with_what_mends_it(
     assert bare.run("serve", "--help", cwd=project).returncode == 0
 
     name = link_runtime(bare)
+    assert problem(bare) == ""
+    for other, files in BESIDE.items():  # none of which is a second one
+        folder = bare.site / f"{other}.dist-info"
+        folder.mkdir()
+        (folder / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
     assert problem(bare) == ""
     second = bare.site / "onnxruntime_openvino-1.24.1.dist-info"
     second.mkdir()

@@ -43,6 +43,16 @@ def test_there_may_be_no_examples(none: str) -> None:
     assert parse_model_config(f"example: {none}", FILE).example == ()
 
 
+def test_an_example_may_name_a_file_of_the_version() -> None:
+    """Of its folder: no other file of the machine is read."""
+    given = parse_model_config("example: [rows.npz, {x: [1, 4]}]", FILE).example
+    assert given == ("rows.npz", {"x": [1, 4]})
+    assert parse_model_config("example: rows.npz", FILE).example == ("rows.npz",)
+    for other in ("../rows.npz", "/tmp/rows.npz", "a/rows.npz", ".rows.npz", "rows.npy", "text"):
+        with pytest.raises(ConfigProblems, match="the name of a "):
+            parse_model_config(f"example: {other}", FILE)
+
+
 def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     """No file, an empty one and one of comments alone are the same."""
     assert load_model_config(tmp_path) == ModelConfig()

@@ -135,9 +135,9 @@ def _kinds(node: Schema) -> Iterator[str]:
         kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
         for kind in kinds:
             if kind == "array":
-                items = node["items"] if "enum" not in str(node["items"]) else {"type": "provider"}
-                of = KINDS.get(items["type"], items["type"])
-                yield "list of " + (of if of == "keys" else of + "s")
+                items = node["items"]
+                of = ["provider"] if "enum" in str(items) else list(_kinds(items))
+                yield "list of " + " or ".join(f"{one}s".replace("keyss", "keys") for one in of)
             elif kind != "null":
                 yield KINDS[kind]
 

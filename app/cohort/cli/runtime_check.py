@@ -43,10 +43,14 @@ def runtime_problem() -> str:
 
 
 def _installed(folders: Iterable[Path]) -> Iterator[str]:
-    """The names of the distributions that bring the package."""
+    """The names of the distributions that bring the package.
+
+    Whole paths count: others have a package of that name inside their own, as onnxscript does.
+    """
+    first_file = re.compile(rf"^{PLAIN}/__init__\.py,", re.MULTILINE)
     for folder in folders:
         for record in sorted(folder.glob("o*.dist-info/RECORD")):  # onnxruntime-…, ort-nightly-…
-            if f"{PLAIN}/__init__.py," in record.read_text(encoding="utf-8", errors="replace"):
+            if first_file.search(record.read_text(encoding="utf-8", errors="replace")):
                 yield record.parent.name.partition("-")[0].replace("_", "-")
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from cohort.batching import Key, RunFeeds
 from cohort.codec import PredictRequest, decode_inputs, is_base64
 from cohort.comparing import ROUNDING, Pair, explain
 from cohort.errors import CohortError, InvalidInput, LoadFailed, quoted, quoted_names
+from cohort.onnx_engine.example_files import read_example
 from cohort.profiling import MAX_ROW_ELEMENTS, plan_rows, varied_array, why_unbatchable
-from cohort.repository import Manifest, ModelConfig
+from cohort.repository import GivenExample, Manifest, ModelConfig
 from cohort.session import Opener, Session
 from cohort.tensors import Array, Arrays, TensorSpec, by_name, check_inputs
 
@@ -31,9 +33,11 @@ def run_examples(
 
     Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
     """
-    several = len(config.example) > 1
+    several, folder = len(config.example) > 1, opener.origin.parent
     given = [
-        _run_example(session, run, example, f"example {number}" if several else "the example")
+        _run_example(
+            session, run, example, f"example {number}" if several else "the example", folder
+        )
         for number, example in enumerate(config.example, 1)
     ]
     if manifest is not None:
@@ -84,20 +88,23 @@ def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> Non
 
 
 def _run_example(
-    session: Session, run: RunFeeds, example: Mapping[str, Any], called: str
+    session: Session, run: RunFeeds, example: GivenExample, called: str, folder: Path
 ) -> Arrays:
     made: Arrays = {}
     try:
         specs = {spec.name: spec for spec in session.inputs}
-        made = {
-            name: _of_shape(specs[name], value, session.tables)
-            for name, value in example.items()
-            if name in specs and isinstance(value, dict) and not is_base64(value)
-        }
-        given = decode_inputs(
-            PredictRequest({name: value for name, value in example.items() if name not in made}),
-            [spec for spec in session.inputs if spec.name not in made],
-        )
+        if isinstance(example, str):
+            given = read_example(folder / example, session.inputs)
+        else:
+            made = {
+                name: _of_shape(specs[name], value, session.tables)
+                for name, value in example.items()
+                if name in specs and _is_shape(specs[name], value)
+            }
+            given = decode_inputs(
+                PredictRequest({n: value for n, value in example.items() if n not in made}),
+                [spec for spec in session.inputs if spec.name not in made],
+            )
         arrays = {name: made[name] if name in made else given[name] for name in specs}
         check_inputs(session.inputs, arrays)
         run(arrays)
@@ -107,14 +114,23 @@ def _run_example(
     return arrays
 
 
-def _of_shape(spec: TensorSpec, given: Mapping[str, Any], tables: Mapping[str, int]) -> Array:
+def _is_shape(spec: TensorSpec, given: object) -> bool:
+    """Whether a shape is given, and no values: a flat list is no values but of one axis."""
+    if isinstance(given, list) and spec.shape is not None and len(spec.shape) != 1:
+        return len(given) == len(spec.shape) and all(type(size) is int for size in given)
+    return isinstance(given, dict) and not is_base64(given)
+
+
+def _of_shape(
+    spec: TensorSpec, given: Mapping[str, Any] | Sequence[int], tables: Mapping[str, int]
+) -> Array:
     """An input of the given shape with made-up values. Raises InvalidInput."""
-    if list(given) != [SHAPE_ONLY]:
+    if isinstance(given, Mapping) and list(given) != [SHAPE_ONLY]:
         raise InvalidInput(
             f"input {quoted(spec.name)} takes values or {{{SHAPE_ONLY}: [1, 512]}}, got the keys "
             f"{quoted_names(given)}"
         )
-    shape = given[SHAPE_ONLY]
+    shape = given[SHAPE_ONLY] if isinstance(given, Mapping) else given
     if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in shape):
         raise InvalidInput(f"input {quoted(spec.name)}: shape must be a list such as [1, 512]")
     most = MAX_TEXTS_MADE if spec.datatype == "BYTES" else MAX_ROW_ELEMENTS

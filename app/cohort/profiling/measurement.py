@@ -22,7 +22,7 @@ from cohort.errors import CohortError
 from cohort.profiling.experiment import FAILED, changed_output, influence
 from cohort.profiling.runs import OutOfTime
 from cohort.profiling.sharing import plan_rows, why_unbatchable
-from cohort.profiling.trial import Trial, has_open_dimensions, synthetic_inputs
+from cohort.profiling.trial import Trial, example_key, has_open_dimensions, synthetic_inputs
 from cohort.row_independence import RowVerdict
 from cohort.tensors import Arrays, TensorSpec
 
@@ -140,7 +140,8 @@ def measure_profile(
         run has another number of rows than the one before; default False.
     """
     if trial.problem:
-        hint = "" if trial.examples else "; give an `example` in config.yaml"
+        key = "give other inputs" if trial.examples else "give sizes or values that it takes"
+        hint = f"; {key} as `{example_key(inputs)}` in config.yaml"
         return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}{hint}")
     fixed = not any(
         spec.datatype == "BYTES" or has_open_dimensions(spec, trial.axes) for spec in inputs

@@ -5,6 +5,7 @@ A `Trial` is found once per load, by running the model, and is then used by all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -27,6 +28,12 @@ LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 MAX_ROW_ELEMENTS = 1 << 25
 """Eight open dimensions of 16 would fill any memory."""
 
+MOST_KEYED = 8
+"""Inputs that a sentence names."""
+
+_ODD = re.compile(r"[^\w.-]|^[^A-Za-z_]")
+"""Names that YAML may read otherwise."""
+
 PLAIN_REQUESTS = 2
 """Those among varied ones that the model should take."""
 
@@ -47,6 +54,8 @@ class Trial:
     examples: Requests that the model should take, of any number of rows.
     like: A request whose sizes they have in place of `length`, and whose inputs without rows they
         have; default: none.
+    repeated: Whether they are the rows of `like` again and again, since the model takes no others;
+        default no.
     """
 
     inputs: Sequence[TensorSpec] = ()
@@ -57,9 +66,12 @@ class Trial:
     tables: Mapping[str, int] = field(default_factory=dict)
     examples: Sequence[Arrays] = ()
     like: Arrays | None = None
+    repeated: bool = False
 
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
+        if self.repeated and self.like is not None:
+            return _repeated(self.like, self.inputs, rows, self.axes)
         return synthetic_inputs(self.inputs, rows, self.length, self.axes, self.like)
 
     def describe_like(self) -> str:
@@ -121,13 +133,17 @@ def find_trial(
     """Find inputs that the model accepts, in one run for each length tried.
 
     `axes`, `tables` and `examples` are those of the `Trial`. Inputs like the first example are
-    tried first. Where the model accepts none of `LENGTHS`, the `problem` is its reason to refuse
-    the first.
+    tried first, and its own rows next. Where the model accepts none of `LENGTHS`, the `problem` is
+    its reason to refuse the first.
     """
     problem = ""
     is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
     known = Trial(inputs, LENGTHS[0], axes=axes, tables=tables, examples=examples)
-    trials = [replace(known, like=example) for example in examples[:1]]
+    trials = [
+        replace(known, like=example, repeated=repeated)
+        for example in examples[:1]
+        for repeated in (False, True)
+    ]
     trials += [replace(known, length=one) for one in (LENGTHS if is_open else LENGTHS[:1])]
     for trial in trials:
         try:
@@ -162,6 +178,18 @@ def why_too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | Non
         if elements > MAX_ROW_ELEMENTS:
             return f"one row of input {quoted(spec.name)} would take {elements} elements"
     return ""
+
+
+def example_key(inputs: Sequence[TensorSpec]) -> str:
+    """The key `example` of a config, with the shapes of inputs: `?` for a size to be named."""
+    words = []
+    for spec in inputs:
+        sizes = [str(size) if isinstance(size, int) else "?" for size in spec.shape or ()]
+        shape = f"[{', '.join(sizes)}]"
+        shape = f"{{shape: {shape}}}" if len(sizes) == 1 or spec.shape is None else shape
+        words.append(f"{quoted(spec.name) if _ODD.search(spec.name) else spec.name}: {shape}")
+    more = ", …" if len(words) > MOST_KEYED else ""
+    return f"example: {{{', '.join(words[:MOST_KEYED])}{more}}}"
 
 
 def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:
@@ -203,6 +231,18 @@ def synthetic_inputs(
             del sizes[axis + 1]
             array = _synthetic_array(spec, sizes, random)
             made[spec.name] = np.ascontiguousarray(np.moveaxis(array, 0, axis))
+    return made
+
+
+def _repeated(
+    like: Arrays, inputs: Sequence[TensorSpec], rows: int, axes: RowAxes | None
+) -> Arrays:
+    made = {}
+    for spec in inputs:
+        array, axis = like[spec.name], row_axis(spec, axes)
+        if axis is not None and (there := array.shape[axis]):
+            array = array.take(np.arange(rows) % there, axis)
+        made[spec.name] = array
     return made
 
 

@@ -43,6 +43,7 @@ from cohort.repository.manifest import (
 from cohort.repository.misplaced import models_beside
 from cohort.repository.model_config import (
     CONFIG_FILE,
+    GivenExample,
     ModelConfig,
     VersionPolicy,
     WarmUp,
@@ -87,6 +88,7 @@ __all__ = [
     "FollowedFiles",
     "Found",
     "FoundModel",
+    "GivenExample",
     "InputDistribution",
     "Manifest",
     "MeasuredOn",

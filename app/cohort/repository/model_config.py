@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema, with_config
 
@@ -103,26 +104,38 @@ MAX_EXAMPLES_GIVEN = 16
 """Each is run at a load."""
 
 
-def _parse_examples(value: object) -> tuple[Mapping[str, Any], ...]:
+GivenExample: TypeAlias = Mapping[str, Any] | str
+"""The inputs of a request, or the name of a .npz in the version's folder."""
+
+_FILE = r"[^./\\][^/\\]*\.npz"
+
+
+def _parse_examples(value: object) -> tuple[GivenExample, ...]:
     if value == {}:
         return ()
     given = value if isinstance(value, list) else [value]
-    wrong = next((one for one in given if not isinstance(one, dict) or not one), None)
-    if wrong is not None:
-        got = "none" if wrong == {} else show(wrong)
+    wrong = [one for one in given if not (_is_file(one) or (isinstance(one, dict) and one))]
+    if wrong:
+        got = "none" if wrong[0] == {} else show(wrong[0])
         raise invalid(
-            "must be the inputs of a request, such as {input_ids: [[101, 102]]}, or a list of such "
-            f"requests, got {got}"
+            "must be the inputs of a request, such as {input_ids: [[101, 102]]}, or the name of a "
+            f".npz in the version's folder, or a list of such requests, got {got}"
         )
     if len(given) > MAX_EXAMPLES_GIVEN:
         raise invalid(f"must be {MAX_EXAMPLES_GIVEN} requests at most, got {len(given)}")
     return tuple(given)
 
 
-_EXAMPLE_SCHEMA = {"type": "object", "minProperties": 1}
+def _is_file(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_FILE, value) is not None
+
+
+_FILE_SCHEMA = {"type": "string", "pattern": f"^{_FILE}$"}
+_EXAMPLE_SCHEMA = {"anyOf": [{"type": "object", "minProperties": 1}, _FILE_SCHEMA]}
 _EXAMPLES_SCHEMA = {
     "anyOf": [
         {"type": "object"},
+        _FILE_SCHEMA,
         {"type": "array", "items": _EXAMPLE_SCHEMA, "maxItems": MAX_EXAMPLES_GIVEN},
     ]
 }
@@ -185,12 +198,14 @@ class ModelConfig:
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
-    example: The inputs of a typical request by name, as in /predict, or a list of such requests;
-        default none. {shape: [1, 512]} in place of values stands for made-up ones. Each is run when
-        a version loads, which fails where the model refuses it. The first stands on the page and in
-        the API's document. Requests like them are tried together. Where the graph proves rows
-        independent for some sizes only, requests of the sizes of an example share runs. Larger
-        examples: `cohort publish --examples`.
+    example: The inputs of a typical request by name, as in /predict, or the name of a .npz with
+        them in the version's folder, or a list of such requests; default none. A shape in place of
+        values stands for made-up ones: [1, 512], or {shape: [512]} for an input of one axis. Each
+        is run when a version loads, which fails where the model refuses it. It is measured and
+        warmed up with requests like the first, which stands on the page and in the API's document.
+        Requests like them are tried together. Where the graph proves rows independent for some
+        sizes only, requests of the sizes of an example share runs. With outputs to be met: `cohort
+        publish --examples`.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -217,7 +232,7 @@ class ModelConfig:
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
     example: Annotated[
-        tuple[Mapping[str, Any], ...],
+        tuple[GivenExample, ...],
         PlainValidator(_parse_examples),
         WithJsonSchema(_EXAMPLES_SCHEMA),
     ] = ()

@@ -80,7 +80,8 @@ def publish(
 
     The version has a manifest: digests, what was done to the model, what it answered to examples,
     which each server runs again before it lets the version take traffic. MODEL.md says the same to
-    people. It is there whole or not at all, and nothing is overwritten.
+    people. It is there whole or not at all, and nothing is overwritten: files that
+    are published already get no second number, but have to meet what is given with them.
 
     \b
       cohort publish model.onnx --name digits --to models/ --examples digits.npz
@@ -94,6 +95,10 @@ def publish(
 
     if labels is not None and examples is None:
         raise Misused("--labels are those of --examples: give both")
+    if calibration is not None and quantize is None:
+        raise Misused("--calibration has the rows of --quantize: give both")
+    if source is None and (framework or trust_pickle or weights or python or packages):
+        raise Misused("--from, --trust-pickle, --weights, --python and --with are of a --source")
     settings = settings_of_environment()
     key = None if sign is None else load_signing_key(sign, partial(_passphrase, sign))
     with progress() as shown:
@@ -164,7 +169,8 @@ def _lines(name: str, made: Publication) -> list[str]:
     from cohort.system.remote_address import is_remote
 
     if made.already:
-        return [f"{made.place}: these files are version {made.version} of {name} already"]
+        already = f"{made.place}: these files are version {made.version} of {name} already"
+        return [*made.notes, already]
     lines = list(made.notes)
     manifest = made.manifest
     if manifest.accuracy is not None:

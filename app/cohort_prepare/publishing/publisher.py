@@ -79,6 +79,11 @@ class PublishRequest:
     key: Ed25519PrivateKey | None = None
     limits: InspectionLimits = field(default_factory=InspectionLimits)
 
+    @property
+    def gives_evidence(self) -> bool:
+        """Whether it has what the model is to be held against, be it published already."""
+        return not (self.examples is None and self.labels is None and self.source is None)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Publication:
@@ -108,7 +113,8 @@ def publish_model(
     say: Told what is done now; default: nobody is.
 
     The same files, signed by the same key if one is given, are not published twice: the version
-    that they are is given. Raises Misused, Rejected and OSError; then nothing is there.
+    that they are is given, once they met what was given with them. Raises Misused, Rejected and
+    OSError; then nothing is there.
     """
     if not MODEL_NAME.fullmatch(request.name):
         raise Misused(f"--name {quoted(request.name)}: {MODEL_NAME_RULE}")
@@ -134,8 +140,9 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
             say("Checking what was made")
             checked = check_publishable(path, work, request.limits)
         digests = _copy(path, checked.external, folder)
-        if (found := _already(request, digests)) is not None:
-            return found
+        already = _already(request, digests)
+        if already is not None and not request.gives_evidence:
+            return already
         published = folder / _MODEL_FILE
         before = request.model if path != request.model else None
         evidence = gather_evidence(
@@ -146,6 +153,8 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
             before=before,
             say=say,
         )
+        if already is not None:
+            return replace(already, notes=(*notes, *evidence.notes))
         checked = checked._replace(rows=_rows(published, checked.rows, evidence.examples))
     manifest = _manifest(request, checked, digests, evidence, before, published)
     content = dump_manifest(manifest)
