@@ -7,7 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
@@ -15,7 +18,7 @@ import pytest
 from cohort.remote import Mirror
 from cohort.remote.store import read_index
 from tests.e2e.processes import free_port
-from tests.remote.servers import network
+from tests.remote.servers import KEYS, network
 from tests.waiting import PATIENCE, wait_until
 
 WITH_RANGES = """
@@ -140,3 +143,100 @@ def test_index_leads_nowhere_else(tmp_path: Path, path: str) -> None:
         mirror.close()
     assert mirror.status.problems or mirror.status.trouble
     assert not [found for found in tmp_path.rglob("*") if "evil" in found.name]
+
+
+SECRET = b"AKIA-SECRET-OF-THE-METADATA-SERVICE\n"
+
+
+@dataclass
+class Site:
+    """A web server in this process that redirects, and answers everything else with SECRET."""
+
+    port: int
+    redirects: dict[str, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    status: int = 200
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def site(host: str = "127.0.0.1") -> Iterator[Site]:
+    """Start one."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            made.asked.append(self.path)
+            location = made.redirects.get(self.path)
+            content = made.files.get(self.path, SECRET)
+            self.send_response(302 if location else made.status)
+            if location:
+                self.send_header("Location", location)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    server = ThreadingHTTPServer((host, 0), Handler)
+    made = Site(server.server_port)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1", "user:password@127.0.0.2"])
+@pytest.mark.parametrize("path", ["/SHA256SUMS", "/m/config.yaml", "/m/1/model.onnx"])
+def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, path: str) -> None:
+    """Whatever is redirected, the other host, or port, is not asked, and the problem names it."""
+    name = host.rpartition("@")[2]
+    with site() as web, site(name) as inside:
+        index = f"{DIGEST}  m/1/model.onnx\n{DIGEST}  m/config.yaml\n".encode()
+        web.files = {"/SHA256SUMS": index, "/m/config.yaml": b""}
+        web.redirects = {path: f"http://{host}:{inside.port}/latest/meta-data/role"}
+        mirror = Mirror(f"http://127.0.0.1:{web.port}", tmp_path / "mirror")
+        mirror.look()
+        assert mirror.wait(PATIENCE)
+        mirror.close()
+    assert not inside.asked
+    said = " ".join([mirror.status.trouble, *map(str, mirror.status.problems)])
+    assert f"redirects to another host, '{name}:{inside.port}', which is not asked" in said
+    assert "password" not in said
+
+
+def test_redirect_on_the_host_is_followed(tmp_path: Path) -> None:
+    """A web server may keep its files elsewhere on itself."""
+    with site() as web:
+        digest = hashlib.sha256(LARGE).hexdigest()
+        web.redirects = {"/SHA256SUMS": "/kept/index", "/m/1/model.onnx": "kept"}
+        web.files = {
+            "/kept/index": f"{digest}  m/1/model.onnx\n".encode(),
+            "/m/1/kept": LARGE,
+        }
+        mirror = Mirror(f"http://127.0.0.1:{web.port}", tmp_path / "mirror")
+        mirror.look()
+        assert mirror.wait(PATIENCE)
+        mirror.close()
+    assert (mirror.models / "m/1/model.onnx").read_bytes() == LARGE
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 418])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{}", "s3://bucket/models"])
+def test_answer_is_never_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, status: int
+) -> None:
+    """A problem stands where everybody can read it: an answer may be of somebody else."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    with site() as web:
+        web.status = status
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{web.port}")
+        mirror = Mirror(address.format(web.port), tmp_path / "mirror")
+        mirror.look()
+        mirror.close()
+    assert web.asked
+    assert mirror.status.trouble
+    assert "SECRET" not in f"{mirror.status.trouble} {mirror.status.problems}"

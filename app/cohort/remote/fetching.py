@@ -14,7 +14,8 @@ from threading import Event
 from cohort.errors import LoadFailed, RemoteFailed, quoted_names
 from cohort.remote.ledger import KeptFile, KeptVersion
 from cohort.remote.listing import RemoteVersion
-from cohort.remote.store import FETCH_BYTES, RangesRefused, RemoteFile, RemoteStore
+from cohort.remote.store import RemoteFile, RemoteStore
+from cohort.remote.web_server import FETCH_BYTES, RangesRefused
 from cohort.repository import MANIFEST_FILE, read_manifest
 
 SPARE_BYTES = 64 << 20

@@ -13,9 +13,18 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from cohort.errors import RemoteFailed, quoted
+from cohort.remote.web_server import (
+    FETCH_BYTES,
+    READ_SECONDS,
+    RETRIES,
+    RETRYING_SECONDS,
+    NotThere,
+    RangesRefused,
+    WebServer,
+)
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, HTTPStore, RetryConfig, S3Store
+    from obstore.store import ClientConfig, RetryConfig, S3Store
 
 MAX_FILES_LISTED = 200_000
 """In a whole repository: a bucket of somebody else's must not fill the memory."""
@@ -23,20 +32,21 @@ MAX_FILES_LISTED = 200_000
 INDEX_FILE = "SHA256SUMS"
 """What a repository on a web server has in place of a listing: the output of `sha256sum`."""
 
+INDEX_HINT = (
+    f": a web server cannot list a folder, so {INDEX_FILE} has to name its files; in the "
+    f"folder: find . -type f ! -name {INDEX_FILE} -exec sha256sum {{}} + > {INDEX_FILE}"
+)
+
 MAX_INDEX_BYTES = 32 << 20
 
 CONNECTING_SECONDS = 5.0
-READ_SECONDS = 20.0
-"""Without a byte, after which an answer is given up."""
 LONGEST_REQUEST_SECONDS = 3600.0
 """However slowly bytes come; what has come is kept, and the rest asked for later."""
 LISTING_PAGE_SECONDS = 30.0
-"""For one of a thousand files, which obstore reads whole whatever it is."""
+"""For one of a thousand files, which obstore reads whole whatever it is; and for a small file."""
 LISTING_SECONDS = 300.0
-"""For all pages."""
-RETRIES, RETRYING_SECONDS = 2, 10.0
+"""For all pages, or an index."""
 
-FETCH_BYTES = 1 << 20
 UPLOAD_PART_BYTES = 16 << 20
 """S3 takes 10,000 parts: files of up to 160 GB."""
 UPLOADS_AT_ONCE = 4
@@ -44,6 +54,7 @@ UPLOADS_AT_ONCE = 4
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
 _KEY = re.compile(r'Path "(.*?)"(?: contained|: )', re.DOTALL)
 _ERROR = re.compile(r"<Code>([A-Za-z]{1,80})</Code>")
+_STATUS = re.compile(r"status code: ([1-5][0-9]{2}) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +86,12 @@ class RemoteStore:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._is_indexed = address.startswith(("http://", "https://"))
-        self._store = _open(address, LONGEST_REQUEST_SECONDS)
-        self._lister = _open(address, LISTING_PAGE_SECONDS)
+        self._web: WebServer | None = None
+        if address.startswith(("http://", "https://")):
+            self._web = WebServer(address)
+        else:
+            self._store = _open(address, LONGEST_REQUEST_SECONDS)
+            self._lister = _open(address, LISTING_PAGE_SECONDS)
 
     def files(self, folder: str = "", *, after: str = "") -> list[RemoteFile]:
         """The files of a folder and those below, as they are listed now; default: all files.
@@ -86,7 +100,7 @@ class RemoteStore:
 
         Raises KeyRefused where one of them has a key that no path can be.
         """
-        return self._indexed() if self._is_indexed else self._listed(folder, after)
+        return self._listed(folder, after) if self._web is None else self._indexed()
 
     def children(self, folder: str = "") -> tuple[list[str], list[RemoteFile]]:
         """The folders, and the files, that lie directly in a folder of a bucket, as `files` does.
@@ -100,15 +114,8 @@ class RemoteStore:
         return list(found["common_prefixes"]), [_remote_file(one) for one in found["objects"]]
 
     def read(self, file: RemoteFile, most: int) -> bytes:
-        """The content of a file of up to `most` bytes."""
-        if file.size is not None and file.size > most:
-            raise RemoteFailed(f"{file.path} has more than {most} bytes")
-        content = bytearray()
-        for piece in self.stream(file, 0):
-            content += piece
-            if len(content) > most:
-                raise RemoteFailed(f"{file.path} has more than {most} bytes")
-        return bytes(content)
+        """The content of a file of up to `most` bytes, if it comes within LISTING_PAGE_SECONDS."""
+        return self._read(file, most, LISTING_PAGE_SECONDS)
 
     def stream(self, file: RemoteFile, offset: int) -> Iterator[bytes]:
         """The content of a file from `offset` on, in pieces of about FETCH_BYTES.
@@ -116,15 +123,32 @@ class RemoteStore:
         Raises RangesRefused where the server has whole files only, and RemoteFailed where the file
         is another one by now, or ends early.
         """
+        return self._stream(file, offset, LONGEST_REQUEST_SECONDS)
+
+    def _read(self, file: RemoteFile, most: int, seconds: float) -> bytes:
+        if file.size is not None and file.size > most:
+            raise RemoteFailed(f"{file.path} has more than {most} bytes")
+        content = bytearray()
+        for piece in self._stream(file, 0, seconds):
+            content += piece
+            if len(content) > most:
+                raise RemoteFailed(f"{file.path} has more than {most} bytes")
+        return bytes(content)
+
+    def _stream(self, file: RemoteFile, offset: int, seconds: float) -> Iterator[bytes]:
+        if self._web is not None:
+            yield from self._web.stream(file.path, offset, seconds)
+            return
         import obstore  # noqa: PLC0415 - an extra, and 20 MB
         from obstore.exceptions import NotSupportedError  # noqa: PLC0415
 
+        store = self._lister if seconds <= LISTING_PAGE_SECONDS else self._store
         options: dict[str, Any] = {"range": {"offset": offset}} if offset else {}
         if file.etag and not file.etag.startswith("W/"):
             options["if_match"] = file.etag
         with self._explained(file.path):
             try:
-                answer = obstore.get(self._store, file.path, options=options)  # type: ignore[arg-type]
+                answer = obstore.get(store, file.path, options=options)  # type: ignore[arg-type]
             except NotSupportedError:
                 raise RangesRefused from None
             size = answer.meta["size"]
@@ -194,9 +218,11 @@ class RemoteStore:
         return found
 
     def _indexed(self) -> list[RemoteFile]:
-        content = self.read(RemoteFile(INDEX_FILE, ""), MAX_INDEX_BYTES)
         try:
+            content = self._read(RemoteFile(INDEX_FILE, ""), MAX_INDEX_BYTES, LISTING_SECONDS)
             return read_index(content.decode())
+        except NotThere as error:
+            raise RemoteFailed(f"{error}{INDEX_HINT}") from None
         except ValueError as error:
             raise RemoteFailed(f"{self.address}/{INDEX_FILE}: {error}") from None
 
@@ -208,7 +234,7 @@ class RemoteStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise RemoteFailed(f"{where} is not there{_hint(path)}") from error
+            raise RemoteFailed(f"{where} is not there") from error
         except InvalidPathError as error:
             key = match[1] if (match := _KEY.search(str(error))) else ""
             raise KeyRefused(
@@ -216,13 +242,6 @@ class RemoteStore:
             ) from error
         except (BaseError, ValueError, OverflowError) as error:
             raise RemoteFailed(f"{where} {explain_failure(error)}") from error
-
-
-class RangesRefused(RemoteFailed):
-    """The server gives whole files only."""
-
-    def __init__(self) -> None:
-        super().__init__("the server gives whole files only")
 
 
 class KeyRefused(RemoteFailed):
@@ -237,10 +256,7 @@ def read_index(text: str) -> list[RemoteFile]:
             continue
         match = _LINE.fullmatch(line.rstrip())
         if match is None:
-            raise ValueError(
-                f"line {number} is not a SHA-256 and a path, as sha256sum writes them: "
-                f"{quoted(line)}"
-            )
+            raise ValueError(f"line {number} is not a SHA-256 and a path, as sha256sum writes them")
         digest, path = match.groups()
         files[path] = RemoteFile(path, digest, sha256=digest)
         if len(files) > MAX_FILES_LISTED:
@@ -249,21 +265,27 @@ def read_index(text: str) -> list[RemoteFile]:
 
 
 def explain_failure(error: Exception) -> str:
-    """Say in a clause what obstore's error means, and what to do where that is known."""
+    """Say in a clause what obstore's error means, and what to do where that is known.
+
+    Nothing of an answer is in it but a status and a code of S3's form: a redirect may have led to a
+    host that only this process can reach.
+    """
     text = str(error).partition("\n\nDebug source")[0]
     code = match[1] if (match := _ERROR.search(text)) else ""
-    first = re.sub(r"<.*", "", text.partition("\n")[0]).strip(" :-")
     name = type(error).__name__
     if name == "PreconditionError":
         return "has changed while it was fetched"
     if name in {"PermissionDeniedError", "UnauthenticatedError"} or _is_refusal(text):
         why = f" ({code})" if code else ""
         return f"refuses access{why}: check the credentials in the environment"
+    first = text.partition("\n")[0]
     if "error sending request" in first or "operation timed out" in first:
         return "cannot be reached, or does not answer in time"
+    if not code and (match := _STATUS.search(first)):
+        code = match[1]
     if code:
         return f"answers {code}"
-    return f"failed: {first.rpartition(' - ')[2] or first}"
+    return f"gives an answer that cannot be used ({name})"
 
 
 def _remote_file(listed: Mapping[str, Any]) -> RemoteFile:
@@ -277,16 +299,7 @@ def _is_refusal(text: str) -> bool:
     return any(word in text for word in words)
 
 
-def _hint(path: str) -> str:
-    if path != INDEX_FILE:
-        return ""
-    return (
-        f": a web server cannot list a folder, so {INDEX_FILE} has to name its files; in the "
-        f"folder: find . -type f ! -name {INDEX_FILE} -exec sha256sum {{}} + > {INDEX_FILE}"
-    )
-
-
-def _open(address: str, seconds: float) -> HTTPStore | S3Store:
+def _open(address: str, seconds: float) -> S3Store:
     try:
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import from_url  # noqa: PLC0415
@@ -306,8 +319,9 @@ def _open(address: str, seconds: float) -> HTTPStore | S3Store:
     }
     try:
         return from_url(address, client_options=client, retry_config=retry)  # type: ignore[return-value]
-    except (BaseError, ValueError) as error:
-        raise RemoteFailed(f"{address} {explain_failure(error)}") from error
+    except (BaseError, ValueError) as error:  # nobody was asked yet
+        first = str(error).partition("\n")[0]
+        raise RemoteFailed(f"{address} failed: {first.rpartition(' - ')[2] or first}") from error
 
 
 def _endpoint() -> str:
