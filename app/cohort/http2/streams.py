@@ -63,6 +63,9 @@ class Carrier(Protocol):
     def forget(self, stream: Stream) -> None:
         """A stream is over."""
 
+    def count_useless(self, count: int = 1) -> None:
+        """Count a call that brings nothing. Raises ConnectionFault where they are too many."""
+
 
 class Stream:
     """A stream.

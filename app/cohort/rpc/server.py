@@ -11,7 +11,9 @@ from itertools import islice
 from time import monotonic
 
 from cohort.auth.authority import Authority
+from cohort.connections.address_counts import Addresses
 from cohort.connections.listeners import handles_of
+from cohort.connections.turns import Turns
 from cohort.errors import Overloaded, quoted
 from cohort.http2 import (
     CallHeads,
@@ -70,6 +72,7 @@ class RpcServer:
     control: Serves all other calls.
     max_message_bytes: The size of a message at most, in both directions.
     max_connections: How many connections there may be; further ones are closed at once.
+    addresses: How many each address has, and may have; further ones are closed, too.
     max_calls: How many calls may be in progress; further ones get RESOURCE_EXHAUSTED.
     idle_seconds: How long a connection may have no call.
     authority: Decides who may call, and who may load and unload models.
@@ -84,6 +87,7 @@ class RpcServer:
         *,
         max_message_bytes: int,
         max_connections: int,
+        addresses: Addresses,
         max_calls: int,
         idle_seconds: float,
         authority: Authority,
@@ -127,9 +131,11 @@ class RpcServer:
             opened=self._opened,
             closed=self._closed,
             idle_seconds=idle_seconds,
+            turns=Turns(between=0.0),
         )
         self._calls_open = 0
         self._max_connections, self._max_calls = max_connections, max_calls
+        self._addresses = addresses
         self._connections: set[Http2Connection] = set()
         self._fullest: Http2Connection
         self._fullest_until = 0.0
@@ -199,10 +205,13 @@ class RpcServer:
 
     def _opened(self, connection: Http2Connection) -> bool:
         self._connections.add(connection)
-        return len(self._connections) <= self._max_connections and not self._stopping
+        allowed = self._addresses.enter(connection.address)
+        room = len(self._connections) <= self._max_connections
+        return allowed and room and not self._stopping
 
     def _closed(self, connection: Http2Connection) -> None:
         self._connections.discard(connection)
+        self._addresses.leave(connection.address)
         if not self._connections:
             self._over.set()
 
@@ -230,6 +239,7 @@ class RpcServer:
         self._calls_open += 1
         if stream.head.bad_timeout:
             stream.finish(StatusCode.INVALID_ARGUMENT, "grpc-timeout cannot be read")
+            stream.connection.count_useless()
         elif self._calls_open > self._max_calls and not self._make_room():
             self._refuse(stream)
         elif path == _INFER_PATH:
@@ -244,6 +254,7 @@ class RpcServer:
             self._serve(stream)
         else:
             stream.finish(StatusCode.UNIMPLEMENTED, f"method {quoted(path)} not found")
+            stream.connection.count_useless()
 
     def _make_room(self) -> bool:
         """End a call that waits for its caller, of the connection that has most; whether one did.
