@@ -295,6 +295,23 @@ def test_a_call_without_its_message_ends(server: Cohort) -> None:
         wait_until(lambda: ended(peer, begun) and len(peer.statuses) == 2)
 
 
+def test_heads_of_calls_count(server: Cohort) -> None:
+    """Up to a part of the budget: then calls that wait make room; all is given back at the end."""
+    more = [(f"x{number}", "1") for number in range(400)]
+    before = resident(server)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(4)]
+        for peer in peers:
+            for _ in range(1000):
+                peer.call("ModelStreamInfer", more)
+            peer.read()
+        wait_until(lambda: held(server) > BUDGET / 8)
+        assert held(server) <= BUDGET / 4 + 1
+        assert resident(server) < before + 2 * BUDGET
+        assert live(server)
+    wait_until(lambda: held(server) == 0)
+
+
 async def test_long_metadata_is_no_message(server: Cohort) -> None:
     """Calls with a long token each, beside a stream that waits, leave nothing held behind."""
     async with connected(server.grpc) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import httpx
 import numpy as np
@@ -58,6 +59,13 @@ def ask(server: Cohort) -> int:
     return httpx.post(url, json=body, headers=headers, timeout=PATIENCE).status_code
 
 
+def begun(server: Cohort, peer: Peer) -> bool:
+    """Whether its call is refused, or runs."""
+    peer.read(0.01)
+    running = Scrape(server.url).value("model_inflight_requests", model="loop")
+    return bool(peer.statuses) or running == 1
+
+
 @pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
 def test_calls_that_are_reset_in_the_segment_that_brings_them_are_not_run(
     server: Cohort, method: str
@@ -92,12 +100,6 @@ def test_a_caller_who_leaves_again_and_again_has_one_run_at_a_time(server: Cohor
                 frame(HEADERS, END_HEADERS, stream, headers)
                 + frame(DATA, END_STREAM, stream, message(asked))
             )
-            wait_until(
-                lambda peer=peer: (
-                    peer.read(0.01)  # type: ignore[func-returns-value]
-                    or bool(peer.statuses)
-                    or Scrape(server.url).value("model_inflight_requests", model="loop") == 1
-                )
-            )
+            wait_until(partial(begun, server, peer))
         assert ask(server) == 200
     wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="loop") == 0)

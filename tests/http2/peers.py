@@ -176,7 +176,8 @@ class Served:
         self.calls.append(call)
         stream.call = call
 
-    def _ended(self) -> None:
+    def _ended(self, stream: Stream) -> None:
+        del stream
         self.open -= 1
 
     def _opened(self, connection: Http2Connection) -> bool:

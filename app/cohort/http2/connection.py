@@ -9,7 +9,7 @@ from math import inf
 
 from cohort.connections.address_counts import address_of
 from cohort.connections.body_pace import Pace
-from cohort.connections.memory import MemoryBudget
+from cohort.connections.memory import SMALL_BYTES, MemoryBudget
 from cohort.connections.turns import Turns
 from cohort.http2.addresses import written_address
 from cohort.http2.announced import CONNECTION_WINDOW, GREETING, STREAMS_PER_CONNECTION
@@ -66,7 +66,7 @@ class ConnectionLimits:
     memory: The budget for messages that arrive and that wait to be sent.
     heads: The heads of calls that are known.
     begin: Begins a call: gives its stream what serves it, or ends it.
-    ended: A call is over, whether it was served or not.
+    ended: A call is over, whether it was served or not: its stream.
     opened: Whether one more connection may be there; `closed` follows in any case.
     closed: A connection is no more.
     idle_seconds: How long a connection may have no call.
@@ -76,7 +76,7 @@ class ConnectionLimits:
     memory: MemoryBudget
     heads: CallHeads
     begin: Callable[[Stream], None]
-    ended: Callable[[], None]
+    ended: Callable[[Stream], None]
     opened: Callable[[Http2Connection], bool]
     closed: Callable[[Http2Connection], None]
     idle_seconds: float
@@ -116,6 +116,7 @@ class Http2Connection(asyncio.Protocol):
         self._since = self._began = self._heard = self._loop.time()
         self._pinged = inf  # when we asked whether the peer is there
         self._reading = Pace()
+        self._held = limits.memory.hold()  # what was read and not taken, written and not sent
 
     # -- the transport
 
@@ -138,6 +139,8 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all calls."""
         self._end_streams()
+        self._frames.close()
+        self._held.set(0)
         self.limits.closed(self)
 
     def pause_writing(self) -> None:
@@ -348,7 +351,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self.out.forget(stream.number)
         self._since = self._loop.time()
-        self.limits.ended()
+        self.limits.ended(stream)
         if self._last_taken != LARGEST_WINDOW:
             self._close_if_over()
 
@@ -390,6 +393,8 @@ class Http2Connection(asyncio.Protocol):
     def look(self, now: float) -> None:
         """What a second brings: see whether the peer is there, sends and reads."""
         self._useless.look()
+        held = self._frames.pending + self._blocks.held + self.transport.get_write_buffer_size()
+        self._held.set(held if held > SMALL_BYTES else 0)
         if self._closing:
             if now - self._since > PING_TIMEOUT_SECONDS:
                 self.transport.abort()  # what was written last is not read

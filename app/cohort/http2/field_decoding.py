@@ -54,6 +54,16 @@ class FieldDecoder:
         self._added: list[Header] = []  # the table, its oldest field first
         self._most = self._left = _MOST_TABLE  # bytes of it
 
+    @property
+    def table_bytes(self) -> int:
+        """What the fields of the table count."""
+        return self._most - self._left
+
+    @property
+    def table_fields(self) -> int:
+        """How many fields the table has."""
+        return len(self._added)
+
     def decode(self, block: bytes) -> list[Header]:
         """A block's fields. Raises HPACKError, after which no other block can be read."""
         fields: list[Header] = []

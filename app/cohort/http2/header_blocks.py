@@ -48,6 +48,12 @@ class HeaderBlocks(Generic[T_co]):
         self._decoder = FieldDecoder(MOST_LIST_BYTES, kept_bytes=MOST_HEADER_BYTES)
         self._known: dict[bytes, T_co] = {}
 
+    @property
+    def held(self) -> int:
+        """About as many bytes of memory as the table takes; known blocks are few and short."""
+        decoder = self._decoder
+        return decoder.table_bytes + KEPT_WITH_FIELD * decoder.table_fields
+
     def decode(self, block: bytes) -> T_co:
         """What a block means: the same object again for one that is known.
 

@@ -91,6 +91,11 @@ class FrameReader:
         """Nothing of it is needed any more."""
         self._rest, self._block = b"", None
 
+    def close(self) -> None:
+        """Nothing comes any more: let go of who took it, which would be a reference cycle."""
+        self.forget()
+        del self._handler
+
     @property
     def pending(self) -> int:
         """The bytes that it keeps."""

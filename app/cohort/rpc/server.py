@@ -57,6 +57,11 @@ END_SECONDS = 0.2
 MOST_UNACCEPTED = 1024
 """The number of connections that may wait to be accepted."""
 
+SMALL_HEAD_BYTES, HEADS_SHARE = 4096, 4
+"""Heads up to this size are not counted: the number of calls bounds them. The heads of all calls in
+progress take one such part of the memory budget at most.
+"""
+
 FULLEST_SECONDS, FIRST_CALLS = 0.1, 8
 """How long the connection with most calls counts as that, and how many of its oldest are looked at
 for one that can make room."""
@@ -134,6 +139,7 @@ class RpcServer:
             turns=Turns(between=0.0),
         )
         self._calls_open = 0
+        self._memory, self._heads = data.memory, data.memory.hold()
         self._max_connections, self._max_calls = max_connections, max_calls
         self._addresses = addresses
         self._connections: set[Http2Connection] = set()
@@ -241,7 +247,10 @@ class RpcServer:
             stream.finish(StatusCode.INVALID_ARGUMENT, "grpc-timeout cannot be read")
             stream.connection.count_useless()
         elif self._calls_open > self._max_calls and not self._make_room():
-            self._refuse(stream)
+            most = self._max_calls
+            self._refuse(stream, f"the server already has {most} calls in progress")
+        elif stream.head.held > SMALL_HEAD_BYTES and not self._hold_head(stream):
+            self._refuse(stream, "the headers of calls take all the memory that they may")
         elif path == _INFER_PATH:
             stream.call = SmallCall(stream, self._small, self._serve)
         elif path == _STREAM_PATH:
@@ -278,11 +287,24 @@ class RpcServer:
         stream.call = call
         return call
 
-    def _ended(self) -> None:
-        self._calls_open -= 1
+    def _hold_head(self, stream: Stream) -> bool:
+        """Count the head of a call; False where there is no room for it."""
+        heads, size = self._heads, stream.head.held
+        most = self._memory.maximum // HEADS_SHARE
+        while heads.size + size > most:
+            if not self._make_room():
+                return False
+        stream.head_held = size
+        heads.set(heads.size + size)
+        return True
 
-    def _refuse(self, stream: Stream) -> None:
-        error = Overloaded(f"the server already has {self._max_calls} calls in progress")
+    def _ended(self, stream: Stream) -> None:
+        self._calls_open -= 1
+        if stream.head_held:
+            self._heads.set(self._heads.size - stream.head_held)
+
+    def _refuse(self, stream: Stream, why: str) -> None:
+        error = Overloaded(why)
         about = metadata_of(error, new_request_id().decode())
         stream.finish(grpc_status(error), details_of(error), about)
 
