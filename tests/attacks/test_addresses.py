@@ -5,12 +5,12 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort
+from tests.e2e.processes import Cohort, cohort, free_port
 from tests.waiting import PATIENCE, wait_until
 
 MOST, PER_ADDRESS = 50, 40
@@ -23,13 +23,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     folder = tmp_path_factory.mktemp("addresses")
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
     with cohort(
-        folder / "models", folder, max_connections=MOST, max_connections_per_address=PER_ADDRESS
+        folder / "models",
+        folder,
+        max_connections=MOST,
+        max_connections_per_address=PER_ADDRESS,
+        grpc_port=free_port(),
     ) as server:
         yield server
 
 
-def connect(server: Cohort, source: str) -> socket.socket:
-    host, port = server.url.removeprefix("http://").split(":")
+def connect(server: Cohort, source: str, *, grpc: bool = False) -> socket.socket:
+    host, port = (server.grpc if grpc else server.url.removeprefix("http://")).split(":")
     connection = socket.create_connection((host, int(port)), PATIENCE, source_address=(source, 0))
     connection.settimeout(PATIENCE)
     return connection
@@ -58,6 +62,24 @@ def test_an_address_has_so_many_connections(server: Cohort) -> None:
         assert status(server, "127.0.0.2") == b"HTTP/1.1 429"
         assert status(server, "127.0.0.3") == b"HTTP/1.1 200"
     wait_until(lambda: status(server, "127.0.0.2") == b"HTTP/1.1 200")
+
+
+def test_an_address_has_as_many_connections_for_grpc(server: Cohort) -> None:
+    """Further ones are closed, those of others greeted, and the places are free once left."""
+
+    def is_greeted(source: str) -> bool:
+        with connect(server, source, grpc=True) as connection, suppress(ConnectionResetError):
+            return bool(connection.recv(1))
+        return False
+
+    with ExitStack() as stack:
+        for _ in range(PER_ADDRESS):
+            one = stack.enter_context(connect(server, "127.0.0.2", grpc=True))
+            assert one.recv(1)
+        assert not is_greeted("127.0.0.2")
+        assert is_greeted("127.0.0.3")
+        assert status(server, "127.0.0.2") == b"HTTP/1.1 200"
+    wait_until(lambda: is_greeted("127.0.0.2"))
 
 
 def test_who_has_the_most_makes_room(server: Cohort) -> None:

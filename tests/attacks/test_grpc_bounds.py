@@ -20,10 +20,12 @@ from tests.attacks.http2 import (
     CONTINUATION,
     DATA,
     END_HEADERS,
+    END_STREAM,
     HEADERS,
     PING,
     RST_STREAM,
     SETTINGS,
+    WINDOW_UPDATE,
     Peer,
     call_headers,
     frame,
@@ -37,6 +39,7 @@ from tests.waiting import PATIENCE, wait_until
 BUDGET = 64  # MiB
 FILES = 1024
 STREAMS = 1024
+PADDED = 8
 MORE_MEMORY = 320 << 20  # what forty messages unpack to at once, which the allocator keeps
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
@@ -130,6 +133,31 @@ def continuations(peer: Peer) -> bytes:
 def empty_data(peer: Peer) -> bytes:
     stream = peer.next_stream()
     return frame(HEADERS, END_HEADERS, stream, call_headers()) + frame(DATA, 0, stream) * 1000
+
+
+def unknown_calls(peer: Peer) -> bytes:
+    streams = [peer.next_stream() for _ in range(200)]
+    block = call_headers("/of/nobody")
+    return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, one, block) for one in streams)
+
+
+def widening(peer: Peer) -> bytes:
+    return frame(WINDOW_UPDATE, 0, 0, b"\0\0\0\1") * 1000
+
+
+def padding(peer: Peer) -> bytes:
+    stream = peer.next_stream()
+    data = frame(DATA, PADDED, stream, b"\0") * 1000
+    return frame(HEADERS, END_HEADERS, stream, call_headers()) + data
+
+
+def late_data(peer: Peer) -> bytes:
+    stream = peer.next_stream()
+    begun = frame(HEADERS, END_HEADERS, stream, call_headers())
+    return begun + frame(RST_STREAM, 0, stream, b"\0\0\0\x08") + frame(DATA, 0, stream, b"x") * 1000
+
+
+FLOODS = [resets, unknown_calls, widening, padding, late_data]
 
 
 @pytest.mark.parametrize("flood", [pings, settings, resets, continuations, empty_data])
@@ -267,6 +295,23 @@ def test_a_call_without_its_message_ends(server: Cohort) -> None:
         wait_until(lambda: ended(peer, begun) and len(peer.statuses) == 2)
 
 
+def test_heads_of_calls_count(server: Cohort) -> None:
+    """Up to a part of the budget: then calls that wait make room; all is given back at the end."""
+    more = [(f"x{number}", "1") for number in range(400)]
+    before = resident(server)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(4)]
+        for peer in peers:
+            for _ in range(1000):
+                peer.call("ModelStreamInfer", more)
+            peer.read()
+        wait_until(lambda: held(server) > BUDGET / 8)
+        assert held(server) <= BUDGET / 4 + 1
+        assert resident(server) < before + 2 * BUDGET
+        assert live(server)
+    wait_until(lambda: held(server) == 0)
+
+
 async def test_long_metadata_is_no_message(server: Cohort) -> None:
     """Calls with a long token each, beside a stream that waits, leave nothing held behind."""
     async with connected(server.grpc) as client:
@@ -282,6 +327,43 @@ async def test_long_metadata_is_no_message(server: Cohort) -> None:
         await stream.write(request)
         assert not (await told(stream)).error_message
         await stream.done_writing()
+
+
+@pytest.mark.parametrize("piece", [1000, 1 << 17])
+def test_too_long_metadata_ends_its_call_alone(server: Cohort, piece: int) -> None:
+    """Whatever the frames: it ended the connection, and the calls of all others on it."""
+    with closing(Peer(server.grpc)) as peer:
+        begun = peer.call("ModelStreamInfer")
+        stream = peer.next_stream()
+        block = call_headers("ModelInfer", [("token", "x" * 60_000)])
+        parts = [block[at : at + piece] for at in range(0, len(block), piece)]
+        for number, part in enumerate(parts):
+            kind, flags = CONTINUATION if number else HEADERS, END_HEADERS * (part is parts[-1])
+            peer.write(frame(kind, flags, stream, part))
+        wait_until(partial(ended, peer, stream))
+        assert b"the headers have more than" in peer.statuses[stream]
+        peer.send(peer.call("ServerLive"), message(b""), end=True)
+        wait_until(lambda: ended(peer, stream + 2))
+        assert begun not in peer.statuses
+        assert not peer.gone
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_calls_and_frames_that_bring_nothing_are_counted(
+    server: Cohort, flood: Callable[[Peer], bytes]
+) -> None:
+    """The connection is closed, as for pings; who still sends may not be able to read why."""
+    with closing(Peer(server.grpc)) as peer:
+        for _ in range(40):
+            peer.write(flood(peer))
+            peer.read()
+
+        def gone() -> bool:
+            peer.read(0.1)
+            return bool(peer.gone)
+
+        wait_until(gone)
+    assert live(server)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])

@@ -12,6 +12,7 @@ import h2.connection
 import h2.events
 
 from cohort.connections.memory import MemoryBudget
+from cohort.connections.turns import Turns
 from cohort.errors import CohortError
 from cohort.http2 import CallHeads, ConnectionLimits, Http2Connection, Stream
 from cohort.http2.heads import trailers
@@ -163,6 +164,7 @@ class Served:
             opened=self._opened,
             closed=self._closed,
             idle_seconds=60,
+            turns=Turns(between=0.0),
         )
         self.connection = Http2Connection(limits)
         self.wire = Wire(self.connection, full)
@@ -174,7 +176,8 @@ class Served:
         self.calls.append(call)
         stream.call = call
 
-    def _ended(self) -> None:
+    def _ended(self, stream: Stream) -> None:
+        del stream
         self.open -= 1
 
     def _opened(self, connection: Http2Connection) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import h2.settings
@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from cohort.http2.announced import CONNECTION_WINDOW, STREAMS_PER_CONNECTION
 from cohort.http2.connection import PING_SECONDS, PING_TIMEOUT_SECONDS
 from cohort.http2.frames import PREFACE, ErrorCode
-from cohort.http2.incoming import MOST_ODD
 from cohort.http2.streams import STREAM_WINDOW
+from cohort.http2.useless_frames import MOST_USELESS
 from tests.examples import examples
 from tests.http2.peers import HEADERS, Caller, Served, SmallEcho, message
+from tests.waiting import iterations
 
 cuts = st.lists(st.integers(1, 40), max_size=60)
 sizes = st.one_of(st.integers(0, 30), st.sampled_from([16_379, 16_384, 70_000]))
@@ -175,14 +176,14 @@ FAULTS: dict[str, tuple[bytes, int]] = {
     "an initial window too wide": (SETTLED + b"\0\0\6\4\0\0\0\0\0\0\4\x80\0\0\0", 3),
     "frames too small": (SETTLED + b"\0\0\6\4\0\0\0\0\0\0\5\0\0\1\0", 1),
     "a header block of too many parts": (
-        SETTLED + b"\0\0\1\1\0\0\0\0\1\x88" + b"\0\0\1\x09\0\0\0\0\1\x88" * 17,
+        SETTLED + b"\0\0\1\1\0\0\0\0\1\x88" + b"\0\0\1\x09\0\0\0\0\1\x88" * 2001,
         11,
     ),
     "a header block too long": (
         SETTLED
         + b"\0\x40\0\1\0\0\0\0\1"
         + bytes(16_384)
-        + (b"\0\x40\0\x09\0\0\0\0\1" + bytes(16_384)) * 4,
+        + (b"\0\x40\0\x09\0\0\0\0\1" + bytes(16_384)) * 6,
         11,
     ),
     "frames too large": (SETTLED + b"\0\0\6\4\0\0\0\0\0\0\5\1\0\0\0", 1),
@@ -228,15 +229,14 @@ async def test_nothing_is_answered_behind_a_fault() -> None:
 
 
 async def test_long_header_blocks_give_way_to_others() -> None:
-    """They cost as much as many short ones."""
+    """A turn ends by time: a few kilobytes of Huffman codes take as long as hundreds of frames."""
     served = Served()
-    block = hpack.Encoder().encode([*HEADERS, ("x", "y" * 4000)], huffman=False)
+    block = hpack.Encoder().encode([*HEADERS, ("x", "y" * 12_000)], huffman=True)
     served.connection.data_received(
         SETTLED + raw(*[headers_of(number, block) for number in range(1, 61, 2)])
     )
-    assert 2 <= len(served.calls) <= 16
-    await served.feed(b"")
-    await served.feed(b"")
+    assert 1 <= len(served.calls) <= 16
+    await iterations(100)
     assert len(served.calls) == 30
 
 
@@ -421,6 +421,7 @@ async def test_a_caller_that_sends_more_than_its_window_is_reset() -> None:
         (b"\0\0\x05\2\0\0\0\0\1\0\0\0\0\0", 1),
         (b"\0\0\0\0\0\0\0\0\1", 1),
         (b"\0\0\0\xfe\0\0\0\0\0", 1),
+        (b"\0\0\1\0\x08\0\0\0\1\0", 1),  # padding only
     ],
 )
 async def test_floods_of_frames_that_bring_nothing_end_the_connection(
@@ -432,16 +433,89 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
     await served.feed(SETTLED + raw(headers_of(1)))
     for _ in range(3):
         for _ in range(10):
-            await served.feed(frame * ((MOST_ODD // cost - 30) // 10))
+            await served.feed(frame * ((MOST_USELESS // cost - 30) // 10))
             served.wire.take()
         assert not served.wire.closed
         served.connection.look(now)
     for _ in range(12):
-        await served.feed(frame * (MOST_ODD // cost // 10))
+        await served.feed(frame * (MOST_USELESS // cost // 10))
         if served.wire.closed:
             break
     assert served.wire.closed
     assert b"too many frames" in served.wire.written
+
+
+def reset_calls(number: int) -> bytes:
+    """A call that is reset at once."""
+    return raw(headers_of(number)) + rst(number)
+
+
+def rst(number: int) -> bytes:
+    return b"\0\0\4\3\0" + number.to_bytes(4, "big") + b"\0\0\0\x08"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        reset_calls,
+        lambda number: rst(1),
+        lambda number: b"\0\0\1\0\0\0\0\0\1x",
+        lambda number: b"\0\0\1\0\x08\0\0\0\1\0",
+        lambda number: b"\0\0\4\x08\0\0\0\0\0\0\0\0\1" * 2,
+        lambda number: b"\0\0\4\x08\0\0\0\0\1\0\0\0\1" * 2,
+    ],
+    ids=["calls", "resets", "data", "padding", "windows", "windows of one"],
+)
+async def test_calls_that_are_reset_and_frames_of_what_is_over_are_counted(
+    make: Callable[[int], bytes],
+) -> None:
+    """As pings are: each costs more than the peer pays for it."""
+    served = Served()
+    await served.feed(SETTLED + reset_calls(1))
+    flood = b"".join(make(number) for number in range(3, 3 + 2 * (MOST_USELESS + 500), 2))
+    await served.feed(flood)
+    await iterations(100)
+    assert served.wire.closed
+    assert b"too many frames" in served.wire.written
+    assert not served.connection.streams
+
+
+async def test_windows_that_are_widened_for_what_was_sent_are_not_counted() -> None:
+    """A peer may do so for each frame that it reads, however small."""
+    served = Served(serve=SmallEcho)
+    caller = Caller(served)
+    for _ in range(MOST_USELESS + 500):
+        number = caller.h2.get_next_available_stream_id()
+        caller.h2.send_headers(number, HEADERS)
+        caller.h2.send_data(number, message(b"a"), end_stream=True)
+        caller.h2.increment_flow_control_window(1)
+        caller.h2.increment_flow_control_window(1, number)
+        await caller.exchange()
+    assert set(caller.ended.values()) == {"0"}
+    assert caller.goaway is None
+
+
+@pytest.mark.parametrize("size", [16_384, 20_000, 64 * 1024])
+@pytest.mark.parametrize("piece", [100, 16_384, 1 << 17])
+@pytest.mark.parametrize("huffman", [False, True])
+async def test_long_metadata_ends_its_call_alone(size: int, piece: int, huffman: bool) -> None:
+    """Whatever the frames: of the largest size that was announced, or of a hundred bytes."""
+    served = Served()
+    encoder = hpack.Encoder()
+    fields = [*HEADERS, ("token", "x" * (size // 2)), ("other", "y" * (size // 2))]
+    block = encoder.encode(fields, huffman=huffman)
+    await served.feed(SETTLED + raw(headers_of(1)))
+    served.wire.take()
+    kind, flags = 1, 1
+    for at in range(0, len(block), piece):
+        part = block[at : at + piece]
+        flags |= 4 * (at + piece >= len(block))
+        head = bytes((*len(part).to_bytes(3, "big"), kind, flags, 0, 0, 0, 3))
+        await served.feed(head + part)
+        kind, flags = 9, 0
+    assert b"grpc-status\x018" in served.wire.take()
+    await served.feed(raw(headers_of(5)))
+    assert [*served.connection.streams] == [1, 5]
 
 
 async def test_a_peer_that_is_not_there_any_more_is_forgotten() -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from cohort.connections.address_counts import address_of
 from cohort.connections.body_pace import Pace
-from cohort.connections.memory import MemoryBudget
+from cohort.connections.memory import SMALL_BYTES, MemoryBudget
+from cohort.connections.turns import Turns
 from cohort.http2.addresses import written_address
 from cohort.http2.announced import CONNECTION_WINDOW, GREETING, STREAMS_PER_CONNECTION
 from cohort.http2.frames import (
@@ -32,10 +34,17 @@ from cohort.http2.frames import (
 )
 from cohort.http2.header_blocks import HeaderBlocks
 from cohort.http2.heads import CallHeads, refusal_of
-from cohort.http2.incoming import MOST_ODD, SETTINGS_ODDNESS, FrameReader
+from cohort.http2.incoming import FrameReader
 from cohort.http2.outgoing import UNSENT_BYTES, Outgoing
 from cohort.http2.send_queue import Part
 from cohort.http2.streams import Stream
+from cohort.http2.useless_frames import (
+    BLOCK_BYTES_LIKE_ONE,
+    HELD_BYTES_LIKE_ONE,
+    SETTINGS_LIKE,
+    SMALL_DATA,
+    UselessFrames,
+)
 
 HANDSHAKE_SECONDS = 20.0
 """How long a connection may take to begin to speak HTTP/2."""
@@ -57,25 +66,28 @@ class ConnectionLimits:
     memory: The budget for messages that arrive and that wait to be sent.
     heads: The heads of calls that are known.
     begin: Begins a call: gives its stream what serves it, or ends it.
-    ended: A call is over, whether it was served or not.
+    ended: A call is over, whether it was served or not: its stream.
     opened: Whether one more connection may be there; `closed` follows in any case.
     closed: A connection is no more.
     idle_seconds: How long a connection may have no call.
+    turns: Has the connections take turns whose frames take long to read.
     """
 
     memory: MemoryBudget
     heads: CallHeads
     begin: Callable[[Stream], None]
-    ended: Callable[[], None]
+    ended: Callable[[Stream], None]
     opened: Callable[[Http2Connection], bool]
     closed: Callable[[Http2Connection], None]
     idle_seconds: float
+    turns: Turns
 
 
 class Http2Connection(asyncio.Protocol):
     """A connection, as the event loop sees it.
 
     peer: The other side's address, as gRPC writes it.
+    address: What it counts for among the connections of each address.
     certificate: Its client certificate in DER; None: it has none.
     memory: The budget for what its streams hold.
     out: What it sends.
@@ -87,6 +99,7 @@ class Http2Connection(asyncio.Protocol):
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.peer = ""
+        self.address: str | bytes = ""
         self.memory = limits.memory
         self.certificate: bytes | None = None
         self.streams: dict[int, Stream] = {}
@@ -99,17 +112,19 @@ class Http2Connection(asyncio.Protocol):
         self._window = CONNECTION_WINDOW
         self._closing = False
         self._going_on = False  # whether what is left is read in the next turn
-        self._odd = 0
+        self._useless = UselessFrames(self.out)
         self._since = self._began = self._heard = self._loop.time()
         self._pinged = inf  # when we asked whether the peer is there
         self._reading = Pace()
+        self._held = limits.memory.hold()  # what was read and not taken, written and not sent
 
     # -- the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Greet the peer, if there is room for one more connection."""
         self.transport = self.out.transport = transport
-        self.peer = written_address(transport.get_extra_info("peername"))
+        name = transport.get_extra_info("peername")
+        self.peer, self.address = written_address(name), address_of(name)
         tls = transport.get_extra_info("ssl_object")
         if tls is None:
             transport.set_write_buffer_limits(UNSENT_BYTES)
@@ -124,6 +139,8 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all calls."""
         self._end_streams()
+        self._frames.close()
+        self._held.set(0)
         self.limits.closed(self)
 
     def pause_writing(self) -> None:
@@ -153,16 +170,21 @@ class Http2Connection(asyncio.Protocol):
 
     def _read(self, *, give_way: bool = False) -> None:
         try:
-            if self._frames.read() and not give_way:
-                return
+            done = self._frames.read()
         except ConnectionFault as fault:
             self.fail(fault.code, fault.reason)
             return
+        if done and not give_way:
+            return
         self._going_on = True
         self._pause_reading()
-        self._loop.call_soon(self._go_on)
+        if done:
+            self._loop.call_soon(self.take_turn)
+        else:
+            self.limits.turns.wait(self, self._loop)
 
-    def _go_on(self) -> None:
+    def take_turn(self) -> None:
+        """Read what has come, or some of it."""
         self._going_on = False
         if not self._closing:
             self._read()
@@ -182,8 +204,6 @@ class Http2Connection(asyncio.Protocol):
         """Count a frame of data for flow control; the connection's window is given back at once."""
         if not number or number > self._last:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data of no stream")
-        if not length:
-            self._count_odd()
         self._window -= length
         if self._window < CONNECTION_WINDOW // 2:  # never exceeded: a frame is much smaller
             self.out.write(window_update(0, CONNECTION_WINDOW - self._window))
@@ -191,10 +211,14 @@ class Http2Connection(asyncio.Protocol):
         stream = self.streams.get(number)  # where it has ended, its caller may not know yet
         if stream is not None:
             stream.begin_data(length)
+        elif length < SMALL_DATA:
+            self.count_useless()
 
     def take_data(self, number: int, part: Part, *, end: bool) -> None:
         """Hand on what has come of a message."""
         stream = self.streams.get(number)
+        if not part and not (end and stream is not None):
+            self.count_useless()
         if stream is not None:
             stream.take_data(part, end=end)
 
@@ -211,13 +235,14 @@ class Http2Connection(asyncio.Protocol):
             return
         self._last = number
         if number > self._last_taken:
+            self.count_useless()
             return  # it was told so, and begins the call elsewhere
         if len(self.streams) >= STREAMS_PER_CONNECTION:
-            self._count_odd()
+            self.count_useless()
             self.out.write(rst_stream(number, ErrorCode.REFUSED_STREAM))
             return
         if head.malformed or head.call.refusal:
-            self._count_odd()
+            self.count_useless(1 + len(block) // BLOCK_BYTES_LIKE_ONE)
             self.out.write(refusal_of(number, head, ended=end))
             return
         stream = self.streams[number] = Stream(self, number, head, ended=end)
@@ -228,7 +253,7 @@ class Http2Connection(asyncio.Protocol):
     def _trailers(self, number: int, *, end: bool) -> None:
         stream = self.streams.get(number)
         if stream is None:
-            self._count_odd()
+            self.count_useless()
         elif stream.ended:
             stream.reset(ErrorCode.STREAM_CLOSED)
         elif not end:
@@ -257,15 +282,15 @@ class Http2Connection(asyncio.Protocol):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
             if kind == PRIORITY_FRAME and len(payload) != 5:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no valid PRIORITY_FRAME")
-            self._count_odd()  # an extension's are skipped, too
+            self.count_useless()  # an extension's are skipped, too
 
-    def _count_odd(self, count: int = 1) -> None:
-        self._odd += count
-        if self._odd > MOST_ODD:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+    def count_useless(self, count: int = 1) -> None:
+        """Count a frame that brings nothing, or is as dear as so many of them."""
+        self._useless.count(count)
 
     def _widen(self, number: int, payload: bytes) -> None:
         more = read_increment(payload)
+        self._useless.count_widening()
         if number > self._last:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window of no stream")
         if not number:
@@ -285,9 +310,10 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM of no stream")
         stream = self.streams.get(number)
         if stream is None:
-            self._count_odd()
+            self.count_useless()
         else:
             stream.lost()
+            self.count_useless(1 + stream.head.held // HELD_BYTES_LIKE_ONE)
 
     def _follow(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -295,9 +321,9 @@ class Http2Connection(asyncio.Protocol):
         if flags & ACK:
             if payload:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS that acknowledge more")
-            self._count_odd()
+            self.count_useless()
             return
-        self._count_odd(SETTINGS_ODDNESS)
+        self.count_useless(SETTINGS_LIKE)
         more = self.out.follow(payload)
         self.out.write(frame(SETTINGS, ACK, 0))
         if more:
@@ -309,7 +335,7 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PING of a stream")
         if len(payload) != 8:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING of an odd length")
-        self._count_odd()
+        self.count_useless()
         if not flags & ACK:
             self.out.write(frame(PING, ACK, 0, payload))
         elif payload == DRAIN_PING and self._last_taken == LARGEST_WINDOW:
@@ -325,7 +351,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self.out.forget(stream.number)
         self._since = self._loop.time()
-        self.limits.ended()
+        self.limits.ended(stream)
         if self._last_taken != LARGEST_WINDOW:
             self._close_if_over()
 
@@ -366,7 +392,9 @@ class Http2Connection(asyncio.Protocol):
 
     def look(self, now: float) -> None:
         """What a second brings: see whether the peer is there, sends and reads."""
-        self._odd = 0
+        self._useless.look()
+        held = self._frames.pending + self._blocks.held + self.transport.get_write_buffer_size()
+        self._held.set(held if held > SMALL_BYTES else 0)
         if self._closing:
             if now - self._since > PING_TIMEOUT_SECONDS:
                 self.transport.abort()  # what was written last is not read

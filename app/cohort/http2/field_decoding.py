@@ -42,19 +42,32 @@ class FieldDecoder:
     """Reads the blocks of one connection, in their order.
 
     most_bytes: Of a block's fields, as a table counts them.
+    kept_bytes: Of those that are given; further ones may only change the table. Default: all.
     changes: How often the table has changed: between two changes, equal blocks mean the same.
     bytes: Of the fields of the last block.
     """
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, kept_bytes: int | None = None) -> None:
         self.changes = self.bytes = 0
         self._most_bytes = most_bytes
+        self._spare = 0 if kept_bytes is None else most_bytes - kept_bytes
         self._added: list[Header] = []  # the table, its oldest field first
         self._most = self._left = _MOST_TABLE  # bytes of it
+
+    @property
+    def table_bytes(self) -> int:
+        """What the fields of the table count."""
+        return self._most - self._left
+
+    @property
+    def table_fields(self) -> int:
+        """How many fields the table has."""
+        return len(self._added)
 
     def decode(self, block: bytes) -> list[Header]:
         """A block's fields. Raises HPACKError, after which no other block can be read."""
         fields: list[Header] = []
+        spare = self._spare
         added, left, at, end = self._added, self._most_bytes, 0, len(block)
         try:
             while at < end:
@@ -68,7 +81,7 @@ class FieldDecoder:
                         raise InvalidTableIndexError("no field has the index 0")
                     field = _STATIC[index] if index <= _STATIC_ONES else added[_STATIC_ONES - index]
                 elif first & 0x60 == _RESIZED:
-                    at = self._resize(block, at, first & 0x1F, first=not fields)
+                    at = self._resize(block, at, first & 0x1F, first=left == self._most_bytes)
                     continue
                 else:
                     most = 0x3F if first >= _ADDED else 0x0F
@@ -86,9 +99,10 @@ class FieldDecoder:
                     if first >= _ADDED:
                         self._add(field)
                 left -= len(field[0]) + len(field[1]) + _FIELD_BYTES
-                if left < 0:
+                if left >= spare:
+                    fields.append(field)
+                elif left < 0:
                     raise OversizedHeaderListError("too many header fields")
-                fields.append(field)
         except IndexError:
             raise HPACKDecodingError("a field that is not there") from None
         self.bytes = self._most_bytes - left

@@ -13,8 +13,11 @@ from cohort.http2.frames import ConnectionFault, ErrorCode
 MOST_HEADER_BYTES = 16 * 1024
 """Of a call's header list, as RFC 9113 counts it; announced to the peer."""
 
-MOST_READ_BYTES = 64 * 1024
-"""Of a list, and of a block, that is read all the same, so that its call alone is refused."""
+MOST_READ_BYTES, MOST_LIST_BYTES = 96 * 1024, 256 * 1024
+"""Of a block, and of its list, that is read all the same, so that its call alone is refused."""
+
+KEPT_WITH_FIELD = 96
+"""Bytes of memory that a field takes, beside what a list counts of it."""
 
 MOST_KNOWN_BLOCKS, LONGEST_KNOWN = 16, 512
 """Blocks of a connection that are remembered, and the bytes of one."""
@@ -25,8 +28,8 @@ T_co = TypeVar("T_co", covariant=True)
 class HeadReader(Protocol[T_co]):
     """What makes of headers what they mean; that depends on nothing else."""
 
-    def read(self, headers: Sequence[Header]) -> T_co:
-        """The meaning; it never fails."""
+    def read(self, headers: Sequence[Header], held: int) -> T_co:
+        """The meaning; it never fails. The headers take about `held` bytes of memory."""
 
     def too_large(self) -> T_co:
         """What headers above MOST_HEADER_BYTES mean."""
@@ -42,8 +45,14 @@ class HeaderBlocks(Generic[T_co]):
 
     def __init__(self, heads: HeadReader[T_co]) -> None:
         self._heads = heads
-        self._decoder = FieldDecoder(MOST_READ_BYTES)
+        self._decoder = FieldDecoder(MOST_LIST_BYTES, kept_bytes=MOST_HEADER_BYTES)
         self._known: dict[bytes, T_co] = {}
+
+    @property
+    def held(self) -> int:
+        """About as many bytes of memory as the table takes; known blocks are few and short."""
+        decoder = self._decoder
+        return decoder.table_bytes + KEPT_WITH_FIELD * decoder.table_fields
 
     def decode(self, block: bytes) -> T_co:
         """What a block means: the same object again for one that is known.
@@ -63,7 +72,8 @@ class HeaderBlocks(Generic[T_co]):
         if self._decoder.bytes > MOST_HEADER_BYTES:
             meaning = self._heads.too_large()
         else:
-            meaning = self._heads.read(headers)
+            held = self._decoder.bytes + KEPT_WITH_FIELD * len(headers)
+            meaning = self._heads.read(headers, held)
         if self._decoder.changes != before:
             self._known.clear()
         elif len(block) <= LONGEST_KNOWN:

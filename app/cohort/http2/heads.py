@@ -80,6 +80,7 @@ class StreamHead(NamedTuple):
     bad_timeout: Whether its deadline cannot be read.
     request_id: The `x-request-id` that was sent; "" where there is none that can be passed on.
     rest: All other headers.
+    held: About as many bytes of memory as the headers take.
     """
 
     call: CallHead
@@ -88,6 +89,7 @@ class StreamHead(NamedTuple):
     bad_timeout: bool
     request_id: str
     rest: tuple[Header, ...]
+    held: int
 
     def metadata(self) -> list[MetadataPair]:
         """What the caller sent beside its messages: bytes under names that end in -bin."""
@@ -104,8 +106,8 @@ class CallHeads:
         self._known: dict[tuple[Header, ...], CallHead] = {}
         self._names: set[bytes] = set()  # of metadata
 
-    def read(self, headers: Sequence[Header]) -> StreamHead:
-        """What headers say."""
+    def read(self, headers: Sequence[Header], held: int = 0) -> StreamHead:
+        """What headers say; they take about `held` bytes of memory."""
         kept: list[Header] = []
         rest: list[Header] = []
         malformed, timeout, bad_timeout, request_id = "", None, False, ""
@@ -130,7 +132,7 @@ class CallHeads:
                 rest.append(header if bare is value else (name, bare))
         head = self._head_of(tuple(kept))
         malformed = malformed or head.malformed
-        return StreamHead(head, malformed, timeout, bad_timeout, request_id, tuple(rest))
+        return StreamHead(head, malformed, timeout, bad_timeout, request_id, tuple(rest), held)
 
     def too_large(self) -> StreamHead:
         """What too many headers say."""

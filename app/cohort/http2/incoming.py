@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Protocol
 
 from cohort.http2.frames import (
@@ -25,24 +26,19 @@ from cohort.http2.header_blocks import MOST_READ_BYTES
 from cohort.http2.send_queue import Part
 
 OUR_FRAME = 1 << 18
-"""The size of a frame of data at most; any other is no larger than the smallest limit there is."""
+"""The size of a frame of data at most."""
+
+_LARGEST = {DATA_FRAME: OUR_FRAME, HEADERS: MOST_READ_BYTES, CONTINUATION: MOST_READ_BYTES}
+"""The size of a frame at most; of any other kind it is the smallest limit there is."""
 
 COPIED_BYTES = 4096
 """Data up to this size is handed on as bytes of its own, more as a view."""
 
-FRAMES_AT_ONCE, HEADERS_LIKE_ONE = 128, 512
-"""Frames of one connection, after which it is another's turn; bytes of headers as dear as a frame.
-"""
+TURN_SECONDS = 0.001
+"""How long frames of one connection are read before it is another's turn, but for the last one."""
 
-MOST_CONTINUATIONS = 16
-"""Frames that a header block may come in, behind its first."""
-
-
-MOST_ODD = 2000
-"""Frames a second that ask for work and bring none: pings, resets of what is over, empty data."""
-
-SETTINGS_ODDNESS = 20
-"""As so many of them counts a SETTINGS frame, which may change the windows of all streams."""
+FRAMES_BETWEEN_LOOKS, HEADERS_LIKE_ONE = 16, 512
+"""Frames between two looks at the clock; bytes of headers that are as dear as a frame."""
 
 
 class FrameHandler(Protocol):
@@ -56,6 +52,9 @@ class FrameHandler(Protocol):
 
     def take_data(self, number: int, part: Part, *, end: bool) -> None:
         """Take what has come of it; `end`: the stream's last."""
+
+    def count_useless(self) -> None:
+        """Count a frame that brings little."""
 
     def take_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         """Take a frame of any other kind."""
@@ -71,8 +70,8 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_block", "_block_of", "_continuations", "_data_left", "_end", "_handler", "_in_data",
-        "_pad_left", "_rest", "_stream", "greeted", "settled",
+        "_block", "_block_of", "_data_left", "_end", "_handler", "_in_data", "_pad_left", "_rest",
+        "_stream", "greeted", "settled",
     )  # fmt: skip
 
     def __init__(self, handler: FrameHandler) -> None:
@@ -83,7 +82,6 @@ class FrameReader:
         self._stream, self._data_left, self._pad_left, self._end = 0, 0, 0, False  # of that frame
         self._block: bytearray | None = None  # what has come of a header block
         self._block_of = (0, 0)  # its stream and flags
-        self._continuations = 0
 
     def add(self, data: bytes) -> None:
         """Take what has come; `read` makes frames of it."""
@@ -91,14 +89,25 @@ class FrameReader:
 
     def forget(self) -> None:
         """Nothing of it is needed any more."""
-        self._rest = b""
+        self._rest, self._block = b"", None
+
+    def close(self) -> None:
+        """Nothing comes any more: let go of who took it, which would be a reference cycle."""
+        self.forget()
+        del self._handler
+
+    @property
+    def pending(self) -> int:
+        """The bytes that it keeps."""
+        return len(self._rest) + len(self._block or ())
 
     def read(self) -> bool:
         """Hand on the frames that have come; False where it is another connection's turn first.
 
         Raises ConnectionFault.
         """
-        data, at, left = self._rest, 0, FRAMES_AT_ONCE
+        data, at, left = self._rest, 0, FRAMES_BETWEEN_LOOKS
+        until = monotonic() + TURN_SECONDS
         if not self.greeted:
             if not PREFACE.startswith(data[: len(PREFACE)]):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this port speaks HTTP/2 only")
@@ -115,8 +124,10 @@ class FrameReader:
             if size - at < FRAME_HEAD_BYTES:
                 break
             if left <= 0:
-                self._rest = data[at:]
-                return False
+                if monotonic() >= until:
+                    self._rest = data[at:]
+                    return False
+                left = FRAMES_BETWEEN_LOOKS
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             kind, flags = data[at + 3], data[at + 4]
             number = int.from_bytes(data[at + 5 : at + 9], "big") & LARGEST_WINDOW
@@ -153,7 +164,7 @@ class FrameReader:
             if kind != SETTINGS or flags & ACK:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS come first")
             self.settled = True
-        if length > SMALLEST_FRAME and (kind != DATA_FRAME or length > OUR_FRAME):
+        if length > SMALLEST_FRAME and length > _LARGEST.get(kind, SMALLEST_FRAME):
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "too large a frame")
         if (self._block is not None) != (kind == CONTINUATION):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
@@ -191,19 +202,15 @@ class FrameReader:
         if flags & END_HEADERS:
             self._handler.take_block(number, flags, fragment)
         else:
-            self._block, self._block_of, self._continuations = (
-                bytearray(fragment),
-                (number, flags),
-                0,
-            )
+            self._block, self._block_of = bytearray(fragment), (number, flags)
 
     def _go_on_with_block(self, number: int, flags: int, payload: bytes) -> None:
         begun, first = self._block_of
         if self._block is None or number != begun:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
         self._block += payload
-        self._continuations += 1
-        if len(self._block) > MOST_READ_BYTES or self._continuations > MOST_CONTINUATIONS:
+        self._handler.count_useless()
+        if len(self._block) > MOST_READ_BYTES:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
         if flags & END_HEADERS:
             block, self._block = bytes(self._block), None

@@ -63,6 +63,9 @@ class Carrier(Protocol):
     def forget(self, stream: Stream) -> None:
         """A stream is over."""
 
+    def count_useless(self, count: int = 1) -> None:
+        """Count a call that brings nothing. Raises ConnectionFault where they are too many."""
+
 
 class Stream:
     """A stream.
@@ -75,12 +78,13 @@ class Stream:
     ended: Whether the caller sends no more.
     closed: Whether it is over.
     received: Bytes that have arrived so far.
+    head_held: The bytes of its head, where they are counted.
     """
 
     __slots__ = (
         "_buffer", "_finishing", "_headed", "_held", "_out", "_out_held", "_receive_window",
-        "_told", "call", "closed", "connection", "deadline", "ended", "head", "number", "received",
-        "send_window",
+        "_told", "call", "closed", "connection", "deadline", "ended", "head", "head_held", "number",
+        "received", "send_window",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +102,7 @@ class Stream:
         self.call: ServedStream | None = None
         self.ended = ended
         self.closed = False
-        self.received = 0
+        self.received = self.head_held = 0
         self.send_window = connection.out.stream_window
         self._receive_window = STREAM_WINDOW
         self._buffer: bytes | bytearray = b""

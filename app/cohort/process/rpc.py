@@ -34,11 +34,13 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
     if not settings.grpc_port:
         return None
 
+    addresses = Addresses(settings.max_connections_per_address)
     server = RpcServer(
         service.core.data_plane,
         service.control_plane,
         max_message_bytes=settings.max_body_mb * 2**20,
         max_connections=service.connections.grpc,
+        addresses=addresses,
         max_calls=part_of(settings.max_concurrency, settings.workers),
         several=worker is not None,
         connections=None if worker is None else worker.rpc_connections,
@@ -47,11 +49,11 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
         access_log=service.access_log,
     )
     if worker is not None and worker.gets_rpc:
-        server.begin(_secure(service))
+        server.begin(_secure(service, addresses))
         await worker.accept_rpc(server.take)
         return server
     try:
-        await server.start(settings.host, settings.grpc_port, _secure(service))
+        await server.start(settings.host, settings.grpc_port, _secure(service, addresses))
     except OSError as error:
         refuse_rpc_address(error, settings)
     log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
@@ -62,11 +64,12 @@ class HandshakeCrowd:
     """The connections for gRPC whose TLS handshakes are not over.
 
     max_connections: How many there may be; further ones are closed at once.
+    addresses: How many each address has, of those whose handshakes are over, too.
     """
 
-    def __init__(self, max_connections: int) -> None:
+    def __init__(self, max_connections: int, addresses: Addresses) -> None:
         self.max_connections = max_connections
-        self.addresses = Addresses()
+        self.addresses = addresses
         self.connections: set[Watched] = set()
         self._watching = False
 
@@ -88,12 +91,12 @@ class HandshakeCrowd:
             connection.close_if_idle(now)
 
 
-def _secure(service: Service) -> Secure | None:
+def _secure(service: Service, addresses: Addresses) -> Secure | None:
     """What puts TLS below gRPC's connections; None without TLS."""
     tls = service.tls
     if tls is None:
         return None
-    crowd = HandshakeCrowd(service.connections.grpc)
+    crowd = HandshakeCrowd(service.connections.grpc, addresses)
 
     def secure(make_protocol: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
         return TlsConnection(

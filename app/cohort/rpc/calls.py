@@ -183,7 +183,7 @@ def begin_call(context: CallFacts, transfers: Transfers, method: str) -> Trace:
         request_id = new_request_id().decode()  # whoever reads its line can find the call
     if request_id:
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
-    return Trace(method, context, request_id, transfers.access_log)
+    return Trace(method, context.peer(), request_id, transfers.access_log)
 
 
 def left(context: CallFacts) -> StatusCode:

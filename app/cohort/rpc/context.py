@@ -114,7 +114,7 @@ class TaskCall(StreamContext):
         self._timer: asyncio.TimerHandle | None = None
         if self.deadline is not None:
             self._timer = loop.call_later(max(0.0, self.deadline - monotonic()), self._time_over)
-        self._task = loop.create_task(self._serve(serve))
+        self._task: asyncio.Task[None] | None = loop.create_task(self._serve(serve))
         self._task.add_done_callback(self._over)
 
     async def _serve(self, serve: ServeCall) -> None:
@@ -132,6 +132,7 @@ class TaskCall(StreamContext):
 
     def _over(self, task: asyncio.Task[None]) -> None:
         """Its task has ended, or was cancelled, perhaps before it began."""
+        self._task = self._refusal = None  # errors know this call by the frames they came through
         if self._timer is not None:
             self._timer.cancel()
         if not task.cancelled():
@@ -144,11 +145,12 @@ class TaskCall(StreamContext):
 
     def _time_over(self) -> None:
         self.deadline = monotonic()  # a timer may be a millisecond early
-        self._task.cancel()
+        self.gone()
 
     def when_over(self, then: Callable[[object], None]) -> None:
-        """Call `then` once its task has ended, however it ends."""
-        self._task.add_done_callback(then)
+        """Call `then` once its task has ended, however it ends; it has just begun."""
+        if self._task is not None:
+            self._task.add_done_callback(then)
 
     # -- for who serves it
 
@@ -218,7 +220,7 @@ class TaskCall(StreamContext):
 
     def gone(self) -> None:
         """The caller has left."""
-        if not self._task.done():
+        if self._task is not None:
             self._task.cancel()
 
     # -- for the server

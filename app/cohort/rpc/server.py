@@ -11,7 +11,9 @@ from itertools import islice
 from time import monotonic
 
 from cohort.auth.authority import Authority
+from cohort.connections.address_counts import Addresses
 from cohort.connections.listeners import handles_of, open_listeners, port_of
+from cohort.connections.turns import Turns
 from cohort.errors import Overloaded, quoted
 from cohort.http2 import (
     CallHeads,
@@ -55,6 +57,11 @@ END_SECONDS = 0.2
 MOST_UNACCEPTED = 1024
 """The number of connections that may wait to be accepted."""
 
+SMALL_HEAD_BYTES, HEADS_SHARE = 4096, 4
+"""Heads up to this size are not counted: the number of calls bounds them. The heads of all calls in
+progress take one such part of the memory budget at most.
+"""
+
 FULLEST_SECONDS, FIRST_CALLS = 0.1, 8
 """How long the connection with most calls counts as that, and how many of its oldest are looked at
 for one that can make room."""
@@ -70,6 +77,7 @@ class RpcServer:
     control: Serves all other calls.
     max_message_bytes: The size of a message at most, in both directions.
     max_connections: How many connections there may be; further ones are closed at once.
+    addresses: How many each address has, and may have; further ones are closed, too.
     max_calls: How many calls may be in progress; further ones get RESOURCE_EXHAUSTED.
     idle_seconds: How long a connection may have no call.
     authority: Decides who may call, and who may load and unload models.
@@ -85,6 +93,7 @@ class RpcServer:
         *,
         max_message_bytes: int,
         max_connections: int,
+        addresses: Addresses,
         max_calls: int,
         idle_seconds: float,
         authority: Authority,
@@ -129,9 +138,12 @@ class RpcServer:
             opened=self._opened,
             closed=self._closed,
             idle_seconds=idle_seconds,
+            turns=Turns(between=0.0),
         )
         self._calls_open = 0
+        self._memory, self._heads = data.memory, data.memory.hold()
         self._max_connections, self._max_calls = max_connections, max_calls
+        self._addresses = addresses
         self._connections: set[Http2Connection] = set() if connections is None else connections
         self._fullest: Http2Connection
         self._fullest_until = 0.0
@@ -203,10 +215,13 @@ class RpcServer:
 
     def _opened(self, connection: Http2Connection) -> bool:
         self._connections.add(connection)
-        return len(self._connections) <= self._max_connections and not self._stopping
+        allowed = self._addresses.enter(connection.address)
+        room = len(self._connections) <= self._max_connections
+        return allowed and room and not self._stopping
 
     def _closed(self, connection: Http2Connection) -> None:
         self._connections.discard(connection)
+        self._addresses.leave(connection.address)
         if not self._connections:
             self._over.set()
 
@@ -234,8 +249,12 @@ class RpcServer:
         self._calls_open += 1
         if stream.head.bad_timeout:
             stream.finish(StatusCode.INVALID_ARGUMENT, "grpc-timeout cannot be read")
+            stream.connection.count_useless()
         elif self._calls_open > self._max_calls and not self._make_room():
-            self._refuse(stream)
+            most = self._max_calls
+            self._refuse(stream, f"the server already has {most} calls in progress")
+        elif stream.head.held > SMALL_HEAD_BYTES and not self._hold_head(stream):
+            self._refuse(stream, "the headers of calls take all the memory that they may")
         elif path == _INFER_PATH:
             stream.call = SmallCall(stream, self._small, self._serve)
         elif path == _STREAM_PATH:
@@ -248,6 +267,7 @@ class RpcServer:
             self._serve(stream)
         else:
             stream.finish(StatusCode.UNIMPLEMENTED, f"method {quoted(path)} not found")
+            stream.connection.count_useless()
 
     def _make_room(self) -> bool:
         """End a call that waits for its caller, of the connection that has most; whether one did.
@@ -271,11 +291,24 @@ class RpcServer:
         stream.call = call
         return call
 
-    def _ended(self) -> None:
-        self._calls_open -= 1
+    def _hold_head(self, stream: Stream) -> bool:
+        """Count the head of a call; False where there is no room for it."""
+        heads, size = self._heads, stream.head.held
+        most = self._memory.maximum // HEADS_SHARE
+        while heads.size + size > most:
+            if not self._make_room():
+                return False
+        stream.head_held = size
+        heads.set(heads.size + size)
+        return True
 
-    def _refuse(self, stream: Stream) -> None:
-        error = Overloaded(f"the server already has {self._max_calls} calls in progress")
+    def _ended(self, stream: Stream) -> None:
+        self._calls_open -= 1
+        if stream.head_held:
+            self._heads.set(self._heads.size - stream.head_held)
+
+    def _refuse(self, stream: Stream, why: str) -> None:
+        error = Overloaded(why)
         about = metadata_of(error, new_request_id().decode())
         stream.finish(grpc_status(error), details_of(error), about)
 

@@ -67,7 +67,7 @@ class SmallMessages:
 
     def trace(self, context: StreamContext, method: str) -> Trace:
         """What the logs say of a message that arrives now."""
-        return Trace(method, context, context.request_id, self.access_log)
+        return Trace(method, context.peer(), context.request_id, self.access_log)
 
 
 class SmallMessage:

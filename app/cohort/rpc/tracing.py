@@ -12,7 +12,6 @@ from cohort.observability.audit import AdminResult, log_admin_request
 from cohort.observability.request_ids import new_request_id
 from cohort.rpc.errors import grpc_status, log_grpc_refusal
 from cohort.rpc.status import StatusCode
-from cohort.rpc.transfers import CallFacts
 from cohort.serving import Group
 
 
@@ -39,19 +38,19 @@ class Trace:
     request_id: The id that was sent; "" until the call is refused where none was.
 
     method: The name of the method.
-    context: The call itself.
+    peer: What tells the call's connection from others.
     access_log: Takes its line; None: there is none.
     """
 
     __slots__ = (
-        "_access_log", "_began", "_context", "_method", "action", "caller", "lease", "request_id",
+        "_access_log", "_began", "_method", "_peer", "action", "caller", "lease", "request_id",
     )  # fmt: skip
 
     def __init__(
-        self, method: str, context: CallFacts, request_id: str, access_log: AccessLog | None
+        self, method: str, peer: str, request_id: str, access_log: AccessLog | None
     ) -> None:
         self._method = method
-        self._context = context
+        self._peer = peer  # not the call: it has a trace, and that would be a reference cycle
         self._access_log = access_log
         self._began = monotonic()
         self.request_id = request_id
@@ -61,7 +60,7 @@ class Trace:
 
     def of_message(self) -> Trace:
         """For one message of this stream, which arrives now."""
-        return Trace(self._method, self._context, self.request_id, self._access_log)
+        return Trace(self._method, self._peer, self.request_id, self._access_log)
 
     def end_shared(self, group: Group, size: int) -> None:
         """Log that it was answered with others, by a response of `size` bytes."""
@@ -81,7 +80,7 @@ class Trace:
             log_admin_request(
                 self.action,
                 caller=self.caller,
-                address=_host(self._context.peer()),
+                address=_host(self._peer),
                 request_id=self.request_id,
                 result=_result(code),
                 status=code.name,

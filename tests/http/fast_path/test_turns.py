@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.http.fast_path.turns import PIECE_BYTES, Turns
+from cohort.connections.turns import Turns
+from cohort.http.fast_path.reading import PIECE_BYTES
 from tests.examples import examples
 from tests.http.fakes import FakeServer
 from tests.http.wire import chunked, request

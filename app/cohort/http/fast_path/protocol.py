@@ -14,9 +14,9 @@ from cohort.http.fast_path.answering import AnsweringConnection
 from cohort.http.fast_path.callers import begin, refuse_by_head, resume
 from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.heads import NOWHERE, Head, SentHeaders, take_request_id
+from cohort.http.fast_path.reading import PIECE_BYTES, SMALLEST_PART_BYTES
 from cohort.http.fast_path.request_lines import RequestLines, not_http
 from cohort.http.fast_path.shared import Hot
-from cohort.http.fast_path.turns import PIECE_BYTES, SMALLEST_PART_BYTES
 from cohort.http.guards.heads import BLANKS
 from cohort.http.guards.limits import BEHIND, too_large
 

@@ -17,6 +17,12 @@ MAX_HEADER_BYTES = 64 * 1024
 LARGE_SEGMENT_BYTES = 16 * 1024
 """The size of headers is computed only where a segment was larger, or they came in many."""
 
+PIECE_BYTES = 16 * 1024
+"""What is parsed of a segment before it is known whether that takes long: a millisecond at most."""
+
+SMALLEST_PART_BYTES = 64
+"""Where parts of bodies are smaller on average, framing included, a connection waits its turn."""
+
 HEADER_SECONDS = 30.0
 """How long the headers of a request may take to arrive."""
 

@@ -13,10 +13,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from cohort.auth.authority import Authority
 from cohort.connections.address_counts import Addresses
+from cohort.connections.turns import Turns
 from cohort.http.calls import NO_QUERY, SERVER_TIMING, Match, Route
 from cohort.http.fast_path.head_cache import HeadCache
 from cohort.http.fast_path.reading import RELEVANT_HEADERS
-from cohort.http.fast_path.turns import Turns
 from cohort.http.guards.heads import HeadRules
 from cohort.observability.access_log import AccessLog
 from cohort.serving import DataPlane

@@ -1,4 +1,4 @@
-"""Turns for connections whose bytes take long to parse: bodies in chunks of a few bytes.
+"""Turns for connections whose bytes take long to parse: chunks of a few bytes, header blocks.
 
 A chunk costs the parser half a microsecond whatever it holds, and uvloop reads megabytes of one
 connection before it looks at the others: twenty such callers held the event loop for seconds.
@@ -9,12 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import Protocol
-
-PIECE_BYTES = 16 * 1024
-"""What is parsed of a segment before it is known whether that takes long: a millisecond at most."""
-
-SMALLEST_PART_BYTES = 64
-"""Where parts of bodies are smaller on average, framing included, a connection waits its turn."""
 
 BETWEEN_SECONDS = 0.001
 """Between two turns, in which everything else goes on."""
@@ -28,9 +22,14 @@ class Turn(Protocol):
 
 
 class Turns:
-    """Has the connections of a process that wait take a turn each, one after the other."""
+    """Has the connections of a process that wait take a turn each, one after the other.
 
-    def __init__(self) -> None:
+    between: Seconds between two turns; 0: everything else that is ready goes first. Default:
+        BETWEEN_SECONDS.
+    """
+
+    def __init__(self, between: float = BETWEEN_SECONDS) -> None:
+        self._between = between
         self._waiting: deque[Turn] = deque()  # whose turn it is stays the first until it is over
 
     @property
@@ -41,7 +40,7 @@ class Turns:
     def wait(self, connection: Turn, loop: asyncio.AbstractEventLoop) -> None:
         """Have a connection take a turn after those that wait already."""
         if not self._waiting:
-            loop.call_later(BETWEEN_SECONDS, self._next, loop)
+            loop.call_later(self._between, self._next, loop)
         self._waiting.append(connection)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,4 +49,4 @@ class Turns:
         finally:  # whatever comes of it, the others get theirs
             self._waiting.popleft()
             if self._waiting:
-                loop.call_later(BETWEEN_SECONDS, self._next, loop)
+                loop.call_later(self._between, self._next, loop)
