@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests import onnx_models
-from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.e2e.processes import COMMAND, MODELS, ROOT, Cohort, cohort
 from tests.waiting import PATIENCE, until
 
 NOTICE = 3.0
@@ -156,6 +156,36 @@ async def test_a_model_that_is_never_loaded_does_not_hold_the_stop(tmp_path: Pat
     with cohort(models, tmp_path, ready=False, drain_notice_seconds=0) as server:
         server.process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
+
+
+HOLDING = """
+import ctypes, os, threading, time
+
+def hold():
+    while not os.path.exists({path!r}):
+        time.sleep(0.01)
+    ctypes.PyDLL(None).sleep(3600)
+
+threading.Thread(target=hold, daemon=True).start()
+"""
+
+
+async def test_a_library_that_keeps_the_interpreter_does_not_hold_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread of Python runs any more. The process ends all the same, and says where it was."""
+    held = tmp_path / "held"
+    (tmp_path / "sitecustomize.py").write_text(HOLDING.format(path=str(held)))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT / 'app'}")
+    with cohort(
+        MODELS, tmp_path, program=COMMAND, drain_notice_seconds=NOTICE, drain_seconds=0
+    ) as server:
+        server.process.send_signal(signal.SIGTERM)
+        await until(lambda: '"draining"' in server.logged)
+        held.touch()
+        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 1
+    assert "Timeout" in server.logged
+    assert "in hold" in server.logged
 
 
 async def test_sighup_has_all_files_looked_at(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """The signals that are the server's."""
 
 
-ENDING_SECONDS = 5.0
-"""How much longer than its notice and its time to drain the server may need to end."""
+ENDING_SECONDS = 8.0
+"""How much longer than its notice and its time to drain the server may need to end: a little longer
+than it gives itself."""
 
 LAST_WORDS_SECONDS = 0.5
 """How long it may take to end by a second signal, until it is killed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 import socket
@@ -58,6 +59,13 @@ OPENING_SECONDS = 0.05
 
 EXIT_SECONDS = 2.0
 """How long threads may hold the process once everything else has ended."""
+
+OVERDUE_SECONDS = 7.0
+"""How much longer than the notice and the time to drain the whole stop may take.
+
+Then the process ends with 1, whatever holds it, and says where its threads are: a thread of C sees
+to that, which waits for no interpreter.
+"""
 
 RUNTIME_THREADS = frozenset({"cohort-run", "cohort-load", "cohort-open", "cohort-measure"})
 """Threads in which ONNX Runtime may be busy. It aborts a process that is taken down around them."""
@@ -178,7 +186,8 @@ class Server(uvicorn.Server):
     2. The listeners close. Open connections may send a last request, for LAST_REQUEST_SECONDS; each
        response closes its connection. A request that is not whole by then is refused.
     3. Requests in flight finish, within `drain_seconds`, and the process exits with 0. What still
-       runs EXIT_SECONDS later, such as a model that is being loaded, is left.
+       runs EXIT_SECONDS later, such as a model that is being loaded, is left. Where that does not
+       end it either, it exits with 1, OVERDUE_SECONDS after the notice and `drain_seconds`.
 
     A second signal ends the process at once. SIGHUP has all files looked at now.
 
@@ -212,11 +221,19 @@ class Server(uvicorn.Server):
         self._service.control_plane.begin_draining()
         self._systemd.tell("STOPPING=1", "STATUS=draining")
         if sig == signal.SIGINT or loop is None:
+            self._end_within(0.0)
             self.should_exit = True
             return
         seconds = self._service.settings.drain_notice_seconds
+        self._end_within(seconds)
         log.info("draining", notice_seconds=seconds)
         loop.call_soon_threadsafe(loop.call_later, seconds, self._end_notice)
+
+    def _end_within(self, notice: float) -> None:
+        """Have the process ended where the stop takes longer than it may."""
+        if self._then_exit:
+            seconds = notice + self._service.settings.drain_seconds + OVERDUE_SECONDS
+            faulthandler.dump_traceback_later(seconds, exit=True, file=2)
 
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -271,6 +288,7 @@ class Server(uvicorn.Server):
         """Shut down without notice: callers get no connection here any more."""
         self._service.control_plane.begin_draining()
         self._systemd.tell("STOPPING=1", "STATUS=retiring")
+        self._end_within(0.0)
         self.should_exit = True
 
     async def _open_rpc(self) -> None:

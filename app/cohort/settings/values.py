@@ -35,12 +35,20 @@ def _user_folder(xdg: str, linux: str, macos: str) -> Path:
         return given / "cohort"
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
-        return Path(local or tempfile.gettempdir()) / "cohort" / linux.rpartition("/")[2]
+        return Path(local or _temporary_folder()) / "cohort" / linux.rpartition("/")[2]
     try:
         home = Path.home()
     except RuntimeError:  # a container's user may have none
-        return Path(tempfile.gettempdir()) / f"cohort-{os.getuid()}" / linux.rpartition("/")[2]
+        return Path(_temporary_folder()) / f"cohort-{os.getuid()}" / linux.rpartition("/")[2]
     return home / (macos if sys.platform == "darwin" else linux) / "cohort"
+
+
+def _temporary_folder() -> str:
+    """That of the machine; where none can be written to, what is written is a warning later."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return os.environ.get("TMPDIR") or "/tmp"  # noqa: S108
 
 
 def default_log_format() -> Literal["json", "console"]:

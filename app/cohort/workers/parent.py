@@ -35,8 +35,9 @@ from cohort.workers.worker_process import WorkerOptions, WorkerProcess
 
 IDLE_WAIT_SECONDS = 1.0
 
-ENDING_SECONDS = 5.0
-"""How much longer than requests in flight may take a worker may need to end."""
+ENDING_SECONDS = 8.0
+"""How much longer than requests in flight may take a worker may need to end: a little longer than
+it gives itself."""
 
 LAST_WORDS_SECONDS = 0.5
 """How long workers may take to end by a second signal, until they are killed."""
