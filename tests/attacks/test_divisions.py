@@ -76,6 +76,20 @@ def test_it_is_answered_over_grpc(server: Cohort) -> None:
     assert arrays_of(messages.ModelInferResponse.FromString(answer))["y"].tolist() == [LEAST]
 
 
+def test_a_division_by_zero_is_the_callers(server: Cohort) -> None:
+    """400 over HTTP and INVALID_ARGUMENT over gRPC, and no failure of the version."""
+    body = {"inputs": {"a": [7], "b": [0]}}
+    answer = httpx.post(f"{server.url}/models/share/predict", json=body, timeout=PATIENCE)
+    assert answer.status_code == 400, answer.text
+    request = raw_request("share", {"a": np.array([7]), "b": np.array([0])})
+    with grpc.insecure_channel(server.grpc) as channel:
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+        call = channel.unary_unary(f"{PATH}/ModelInfer")
+        with pytest.raises(grpc.RpcError) as raised:
+            call(request.SerializeToString(), timeout=PATIENCE)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 def test_a_model_that_cannot_be_made_safe_is_named(server: Cohort) -> None:
     """It is not served, and its reason says what ends the process."""
     body = {"inputs": {"a": [LEAST], "b": [-1]}}

@@ -69,6 +69,7 @@ class LiveRig:
         self.states = dict.fromkeys(self.engines, State.READY)
         self.events = Events()
         self.now = 0.0
+        self.tried: float | None = None  # seconds of each copy's run; None: the test answers
         self.live = LiveRollout(self.config(text), self.catalog, self.events.observe)
 
     @staticmethod
@@ -118,6 +119,16 @@ class LiveRig:
             replied = observed.submitted(inputs(), [OUTPUT], reply, tight_deadline=tight_deadline)
             replied(outputs, error)
             observed.close(error or unwritten, now=self.now, seconds=seconds)
+            if self.tried is not None:
+                self.answer_copies(self.tried)
+
+    def answer_copies(self, seconds: float) -> None:
+        """Answer all copies, by runs that took so long."""
+        for engine in self.engines.values():
+            for request in [one for queue in engine.side_queues for one in queue.requests]:
+                if request.waiting:
+                    request.times = (0.0, seconds)
+                    request.answer(scores())
 
     def weighed(self, candidate: str = "canary") -> tuple[float, float, float, float]:
         """Errors by now: all and bad of the baseline, all and bad of the candidate."""

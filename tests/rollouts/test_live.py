@@ -136,6 +136,7 @@ def test_a_caller_who_gave_up_after_long_has_seen_a_failure(
     rig.respond(variant, error=error, tight_deadline=True, seconds=99.0)
     for name in ("stable", "canary"):
         rig.respond(name, scores(), times=WARM_UP_REQUESTS + 1, seconds=0.2)
+    rig.tried = 0.01
     before = rig.weighed()
     assert before[1] == before[3] == 0, "there was nothing yet to tell long from short by"
     for seconds in (0.3, 1.5, 2.5):
@@ -146,7 +147,27 @@ def test_a_caller_who_gave_up_after_long_has_seen_a_failure(
     slow = rig.live.evidence.candidates["canary"].slow
     counts = {"stable": slow.baseline, "canary": slow.variant}
     assert counts[variant] == Counts(2, 2)
-    assert not any(engine.side_queues for engine in rig.engines.values())
+    assert len(rig.engines[2].side_queues) == 0, "what is slow on the baseline counts at once"
+
+
+@pytest.mark.parametrize("tried", [0.9, None])
+def test_what_takes_as_long_on_the_baseline_is_not_evidence(tried: float | None) -> None:
+    """Callers whose keys keep them on a candidate send it inputs that take long, or leave."""
+    rig = LiveRig(f"{HALVES}, guard: {{max_error_rate_increase: 0.01, max_latency_ratio: 2}}")
+    for name in ("stable", "canary"):
+        rig.respond(name, scores(), times=WARM_UP_REQUESTS + 1, seconds=0.01)
+    before = rig.weighed()
+    rig.tried = tried
+    for caller in range(200):
+        rig.respond("stable", scores(), seconds=0.01)
+        rig.respond("canary", scores(), seconds=1.5, caller=2 * caller)
+        rig.respond("canary", error=Cancelled("left"), seconds=1.5, caller=2 * caller + 1)
+    if tried is None:  # nobody knows, or there is no room to try it
+        rig.live.close()
+    assert rig.live.judge() == {}
+    after = rig.weighed()
+    assert (before[3], after[3]) == (0, 0)
+    assert rig.live.evidence.candidates["canary"].slow.variant.bad == 0
 
 
 def test_a_version_that_hangs_is_rolled_back_though_callers_leave() -> None:
@@ -154,6 +175,7 @@ def test_a_version_that_hangs_is_rolled_back_though_callers_leave() -> None:
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=WARM_UP_REQUESTS, seconds=0.01)
     rig.live.judge()
+    rig.tried = 0.01
     for _ in range(20):
         rig.respond("stable", scores(), seconds=0.01)
         rig.respond("canary", error=Cancelled("left"), seconds=3.0)
@@ -357,6 +379,7 @@ def test_a_failing_candidate_gets_one_verdict() -> None:
 def test_latency_is_from_arrival_to_reply() -> None:
     """A canary that takes longer than twice the baseline's p95; its first requests do not count."""
     rig = LiveRig(f"{HALVES}, {LATENCY}")
+    rig.tried = 10.0
     rig.respond("stable", scores(), times=MIN_BASELINE_REQUESTS, seconds=10)
     assert rig.live.judge() == {}
     rig.respond("canary", scores(), times=WARM_UP_REQUESTS, seconds=100)

@@ -1,12 +1,14 @@
-"""Checks of failed requests: whether the other side of a rollout fails on the same input."""
+"""Checks of requests that failed or took long: how the other side of a rollout does with them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from time import monotonic
 
 from cohort.codec import encode_tensor
 from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, TooLarge
+from cohort.registry import Cancellable
 from cohort.rollouts.observed import CallerOutcome
 from cohort.rollouts.shadow import THREAD_FROM_BYTES
 from cohort.rollouts.side_queue import CatalogSource, SideQueue
@@ -14,6 +16,12 @@ from cohort.tensors import Array, Arrays, by_name, held_bytes
 
 MAX_PENDING_CHECKS = 16
 """Failed requests that may wait to be checked on a version; further ones are not checked."""
+
+SHORTEST_TRY_SECONDS = 1.0
+"""A request that took long is tried for at least so long, since it may wait for its turn."""
+
+Timed = Callable[[float | None], None]
+"""Called once: the seconds of the other version's run; None where that is not known."""
 
 Checked = Callable[[bool | None], None]
 """Called once: whether the other version fails as well; None where that is not known."""
@@ -48,6 +56,23 @@ class FailureChecks:
             replied(None, error)
         except CohortError:
             checked(None)  # no room, or the other version is not ready
+
+    def time(self, outcome: CallerOutcome, version: int, timed: Timed) -> None:
+        """Run a request that took long on `version`, and tell how long that takes."""
+        began, queued = monotonic(), list[Cancellable]()
+
+        def replied(answer: Arrays | None, error: CohortError | None) -> None:
+            del error
+            times = queued[0].times if queued else None
+            run = monotonic() - began if times is None else times[1]
+            timed(None if answer is None else run)
+
+        try:
+            seconds = max(outcome.seconds, SHORTEST_TRY_SECONDS)
+            queue = self._side_queue(version)
+            queued.append(queue.submit(outcome.arrays, replied, seconds=seconds))
+        except CohortError:
+            timed(None)
 
     def keep(self, versions: Collection[int]) -> None:
         """Cancel what waits for any other version than `versions`."""

@@ -126,7 +126,7 @@ class RolloutEvidence:
         return any(limit is not None and seconds > limit for limit in limits)
 
     def count_given_up(self, variant: str, seconds: float, *, now: float) -> None:
-        """Count a request of `variant` whose caller gave up: how long it takes is not known.
+        """Count a request of the baseline whose caller gave up: how long it takes is not known.
 
         It was slow where the caller had waited for so long by then, and failed where longer.
         """
@@ -136,6 +136,27 @@ class RolloutEvidence:
                 evidence.errors.count(baseline=baseline, bad=True, now=now)
             if self.slow_from is not None and seconds > self.slow_from and self.is_timed(evidence):
                 evidence.slow.count(baseline=baseline, bad=True, now=now)
+
+    def suspected(
+        self, variant: str, seconds: float, *, gave_up: bool
+    ) -> list[tuple[OutcomeStream, float]]:
+        """The streams in which a request of a candidate is bad, if it is the version that is slow.
+
+        Each with the ratio to the baseline's run from which it is.
+
+        seconds: How long it took, or until its caller gave up.
+        """
+        evidence = self.candidates.get(variant)
+        if evidence is None:
+            return []
+        found: list[tuple[OutcomeStream, float]] = []
+        if gave_up and self.hung_from is not None and seconds > self.hung_from:
+            found.append((evidence.errors, HUNG_RATIO))
+        ratio = self._guard.max_latency_ratio
+        slow = self.slow_from is not None and seconds > self.slow_from and self.is_timed(evidence)
+        if ratio is not None and slow:
+            found.append((evidence.slow, ratio))
+        return found
 
     def is_timed(self, evidence: VariantEvidence) -> bool:
         """Whether latencies count in the evidence by now."""

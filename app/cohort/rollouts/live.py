@@ -46,7 +46,8 @@ class LiveRollout:
     A request that failed on one side, baseline or variant, is run on the other after its response.
     An input that fails on both, for whatever reason, is evidence against neither. So a sticky
     caller that sends such inputs cannot have its variant rolled back, nor hide the variant's
-    failures behind the baseline's.
+    failures behind the baseline's. So with a request that takes a candidate long, or that its
+    caller gave up: it counts where the baseline's run of it is shorter by what the limit says.
 
     rollout: The operator's rollout with the server's decisions applied.
     decisions: The decisions in force, by version.
@@ -163,7 +164,8 @@ class LiveRollout:
         if self.evidence.admit(variant, outcome.caller, now, bad=bad):
             if not bad:
                 self.evidence.count_outcome(variant, bad=False, now=now)
-                self.evidence.count_latency(variant, outcome.seconds, now=now)
+                if not self._time_elsewhere(outcome, gave_up=False):
+                    self.evidence.count_latency(variant, outcome.seconds, now=now)
             elif isinstance(outcome.error, InferenceFailed) and outcome.error.device_lost:
                 self.evidence.count_outcome(variant, bad=True, now=now)  # no side runs any more
             else:
@@ -224,7 +226,31 @@ class LiveRollout:
         if self.evidence.is_long(seconds) and self.evidence.admit(
             variant, outcome.caller, now, bad=True
         ):
-            self.evidence.count_given_up(variant, seconds, now=now)
+            if variant == self.rollout.baseline:
+                self.evidence.count_given_up(variant, seconds, now=now)
+            else:
+                self._time_elsewhere(outcome, gave_up=True)
+
+    def _time_elsewhere(self, outcome: CallerOutcome, *, gave_up: bool) -> bool:
+        """Have the baseline try what a candidate took long for, before that counts.
+
+        Returns whether that is needed: whether it counts is said by then.
+        """
+        suspected = self.evidence.suspected(outcome.variant, outcome.seconds, gave_up=gave_up)
+        if not suspected:
+            return False
+        units = [
+            (stream, stream.hold(baseline=False, now=outcome.now), ratio)
+            for stream, ratio in suspected
+        ]
+
+        def timed(seconds: float | None) -> None:
+            for stream, unit, ratio in units:
+                slower = seconds is not None and outcome.seconds > ratio * seconds
+                stream.settle(unit, bad=slower)
+
+        self._checks.time(outcome, self.rollout.baseline_version, timed)
+        return True
 
     def _count_failure(self, outcome: CallerOutcome) -> None:
         """Have the other side try the input before the failure counts."""

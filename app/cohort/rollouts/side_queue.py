@@ -7,7 +7,7 @@ from time import monotonic
 
 from cohort.batching import Outputs
 from cohort.errors import CohortError, NotReady, Overloaded
-from cohort.registry import BatchEngine, Catalog, RequestQueue, State
+from cohort.registry import BatchEngine, Cancellable, Catalog, RequestQueue, State
 from cohort.tensors import Arrays, by_name, check_inputs, sent_specs
 
 COPY_TIMEOUT_SECONDS = 10.0
@@ -49,8 +49,17 @@ class SideQueue:
         """How many more copies there may be, those that run included."""
         return max(self._max_requests - self._copies, 0)
 
-    def submit(self, arrays: Arrays, reply: CopyReply, *, copies: int = 1) -> None:
+    def submit(
+        self,
+        arrays: Arrays,
+        reply: CopyReply,
+        *,
+        copies: int = 1,
+        seconds: float = COPY_TIMEOUT_SECONDS,
+    ) -> Cancellable:
         """Queue a copy, or several in one; `reply` is called once, on the event loop.
+
+        seconds: How long it may take, waiting included.
 
         Raises NotReady, Overloaded or InvalidInput.
         """
@@ -68,11 +77,12 @@ class SideQueue:
             engine.leases.release()
             reply(None if outputs is None else by_name(specs, outputs), error)
 
-        deadline = monotonic() + COPY_TIMEOUT_SECONDS
-        queue.submit(arrays, answered, deadline=deadline, requests=copies)
+        deadline = monotonic() + min(seconds, COPY_TIMEOUT_SECONDS)
+        ticket = queue.submit(arrays, answered, deadline=deadline, requests=copies)
         self._bytes += size
         self._copies += copies
         engine.leases.count += 1
+        return ticket
 
     def close(self) -> None:
         """Cancel the copies that wait."""

@@ -219,6 +219,8 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
             blames_input=False,
             device_lost=_LOST.search(text) is not None,
         )
+    if isinstance(error, _FAIL) and _IN_A_NODE in text:
+        return RunRefused(sentence(text) or "an operator refused its inputs")
     return InferenceFailed(sentence(text) or type(error).__name__)
 
 
@@ -237,6 +239,10 @@ def lacks_resources(error: BaseException) -> bool:
 
 _state = ort.capi.onnxruntime_pybind11_state
 _INVALID_ARGUMENT: type[Exception] = _state.InvalidArgument
+_FAIL: type[Exception] = _state.Fail
+_IN_A_NODE = "Non-zero status code returned while running "
+"""An operator's own check of its inputs, which ONNX Runtime has as InvalidArgument or as Fail: an
+index out of range is either, depending on the operator."""
 _DEVICE_ERRORS: tuple[type[Exception], ...] = tuple(
     getattr(_state, name)
     for name in ("EPFail", "EngineError", "DeviceReset")
