@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -87,6 +89,25 @@ async def test_a_run_begins_once_no_request_runs_or_waits() -> None:
         np.testing.assert_array_equal(output, np.full((1, 2), 2))
         assert it.runs.clock() > 0
         assert not it.runs.disturbed
+
+
+async def test_what_a_run_was_given_is_freed_with_it() -> None:
+    """And not when the collector comes, which is rarely: a measurement has many and large ones."""
+    async with rig() as it:
+        session: Any = it
+        given = np.ones((1, 2), np.float32)
+        alive = weakref.ref(given)
+        measuring = asyncio.create_task(asyncio.to_thread(it.runs.of(session), {"x": given}))
+        del given
+        gc.disable()
+        try:
+            await it.measured.started(1)
+            it.measured.release()
+            await measuring
+            it.measured.feeds.clear()
+            await until(lambda: alive() is None)
+        finally:
+            gc.enable()
 
 
 async def test_a_request_waits_for_no_more_than_the_run_in_progress() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -185,6 +186,22 @@ async def test_a_version_is_unloaded_while_it_is_measured(disk: RegistryOnDisk) 
     assert batching_of(engine_of(disk)).profile.complete
 
 
+async def test_the_next_try_of_a_measurement_is_named(
+    disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is minutes away, and nothing is measured until then."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("none is left")
+
+    monkeypatch.setattr(measurement, "profile_model", fail)
+    disk.put(1)
+    await disk.reconcile()
+    await until(lambda: entry_of(disk).batching_off != MEASURING)
+    said = r"it could not be measured: none is left; the next try begins at \d\d:\d\d:\d\d UTC"
+    assert re.fullmatch(said, entry_of(disk).batching_off)
+
+
 async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,5 +218,4 @@ async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
     await disk.reconcile()
     await until(lambda: len(failures) == measurer.ATTEMPTS)
     assert (await infer(engine_of(disk), ROW))[0].shape[0] == 1
-    await until(lambda: entry_of(disk).batching_off != MEASURING)
-    assert entry_of(disk).batching_off == "it could not be measured: none is left"
+    await until(lambda: entry_of(disk).batching_off == "it could not be measured: none is left")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from cohort.batching import BatchPolicy, RunFeeds
 from cohort.errors import LoadFailed
 from cohort.inspection import Inspector
-from cohort.onnx_engine import VersionOpener, measurement, opening, preparation
+from cohort.onnx_engine import VersionOpener, measurement, opening, preparation, turns
 from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
 from cohort.profiling import Threads, Trial, find_trial, result
 from cohort.profiling.runs import FREE_RUNS
@@ -43,6 +44,7 @@ from cohort.session import (
     optimized_graph,
 )
 from cohort.session.digests import hash_file
+from cohort.system.confinement import status_bytes
 from tests import onnx_models
 from tests.waiting import PATIENCE, wait_until
 
@@ -200,13 +202,65 @@ def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -
     endless = onnx_models.growing_with_rows(loops=True)
     path = onnx_models.save(endless, tmp_path / "slow" / "3" / "model.onnx")
     cache, token = tmp_path / "cache", CancellationToken()
+    source = Source(path, "", replace(CONFIG, warm_up=WarmUp((1, 8))))
     with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(prepare_version, Source(path, "", CONFIG), VersionOpener(cache), token)
+        load = pool.submit(prepare_version, source, VersionOpener(cache), token)
         wait_until(lambda: token.stage == "in its first runs")
         token.cancel("enough")
         with pytest.raises(WorkCancelled, match="enough"):
             load.result(PATIENCE)
     assert not list(cache.rglob("*.json"))
+
+
+@pytest.mark.parametrize(("wanted", "rows"), [(None, [1]), ((1, 4), [1, 4])])
+def test_no_run_is_larger_than_what_it_prepares(
+    path: Path, monkeypatch: pytest.MonkeyPatch, wanted: tuple[int, ...] | None, rows: list[int]
+) -> None:
+    """On the CPU that is one row, unless an operator wants more."""
+    (path.parent / "manifest.json").unlink()
+    seen: list[int] = []
+
+    def warm_up(run: RunFeeds, trial: Trial, rows_of_runs: Sequence[int]) -> Trial:
+        seen.extend(rows_of_runs)
+        return trial
+
+    monkeypatch.setattr(preparation, "warm_up", warm_up)
+    load(path, None, replace(CONFIG, warm_up=WarmUp(wanted)))
+    assert seen == rows
+
+
+def test_what_first_runs_took_of_memory_is_given_back(tmp_path: Path) -> None:
+    """A row of this model takes 256 MB for a moment; its session keeps none of it."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20]> wide (float[N, 1] x) => (float[N, 1] y)
+        <int64[2] wide = {1, 67108864}, int64[1] one = {1}>
+        { z = Relu(x) much = Expand(z, wide) y = ReduceMax<keepdims = 1>(much, one) }"""
+    )
+    path = onnx_models.save(made, tmp_path / "wide/1/model.onnx")
+    before = status_bytes("RssAnon:")
+    prepared = prepare_version(Source(path, "", CONFIG), VersionOpener(None))
+    try:
+        assert prepared.profile_result.profile.seconds
+        assert status_bytes("RssAnon:") - before < 128 << 20
+        row = {"x": np.full((1, 1), 2, "f4")}
+        assert prepared.session.run(row)[0].tolist() == [[2]]
+        assert status_bytes("RssAnon:") - before > 128 << 20
+        prepared.session.give_back(row)
+        assert status_bytes("RssAnon:") - before < 128 << 20
+    finally:
+        prepared.close()
+
+
+def test_a_version_whose_runs_take_for_ever_keeps_out_nobody(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One runs at a time, but waits for another only so long; what it waits is none of its time."""
+    monkeypatch.setattr(turns, "LONGEST_TURN_SECONDS", 0.3)
+    token = CancellationToken()
+    with turns.RUNNING.turn(CancellationToken()):
+        prepared = prepare_version(Source(path, "", CONFIG), VersionOpener(None), token)
+    assert prepared.profile_result.profile.seconds
+    assert token.waited >= 0.3
 
 
 def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
@@ -218,7 +272,7 @@ def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
     token = CancellationToken()
     warmed: list[RunFeeds] = []
 
-    def warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> Trial:
+    def warm_up(run: RunFeeds, trial: Trial, rows: Sequence[int]) -> Trial:
         warmed.append(run)
         if len(warmed) == 2:
             token.cancel("enough")

@@ -62,6 +62,15 @@ def profiled(
     return measure_profile(run, find_trial(run, inputs), inputs, outputs, policy, rows=rows)
 
 
+def unranked() -> onnx.ModelProto:
+    """A model whose file says no shape of its input."""
+    made = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> any (float x) => (float y) { y = Relu(x) }'
+    )
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    return made
+
+
 @pytest.mark.parametrize(
     ("build", "says"),
     [
@@ -70,6 +79,7 @@ def profiled(
         (onnx_models.rows_sum, "ReduceSum"),
         (onnx_models.fixed_rows, "fixed first dimension"),
         (onnx_models.scalar, "has no rows"),
+        (unranked, "the file does not say how many dimensions input 'x' has"),
         (onnx_models.no_inputs, "it has no inputs"),
         (onnx_models.sequence, "not a tensor"),
     ],

@@ -103,6 +103,23 @@ async def test_a_load_ends_when_its_time_is_over() -> None:
     assert [(one["event"], one["stage"]) for one in logs] == [("load takes long", "holding")]
 
 
+async def test_waiting_for_others_is_none_of_a_loads_time() -> None:
+    """Be it for memory or for a turn: many models at once make none of them late."""
+    puppet = Puppet(heeds=True)
+
+    def prepare() -> OpenedVersion:
+        with puppet.token.waiting("waiting for its turn to run"):
+            assert puppet.released.wait(PATIENCE)
+        return cast(OpenedVersion, puppet)
+
+    run = LoadThreads().run(("m", 1), prepare, puppet.token, seconds=0.1)
+    task = asyncio.create_task(run)
+    await until(lambda: puppet.token.waited > 0.5)
+    assert not task.done()
+    puppet.released.set()
+    assert (await task)[0] is cast(OpenedVersion, puppet)
+
+
 async def test_a_load_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told so, it closes itself at last, and the version is loaded again only then."""
     monkeypatch.setattr(loading, "ENDING_SECONDS", 0.01)

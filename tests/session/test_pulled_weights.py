@@ -52,6 +52,50 @@ def test_link_to_anywhere_else_is_refused(tmp_path: Path, cache: str) -> None:
         Opener(model, chain=ON_CPU).read()
 
 
+def snapshot(hub: Path, blobs: Path | None = None) -> Path:
+    """A version's folder that is a snapshot of Hugging Face's cache, which is links to blobs."""
+    made = onnx_models.save_with_external_data(onnx_models.mlp(), hub / "made/model.onnx")
+    inside, there = (
+        hub / "models--us--mlp/snapshots/5f3a/onnx",
+        blobs or hub / "models--us--mlp/blobs",
+    )
+    inside.mkdir(parents=True)
+    there.mkdir(parents=True)
+    for number, name in enumerate(("model.onnx", "weights.bin")):
+        (made.parent / name).rename(there / f"a{number}")
+        to = there / f"a{number}" if blobs else Path(f"../../../blobs/a{number}")
+        (inside / name).symlink_to(to)
+    version = hub / "models/mlp/1"
+    version.parent.mkdir(parents=True)
+    version.symlink_to(inside)
+    return version / "model.onnx"
+
+
+def test_a_snapshot_of_hugging_faces_cache_has_its_weights_among_the_blobs(tmp_path: Path) -> None:
+    """Those of the same repository."""
+    opener = Opener(snapshot(tmp_path / "hub"), chain=ON_CPU)
+    opener.resolve_links(tmp_path / "cache")
+    assert opener.open().run({"x": np.ones((2, 4), "f4")})[0].shape[0] == 2
+    opener.close()
+
+
+@pytest.mark.parametrize("blobs", ["models--them--mlp/blobs", "models--us--mlp/others", "blobs"])
+def test_no_other_blobs_are_followed(tmp_path: Path, blobs: str) -> None:
+    """The message has the command that copies a model with what it links to."""
+    model = snapshot(tmp_path / "hub", tmp_path / "hub" / blobs)
+    with pytest.raises(LoadFailed, match="is a link out of the version's folder; `cohort init"):
+        Opener(model, chain=ON_CPU).read()
+
+
+def test_blobs_that_are_a_link_are_refused(tmp_path: Path) -> None:
+    """As DVC's cache that is one."""
+    outside = tmp_path / "outside"
+    model = snapshot(tmp_path / "hub", outside)
+    (tmp_path / "hub/models--us--mlp/blobs").symlink_to(outside)
+    with pytest.raises(LoadFailed, match="is a link out of the version's folder"):
+        Opener(model, chain=ON_CPU).read()
+
+
 def test_cache_that_is_a_link_is_refused(tmp_path: Path) -> None:
     """Else whoever writes to the repository would name any file of the machine."""
     outside = tmp_path / "outside"

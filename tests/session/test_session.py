@@ -431,6 +431,13 @@ def test_device_out_of_memory_is_memory() -> None:
         ),
         ("Cannot open C:\\secret\\folder\\x.bin at 0x7f00aa12", "Cannot open x.bin at …"),
         ("Div by zero: 1/0 in a ratio of 3/4", "Div by zero: 1/0 in a ratio of 3/4"),
+        (
+            "Exception during initialization: /src/string_normalizer.cc:103 ::<lambda()> Failed to "
+            "construct locale with name:xx_YY.UTF-8:locale::facet::_S_create_c_locale name not "
+            "valid:Please, install necessary language-pack-XX and configure locales",
+            "it changes text by the locale xx_YY.UTF-8, which this machine does not have: "
+            "`localedef -i xx_YY -f UTF-8 xx_YY.UTF-8` makes it (Debian: apt-get install locales)",
+        ),
     ],
 )
 def test_sentences_keep_what_helps(said: str, told: str) -> None:

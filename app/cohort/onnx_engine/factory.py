@@ -100,7 +100,7 @@ class OnnxEngines:
             site.number,
             engine,
             lambda: site.observe(Measured(engine, engine.profile, engine.unbatched)),
-            lambda reason: site.observe(Unmeasured(engine, reason)),
+            lambda reason, again_in: site.observe(Unmeasured(engine, reason, again_in)),
             fresh=fresh,
         )
 

@@ -106,6 +106,7 @@ class IdleRuns:
             patient = monotonic() < patient_until
             turn = _Turn(session, feeds, self._slots, patient=patient, closed=self.closed)
             turn.take(self, patient_until)
+            turn.let_go()
             self._longest = max(self._longest, turn.seconds)
             if turn.error is not None and not turn.refused:
                 raise turn.error
@@ -165,6 +166,10 @@ class _Turn:
             if self.patient and not self._begun and now > patient_until:
                 self.patient = False
                 self._on_loop(self._insist)
+
+    def let_go(self) -> None:
+        """Break the cycle with the batcher once the run is over, so that its inputs are freed."""
+        self._batcher = self._ticket = None
 
     def _next_look(self, patient_until: float) -> float:
         """Seconds until the thread looks whether it should go on waiting."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -23,12 +23,16 @@ from cohort.profiling import (
     profile_briefly,
     profile_model,
     small_enough,
+    why_unbatchable,
     with_findings,
 )
-from cohort.repository import Manifest, ModelConfig, WarmUp
-from cohort.session import Opener, Session
+from cohort.repository import Manifest, ModelConfig
+from cohort.session import CPU_DEVICE, Opener, Session, give_back_memory
 
 log = structlog.get_logger("cohort.registry")
+
+WARM_ROWS = 8
+"""Of the larger run that warms up a GPU."""
 
 RunsOf = Callable[[Session], RunFeeds]
 """Gives what runs a session, under limits."""
@@ -90,6 +94,14 @@ class Measurement:
         with suppress(RuntimeError):  # the system has no thread for it now
             threading.Thread(target=keep, name="cohort-keep", daemon=True).start()
 
+    def give_back(self, *sessions: Session | None) -> None:
+        """Give back what runs of these sessions took of memory."""
+        feeds = self.trial.feeds(1)
+        for session in sessions:
+            if session is not None:
+                session.give_back(feeds)
+        give_back_memory()
+
     def stop(self) -> None:
         """Let a session that is being opened be the last; from any thread."""
         self.opener.token.cancel("the version is closed")
@@ -111,7 +123,7 @@ class Measurement:
             run = runs_of(exclusive)
             if self.manifest is not None:
                 compare_examples(exclusive, run, self.manifest)
-            warm_up(run, self.trial, self.config.warm_up)
+            warm_up(run, self.trial, rows_to_warm_up(exclusive, self.config))
         except Exception as error:
             if exclusive is not None:
                 exclusive.close()
@@ -127,14 +139,24 @@ class Measurement:
         return exclusive
 
 
-def warm_up(run: RunFeeds, trial: Trial, wanted: WarmUp) -> Trial:
-    """Run `wanted.rows` once each, so that the first requests need not allocate and compile.
+def rows_to_warm_up(session: Session, config: ModelConfig) -> tuple[int, ...]:
+    """The rows of the runs before the first request: see `WarmUp`."""
+    if config.warm_up.rows is not None:
+        return config.warm_up.rows
+    unbatchable = why_unbatchable(session.inputs, session.outputs, session.rows, config.batching)
+    if session.device == CPU_DEVICE or unbatchable or not config.batching.batches:
+        return (1,)
+    return (1, min(WARM_ROWS, config.batching.max_batch_size))
+
+
+def warm_up(run: RunFeeds, trial: Trial, rows_of_runs: Sequence[int]) -> Trial:
+    """Run as many rows as each says, so that the first requests need not allocate and compile.
 
     Returns the trial with the seconds of a warm run, where one row is among them. Errors are
     ignored: the inputs are synthetic, and the model may rightly reject them.
     """
     with suppress(CohortError):
-        for rows in wanted.rows if not trial.problem else ():
+        for rows in rows_of_runs if not trial.problem else ():
             feeds = trial.feeds(rows)
             started = perf_counter()
             run(feeds)

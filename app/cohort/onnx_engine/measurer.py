@@ -16,7 +16,7 @@ from cohort.onnx_engine.idle_runs import IdleRuns, RunSlots
 from cohort.onnx_engine.measurement import Measurement
 from cohort.profiling import ProfileResult
 from cohort.scheduling import RunQueue
-from cohort.session import Session, give_back_memory, lower_priority
+from cohort.session import Session, lower_priority
 
 log = structlog.get_logger("cohort.registry")
 
@@ -66,7 +66,8 @@ class _Job:
     version: The version.
     fresh: Whether a kept profile does not count.
     adopted: Called once it has adopted what was measured.
-    failed: Called with the reason where it cannot be measured, and is not tried any more.
+    failed: Called with the reason where an attempt came to nothing, and the seconds until the next
+        one; None: there is none.
     attempts: How often its measurement was begun.
     """
 
@@ -74,7 +75,7 @@ class _Job:
     version: Measurable
     fresh: bool
     adopted: Callable[[], None]
-    failed: Callable[[str], None]
+    failed: Callable[[str, float | None], None]
     attempts: int = 0
 
 
@@ -98,14 +99,15 @@ class Measurer:
         number: int,
         version: Measurable,
         adopted: Callable[[], None],
-        failed: Callable[[str], None],
+        failed: Callable[[str, float | None], None],
         *,
         fresh: bool = False,
     ) -> None:
         """Measure a version, after those before it.
 
         adopted: Called once it serves by what was measured.
-        failed: Called with the reason where it was tried ATTEMPTS times in vain.
+        failed: Called with the reason where an attempt came to nothing, and the seconds until the
+            next one; None after ATTEMPTS of them.
         fresh: Whether a kept profile does not count; default False.
         """
         if version.measurement is not None:
@@ -142,7 +144,8 @@ class Measurer:
         def work() -> None:
             lower_priority()
             measured, problem = _measure(measurement, runs, fresh=job.fresh)
-            give_back_memory()
+            exclusive = None if measured is None else measured.exclusive
+            measurement.give_back(measurement.session, exclusive)
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._on_over, job, measured, problem)
 
@@ -170,8 +173,7 @@ class Measurer:
         seconds = RETRY_SECONDS * 2 ** (job.attempts - 1)
         if again:
             asyncio.get_running_loop().call_later(seconds, self._queue, job)
-        else:
-            job.failed(reason)
+        job.failed(reason, seconds if again else None)
         log.warning(
             event,
             model=job.name[0],

@@ -6,7 +6,7 @@ Runs on a thread. A server prepares it further; `cohort check` and `cohort profi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,8 +110,9 @@ class VersionOpener:
         token.enter("reading its files")
         published = read_published(folder, opener.digests, trust=self.trust)
         manifest = published.manifest
-        token.enter("waiting for memory")
-        with opener.room.take(opener.memory_needed(), token.check):
+        with ExitStack() as held:
+            with token.waiting("waiting for memory"):
+                held.enter_context(opener.room.take(opener.memory_needed(), token.check))
             token.enter("being copied")
             if self.private or self.cache is None:
                 opener.secure(self.cache)

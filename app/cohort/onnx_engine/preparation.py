@@ -11,13 +11,14 @@ from pathlib import Path
 
 from cohort.batching import BatchPolicy, OutputLimit, limit_outputs
 from cohort.onnx_engine.examples import examples_to_try
-from cohort.onnx_engine.measurement import Measurement, warm_up
+from cohort.onnx_engine.measurement import Measurement, rows_to_warm_up, warm_up
 from cohort.onnx_engine.opening import (
     OpenVersion,
     VersionOpener,
     closed_on_failure,
     first_runs,
 )
+from cohort.onnx_engine.turns import RUNNING
 from cohort.profiling import ProfileResult, RowFindings, Store, find_trial
 from cohort.registry import Source
 from cohort.repository import Published
@@ -96,17 +97,20 @@ def prepare_version(
 def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) -> PreparedVersion:
     opener, session, config = opened.opener, opened.session, opened.config
     manifest = opened.published.manifest
-    with first_runs(session, token) as runs_of:
+    with first_runs(session, token) as runs_of, RUNNING.turn(token):
+        token.enter("in its first runs")
         run = runs_of(session)
         tried = examples_to_try(session, opened.given)
         trial = find_trial(run, session.inputs, session.rows.axes, session.tables, tried)
-        trial = warm_up(run, trial, config.warm_up)
+        trial = warm_up(run, trial, rows_to_warm_up(session, config))
         token.enter("being profiled")
         store = None if cache is None else Store(cache)
         findings = None if cache is None else RowFindings(cache)
         measurement = Measurement(opener, session, trial, config, manifest, store, findings)
         result = measurement.briefly()
         exclusive = measurement.open_exclusive(result, runs_of)
+        if not trial.problem:
+            measurement.give_back(session, exclusive)
     if opener.in_memory:
         opener.close()  # the sessions have it, and a third time is too often
     give_back_memory()

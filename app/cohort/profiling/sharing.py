@@ -43,6 +43,8 @@ def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpe
     if reason := _why_not_tensors(inputs, outputs):
         return reason
     for said, spec in _named(inputs, outputs):
+        if spec.shape is None:
+            return f"the file does not say how many dimensions {said} has"
         if not spec.shape:
             return f"{said} has no rows"
         if not spec.rows_vary:

@@ -222,10 +222,14 @@ class Measured(NamedTuple):
 
 
 class Unmeasured(NamedTuple):
-    """An engine cannot be measured, and is not tried any more."""
+    """An attempt to measure an engine came to nothing.
+
+    again_in: Seconds until the next one; None: there is none.
+    """
 
     engine: Engine
     reason: str
+    again_in: float | None
 
 
 class Doubted(NamedTuple):

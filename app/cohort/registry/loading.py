@@ -25,6 +25,9 @@ LONG_SECONDS = 5.0
 MOST_LOADS = 8
 """Loads at once, those included that have given up their place."""
 
+LEAST_WAIT_SECONDS = 0.02
+"""Between two looks whether a load is late, while it waits for others."""
+
 ENDING_SECONDS = 1.0
 """How long a load that was cancelled may take to end. Most do at once, or at the next node."""
 
@@ -63,7 +66,7 @@ class LoadThreads:
         version: The model and the number. Two loads of one version must not go on at once.
         open_version: Loads it, on a thread.
         token: Cancels it.
-        seconds: How long that may take.
+        seconds: How long that may take, besides what it waits for others.
 
         Where this is cancelled, the load is. Raises LoadFailed, and as `open_version`.
         """
@@ -148,7 +151,8 @@ class LoadThreads:
         self, version: tuple[str, int], outcome: Outcome, token: CancellationToken, seconds: float
     ) -> None:
         """Wait for the outcome. Raises LoadFailed where it does not come in time."""
-        await asyncio.wait({outcome}, timeout=seconds / 2)
+        began = monotonic()
+        await _wait_until(outcome, began + seconds / 2, token)
         if not outcome.done():
             log.warning(
                 "load takes long",
@@ -158,7 +162,7 @@ class LoadThreads:
                 seconds=seconds / 2,
                 load_timeout_s=seconds,
             )
-            await asyncio.wait({outcome}, timeout=seconds / 2)
+            await _wait_until(outcome, began + seconds, token)
         if outcome.done():
             return
         reason = (
@@ -170,6 +174,15 @@ class LoadThreads:
             raise LoadTimedOut(f"{reason}, which cannot be ended and goes on")
         if (error := outcome.exception()) is not None:
             raise LoadTimedOut(reason) from error
+
+
+async def _wait_until(outcome: Outcome, until: float, token: CancellationToken) -> None:
+    """Wait for the outcome until then, on the monotonic clock, and as long as the load has waited.
+
+    Others hold what it waited for, so that a crowd of loads makes none of them late.
+    """
+    while not outcome.done() and (left := until + token.waited - monotonic()) > 0:
+        await asyncio.wait({outcome}, timeout=max(left, LEAST_WAIT_SECONDS))
 
 
 def _close(outcome: Outcome) -> None:

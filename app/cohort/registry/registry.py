@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
 
@@ -46,6 +47,8 @@ from cohort.session import CancellationToken
 
 LOOK_SECONDS = 5.0
 """How often engines are looked at: whether they run as expected."""
+
+UNMEASURED = "it could not be measured"
 
 REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, Doubted})
 """The events of engines that change what is known of a version."""
@@ -358,13 +361,21 @@ class Registry(PublishedCatalog):
                         entry = replace(entry, batching_off=off, mixed=mixed)
                     self._put(model, entry)
                     self._observe(VersionMeasured(model, entry))
-            case Unmeasured(engine, reason):
+            case Unmeasured(engine, reason, again_in):
                 entry = self._serving_by(engine, model, number)
-                if entry is not None and entry.batching_off == MEASURING:
-                    off = f"it could not be measured: {reason}"
+                if entry is not None and entry.batching_off.startswith((MEASURING, UNMEASURED)):
+                    off = f"{UNMEASURED}: {reason}{_next_try(again_in)}"
                     self._put(model, replace(entry, batching_off=off))
 
     def _serving_by(self, engine: Engine, model: str, number: int) -> VersionEntry | None:
         """The entry of a version, if it is this engine that serves it."""
         entry = self._entry(model, number)
         return entry if entry is not None and entry.engine is engine else None
+
+
+def _next_try(seconds: float | None) -> str:
+    """When it is tried again that comes in so many seconds, for the end of a sentence."""
+    if seconds is None:
+        return ""
+    at = datetime.now(UTC) + timedelta(seconds=seconds)
+    return f"; the next try begins at {at:%H:%M:%S} UTC"

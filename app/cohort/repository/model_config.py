@@ -43,10 +43,11 @@ class VersionPolicy:
 class WarmUp:
     """`warm_up:` in a model's config: runs before a version takes traffic.
 
-    rows: Rows of these runs, one run for each number; default [1, 8].
+    rows: Rows of these runs, one run for each number; default None: 1, and 8 as well on a GPU where
+        requests share runs. On the CPU there is nothing that a larger run prepares.
     """
 
-    rows: tuple[int, ...] = (1, 8)
+    rows: tuple[int, ...] | None = None
 
 
 def _parse_versions(value: object) -> VersionPolicy:

@@ -32,7 +32,7 @@ from cohort.session.rules import (
     check_model_file,
     model_rules,
 )
-from cohort.session.running import Fallback, OrtRunControl, Placement, Session
+from cohort.session.running import CPU_DEVICE, Fallback, OrtRunControl, Placement, Session
 from cohort.session.runtime import ORT_VERSION
 from cohort.session.signatures import Signature, read_signature
 from cohort.session.thread_priority import lower_priority
@@ -41,6 +41,7 @@ from cohort.system.processor import available_memory, cores, cpu_limit, share_ma
 
 __all__ = [
     "ANY_MODEL",
+    "CPU_DEVICE",
     "MAX_NODES",
     "ORT_VERSION",
     "ROOM",

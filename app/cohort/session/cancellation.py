@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 
 class WorkCancelled(Exception):
@@ -23,6 +24,8 @@ class CancellationToken:
     def __init__(self) -> None:
         self.reason = ""
         self.stage = "waiting"
+        self._waited = 0.0
+        self._waits_since: float | None = None  # on the monotonic clock
         self._ends: list[Callable[[], object]] = []
 
     def cancel(self, reason: str) -> None:
@@ -40,6 +43,25 @@ class CancellationToken:
         """Begin another stage of the work. Raises WorkCancelled."""
         self.check()
         self.stage = stage
+
+    @property
+    def waited(self) -> float:
+        """The seconds that the work has waited for others so far, in `waiting`."""
+        since = self._waits_since
+        return self._waited + (0.0 if since is None else monotonic() - since)
+
+    @contextmanager
+    def waiting(self, stage: str) -> Iterator[None]:
+        """Wait inside for what others hold: no limit of time on the work counts that.
+
+        Raises WorkCancelled.
+        """
+        self.enter(stage)
+        self._waits_since = monotonic()
+        try:
+            yield
+        finally:
+            self._waited, self._waits_since = self.waited, None
 
     @contextmanager
     def calling(self, end: Callable[[], object]) -> Iterator[None]:

@@ -64,6 +64,7 @@ _NO_OPERATOR = re.compile(
     r"No Op registered for \S+ with domain_version of (\d+)"
 )
 _NO_OPSET = re.compile(r"No opset import for domain '(.*?)'")
+_LOCALE = re.compile(r"Failed to construct locale with name: ?([\w.@-]+)")
 _SHORT_DATA = re.compile(r"External initializer: (\S+) offset: (-?\d+) .*file_length: (\d+)")
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node")
 
@@ -88,6 +89,12 @@ def sentence(text: str) -> str:
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
     if hint := _too_new(text) or _unknown_operator(text):
         return hint
+    if missing := _LOCALE.search(text):
+        name, of = missing[1], missing[1].partition(".")[0]
+        return (
+            f"it changes text by the locale {name}, which this machine does not have: "
+            f"`localedef -i {of} -f UTF-8 {name}` makes it (Debian: apt-get install locales)"
+        )
     if short := _SHORT_DATA.search(text):
         return outside_file(short[1], int(short[2]), int(short[3]))
     for noise in _NOISE:

@@ -101,7 +101,8 @@ def missing_external(model: Path, location: str) -> LoadFailed:
 def check_external(model: Path, location: str) -> None:
     """Raise LoadFailed unless the weights at `location` are a file in the folder of `model`.
 
-    Or a link from there to the cache of the DVC project that the folder is in.
+    Or a link from there to the cache of the DVC project that the folder is in, or, where the folder
+    is a snapshot of Hugging Face's cache, to the blobs of the same repository.
 
     Nor may they be a hard link to somebody else's file: where the system lets anybody link to any
     file, the server would read what its author cannot. Links within one owner's files are how
@@ -115,11 +116,12 @@ def check_external(model: Path, location: str) -> None:
         pointer = why_pointer(there) if exists else ""
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
         raise LoadFailed(f"its external data {location!r} is not a usable path") from None
-    if not inside and not _is_in_dvc_cache(there, model):
-        hint = "; after `dvc config cache.type copy`, `dvc checkout --relink` makes it none"
+    if not inside and not (_is_in_dvc_cache(there, model) or _is_in_hub_cache(there, model)):
+        hint = "`cohort init NAME FILE.onnx` copies a model with what it links to"
+        if there.parts[-4:-2] == ("files", "md5"):
+            hint = "after `dvc config cache.type copy`, `dvc checkout --relink` makes it none"
         raise LoadFailed(
-            f"its external data {location!r} is a link out of the version's folder"
-            f"{hint if there.parts[-4:-2] == ('files', 'md5') else ''}"
+            f"its external data {location!r} is a link out of the version's folder; {hint}"
         )
     if found is None:
         raise missing_external(model, location)
@@ -135,6 +137,15 @@ def check_external(model: Path, location: str) -> None:
 def leads_out(model: Path, location: str) -> bool:
     """Whether the file at `location` beside `model` is a link out of its folder. Raises OSError."""
     return not (model.parent / location).resolve().is_relative_to(model.parent.resolve())
+
+
+def _is_in_hub_cache(file: Path, model: Path) -> bool:
+    """Whether a file, links resolved, is a blob of the repository of whose snapshots `model` is.
+
+    https://huggingface.co/docs/huggingface_hub/guides/manage-cache: a snapshot is links to blobs.
+    """
+    snapshots = [one for one in model.parent.resolve().parents if one.name == "snapshots"]
+    return any(file.is_relative_to(one.parent / "blobs") for one in snapshots)
 
 
 def _is_in_dvc_cache(file: Path, model: Path) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from cohort.errors import InferenceFailed, InvalidInput, quoted
+from cohort.errors import CohortError, InferenceFailed, InvalidInput, quoted
 from cohort.model_file.model import Metadata
 from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
@@ -183,6 +184,18 @@ class Session:
         if (shrink or self.unpredictable) and self.device == CPU_DEVICE:
             control.options.add_run_config_entry(*SHRINK)
         return control
+
+    def give_back(self, feeds: Mapping[str, Array]) -> None:
+        """Give back the memory that runs took, which the session keeps for later ones.
+
+        `feeds` are inputs that it takes. They are not run: a run that is stopped before its first
+        node gives back as any does.
+        """
+        if self.device == CPU_DEVICE:
+            control = self.control(shrink=True)
+            control.stop()
+            with suppress(CohortError):
+                self.run(feeds, control)
 
     def assigned_nodes(self) -> Iterator[AssignedNode]:
         """The nodes that `placement` counts, one by one."""
