@@ -192,7 +192,11 @@ async def test_texts_are_taken_as_numpy_has_them(tmp_path: Path, folders: dict[s
     [
         ((1, {"x": ROWS}), {}),
         (("mlp", ROWS), {}),
+        (("mlp", {1: ROWS}), {}),
         (("mlp", {"x": ROWS}), {"outputs": "y"}),
+        (("mlp", {"x": ROWS}), {"outputs": b"y"}),
+        (("mlp", {"x": ROWS}), {"outputs": {"y"}}),
+        (("mlp", {"x": ROWS}), {"outputs": 1}),
     ],
 )
 async def test_a_slip_in_the_types_of_arguments_is_named(
@@ -200,8 +204,18 @@ async def test_a_slip_in_the_types_of_arguments_is_named(
 ) -> None:
     """As Python names it; else letters of a name would be looked for among the outputs."""
     async with Runtime(models, **folders) as runtime:
-        with pytest.raises(TypeError, match=r"model is|inputs are|outputs are"):
+        with pytest.raises(TypeError, match=r"model is|inputs are|input's name|outputs are"):
             await runtime.infer(*arguments, **options)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+async def test_an_integer_that_no_json_has_is_an_invalid_input(
+    models: Path, folders: dict[str, Any], digits: int
+) -> None:
+    """It is the program's mistake, not the server's; a message does not write out its digits."""
+    async with Runtime(models, **folders) as runtime:
+        with pytest.raises(InvalidInput, match="number out of range"):
+            await runtime.infer("mlp", {"x": [[1, 2, 3, 10**digits]]})
 
 
 def mounted(inner: FastAPI) -> FastAPI:

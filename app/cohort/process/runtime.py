@@ -158,8 +158,17 @@ def _check_types(model: object, inputs: object, outputs: object) -> None:
         raise TypeError(f"model is a name, not {type(model).__name__}")
     if not isinstance(inputs, Mapping):
         raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}")
+    for name in inputs:
+        if not isinstance(name, str):
+            raise TypeError(f"an input's name is a text, not {type(name).__name__}")
     if isinstance(outputs, str):
         raise TypeError(f"outputs are names: [{outputs!r}], not {outputs!r}")
+    if outputs is not None and not _are_names(outputs):
+        raise TypeError(f"outputs are a list of names, not {outputs!r}")
+
+
+def _are_names(given: object) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(one, str) for one in given)
 
 
 def _array_of(spec: TensorSpec, given: object) -> Array:
@@ -171,4 +180,8 @@ def _array_of(spec: TensorSpec, given: object) -> Array:
         lists = np.asarray(given, object).tolist()
     except Exception as error:
         raise InvalidInput(f"input {quoted(spec.name)} is no array: {error}") from error
-    return from_lists(spec, lists)
+    try:
+        return from_lists(spec, lists)
+    except (OverflowError, ValueError) as error:  # JSON has no integers as long as Python's
+        problem = f"input {quoted(spec.name)} takes {spec.datatype}, got a number out of range"
+        raise InvalidInput(problem) from error
