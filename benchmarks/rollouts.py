@@ -163,7 +163,6 @@ class Replays:
         self.live = LiveRollout(RolloutConfig(ROLLOUT, GUARD), lambda: catalog, print)
         self.inputs = self.optional_inputs = self.outputs = ()
         self.leases = SimpleNamespace(count=0, release=lambda: None)
-        self.by_tensors = self
         self._on_both = False
 
     def count(self, one: Asked) -> None:

@@ -424,3 +424,25 @@ async def test_idle_streams_stay(server: Cohort) -> None:
             assert not (await told(stream)).error_message
             await stream.done_writing()
     wait_until(lambda: held(server) == 0)
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ServerMetadata", "/grpc.health.v1.Health/Check"])
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_call_of_one_message_takes_no_second(server: Cohort, method: str, frames: int) -> None:
+    """It is refused, and not answered as if the second had not been there."""
+    one = b""
+    if method == "ModelInfer":
+        one = raw_request("same", {"x": np.ones((1, 3), "f4")}).SerializeToString()
+    sent = [message(one), message(one)] if frames == 2 else [message(one) * 2]
+    with closing(Peer(server.grpc)) as peer:
+        stream = peer.next_stream()
+        data = b"".join(frame(DATA, 0, stream, content) for content in sent)
+        begin = frame(HEADERS, END_HEADERS, stream, call_headers(method))
+        peer.write(begin + data + frame(DATA, 1, stream))
+
+        def answered() -> bool:
+            peer.read(0.1)
+            return stream in peer.statuses
+
+        wait_until(answered)
+        assert b"more than one" in peer.statuses[stream].replace(b"%20", b" ")

@@ -25,8 +25,8 @@ ROW = [5.1, 3.5, 1.4, 0.2]
 
 client = Client(base_url=sys.argv[2])
 by_name = ModelsIrisPredictByName(inputs=ModelsIrisPredictByNameInputs(features=[ROW]))
-v1_body = v1_models_iris_predict.V1ModelsIrisPredictBodyType3.from_dict({"instances": [ROW]})
-v2_body = infer.V2ModelsIrisInferJsonBody.from_dict(
+v1_body = v1_models_iris_predict.V1ModelsIrisPredictOnlyRows.from_dict({"instances": [ROW]})
+v2_body = infer.V2ModelsIrisInfer.from_dict(
     {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 4], "data": ROW}]}
 )
 answers = {

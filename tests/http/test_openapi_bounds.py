@@ -19,6 +19,7 @@ from cohort.operating import ServedModel, at_once
 from cohort.process.application import create_app
 from cohort.settings import Settings
 from cohort.tensors import Arrays, TensorSpec
+from tests.http.references import resolved
 
 FLOATS = TensorSpec("x", "FP32", ("N", 4))
 IMAGE = TensorSpec("image", "FP32", ("N", 3, 224, 224))
@@ -81,7 +82,7 @@ def schemas_and_examples(document: dict[str, Any]) -> Iterator[tuple[Any, list[A
         for place in (post["requestBody"], post["responses"]["200"]):
             for content in place["content"].values():
                 examples = [one["value"] for one in content.get("examples", {}).values()]
-                yield content["schema"], examples
+                yield resolved(document, content["schema"]), examples
 
 
 LARGE = {

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from signal import SIGHUP
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -51,3 +56,67 @@ def test_bucket_is_served_followed_and_outlived(
     with cohort(bucket.url, tmp_path) as server:
         assert version(server) == "2"
         assert "cannot be reached" in server.get("/health").text
+
+
+stopped = Event()
+
+
+class Trickle(BaseHTTPRequestHandler):
+    """Gives a file of a folder; those of models that begin with `slow` come byte by byte."""
+
+    folder: Path
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        content = (self.folder / self.path[1:]).read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with suppress(ConnectionError):
+            while self.path.startswith("/slow") and len(content) > 1:
+                self.wfile.write(content[:1])
+                content = content[1:]
+                stopped.wait(0.5)
+            self.wfile.write(content)
+
+
+@pytest.fixture
+def trickling(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address of a web server that gives what is in it."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    handler = type("Handler", (Trickle,), {"folder": folder})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("slow", [1, 6])
+def test_what_is_fetched_serves_while_others_trickle(
+    tmp_path: Path, trickling: tuple[Path, str], slow: int
+) -> None:
+    """As many slow models as there are fetches hold up no other; `problems` has their rates."""
+    folder, url = trickling
+    names = [f"slow{number}" for number in range(slow)] + ["times"]
+    index = ""
+    for name in names:
+        path = folder / name / "1/model.onnx"
+        path.parent.mkdir(parents=True)
+        onnx_models.save(onnx_models.times(2.0), path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        index += f"{digest}  {name}/1/model.onnx\n"
+        with path.open("ab") as file:
+            file.write(b"" if name == "times" else bytes(1000))
+    (folder / "SHA256SUMS").write_text(index)
+    with cohort(url, tmp_path) as server:
+        assert version(server) == "1"
+        assert server.get("/health/ready").status_code == 200
+        told = server.get("/health").text
+        for name in names[:-1]:
+            assert f"{name}/1: comes slowly: " in told
+        assert "KiB/s" in told
+        assert server.stop() == 0

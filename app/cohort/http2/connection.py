@@ -33,8 +33,9 @@ from cohort.http2.frames import (
     window_update,
 )
 from cohort.http2.header_blocks import HeaderBlocks
-from cohort.http2.heads import CallHeads, refusal_of
+from cohort.http2.heads import CallHeads, StreamHead, refusal_of
 from cohort.http2.incoming import FrameReader
+from cohort.http2.left_open import LeftOpen
 from cohort.http2.outgoing import UNSENT_BYTES, Outgoing
 from cohort.http2.send_queue import Part
 from cohort.http2.streams import Stream
@@ -109,6 +110,8 @@ class Http2Connection(asyncio.Protocol):
         self._blocks = HeaderBlocks(limits.heads)
         self._last = 0  # the last stream that the peer has begun
         self._last_taken = LARGEST_WINDOW  # the last one that we take
+        self._left = LeftOpen()
+        self._draining = False  # whether the peer was asked by DRAIN_PING
         self._window = CONNECTION_WINDOW
         self._closing = False
         self._going_on = False  # whether what is left is read in the next turn
@@ -202,7 +205,7 @@ class Http2Connection(asyncio.Protocol):
 
     def begin_data(self, number: int, length: int) -> None:
         """Count a frame of data for flow control; the connection's window is given back at once."""
-        if not number or number > self._last:
+        if not number % 2 or number > self._last:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data of no stream")
         self._window -= length
         if self._window < CONNECTION_WINDOW // 2:  # never exceeded: a frame is much smaller
@@ -211,8 +214,10 @@ class Http2Connection(asyncio.Protocol):
         stream = self.streams.get(number)  # where it has ended, its caller may not know yet
         if stream is not None:
             stream.begin_data(length)
-        elif length < SMALL_DATA:
-            self.count_useless()
+        else:
+            if length < SMALL_DATA:
+                self.count_useless()
+            self._check_left(number)
 
     def take_data(self, number: int, part: Part, *, end: bool) -> None:
         """Hand on what has come of a message."""
@@ -221,6 +226,8 @@ class Http2Connection(asyncio.Protocol):
             self.count_useless()
         if stream is not None:
             stream.take_data(part, end=end)
+        elif end:
+            self._left.end(number)
 
     # -- HEADERS
 
@@ -231,8 +238,10 @@ class Http2Connection(asyncio.Protocol):
         head = self._blocks.decode(block)
         end = bool(flags & END_STREAM)
         if number <= self._last:
-            self._trailers(number, end=end)
+            self._trailers(number, head, end=end)
             return
+        if number != self._last + 2 and number > 1:
+            self._left.skip(self._last, number)
         self._last = number
         if number > self._last_taken:
             self.count_useless()
@@ -240,26 +249,41 @@ class Http2Connection(asyncio.Protocol):
         if len(self.streams) >= STREAMS_PER_CONNECTION:
             self.count_useless()
             self.out.write(rst_stream(number, ErrorCode.REFUSED_STREAM))
+            if not end:
+                self._left.add(number)
             return
         if head.malformed or head.call.refusal:
             self.count_useless(1 + len(block) // BLOCK_BYTES_LIKE_ONE)
             self.out.write(refusal_of(number, head, ended=end))
+            if not end:
+                self._left.add(number)
             return
         stream = self.streams[number] = Stream(self, number, head, ended=end)
         self.limits.begin(stream)
         if end:
             stream.end()  # it has no message
 
-    def _trailers(self, number: int, *, end: bool) -> None:
+    def _trailers(self, number: int, head: StreamHead, *, end: bool) -> None:
         stream = self.streams.get(number)
         if stream is None:
+            self._check_left(number)
             self.count_useless()
+            if end:
+                self._left.end(number)
         elif stream.ended:
             stream.reset(ErrorCode.STREAM_CLOSED)
-        elif not end:
+        elif not end or head.no_trailers:
             stream.reset(ErrorCode.PROTOCOL_ERROR)
         else:
             stream.end()
+
+    def _check_left(self, number: int) -> None:
+        """Raise ConnectionFault where the peer sends what is of no stream, and was of none."""
+        if number in self._left or number > self._last_taken:
+            return
+        if self._left.was_skipped(number):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "streams begin in their order")
+        raise ConnectionFault(ErrorCode.STREAM_CLOSED, "a stream goes on that has ended")
 
     # -- other frames
 
@@ -291,7 +315,7 @@ class Http2Connection(asyncio.Protocol):
     def _widen(self, number: int, payload: bytes) -> None:
         more = read_increment(payload)
         self._useless.count_widening()
-        if number > self._last:
+        if number and (not number % 2 or number > self._last):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window of no stream")
         if not number:
             if not more:
@@ -306,7 +330,7 @@ class Http2Connection(asyncio.Protocol):
     def _reset(self, number: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no valid RST_STREAM")
-        if not number or number > self._last:
+        if not number % 2 or number > self._last:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM of no stream")
         stream = self.streams.get(number)
         if stream is None:
@@ -314,6 +338,7 @@ class Http2Connection(asyncio.Protocol):
         else:
             stream.lost()
             self.count_useless(1 + stream.head.held // HELD_BYTES_LIKE_ONE)
+        self._left.end(number)
 
     def _follow(self, flags: int, number: int, payload: bytes) -> None:
         if number:
@@ -328,6 +353,8 @@ class Http2Connection(asyncio.Protocol):
         self.out.write(frame(SETTINGS, ACK, 0))
         if more:
             for stream in list(self.streams.values()):
+                if stream.send_window + more > LARGEST_WINDOW:
+                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "too wide a window")
                 stream.widen(more)
 
     def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
@@ -338,7 +365,7 @@ class Http2Connection(asyncio.Protocol):
         self.count_useless()
         if not flags & ACK:
             self.out.write(frame(PING, ACK, 0, payload))
-        elif payload == DRAIN_PING and self._last_taken == LARGEST_WINDOW:
+        elif payload == DRAIN_PING and self._draining and self._last_taken == LARGEST_WINDOW:
             self._last_taken = self._last
             self.out.write(goaway(self._last, ErrorCode.NO_ERROR))
             self._close_if_over()
@@ -349,6 +376,8 @@ class Http2Connection(asyncio.Protocol):
         """A stream is over."""
         if self.streams.pop(stream.number, None) is None:
             return
+        if not stream.ended:
+            self._left.add(stream.number)
         self.out.forget(stream.number)
         self._since = self._loop.time()
         self.limits.ended(stream)
@@ -372,6 +401,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self.out.write(goaway(LARGEST_WINDOW, ErrorCode.NO_ERROR, "shutting down"))
         self.out.write(frame(PING, 0, 0, DRAIN_PING))
+        self._draining = True
 
     def _close_if_over(self) -> None:
         if not self.streams and not self._closing:

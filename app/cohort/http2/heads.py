@@ -21,12 +21,14 @@ _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
-_KEPT = _PSEUDO | {b"te", b"content-type", b"grpc-encoding"}
+_LENGTH = b"content-length"
+_KEPT = _PSEUDO | {b"te", b"content-type", b"grpc-encoding", _LENGTH}
 _CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
 TIMEOUT, REQUEST_ID_NAME = b"grpc-timeout", REQUEST_ID.encode()
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_DIGITS = re.compile(rb"[0-9]{1,18}")
 _UNFIT = re.compile(rb"[\0\r\n]")
 
 MOST_KNOWN_HEADS, LONGEST_KNOWN_HEAD, LONGEST_KNOWN_NAME = 1024, 1024, 64
@@ -43,11 +45,13 @@ class CallHead:
 
     path: Of the method, as it was sent.
     encoding: How its compressed messages are compressed.
+    length: The bytes of data that it announces; None: it does not say.
+    has_pseudo: Whether it has any pseudo-header.
     malformed: Why it is no request at all; "" where it is one.
     refusal: The block that refuses what is no call, or none that is taken; b"" for a call.
     """
 
-    __slots__ = ("encoding", "malformed", "path", "refusal")
+    __slots__ = ("encoding", "has_pseudo", "length", "malformed", "path", "refusal")
 
     def __init__(self, headers: Sequence[Header]) -> None:
         found: dict[bytes, bytes] = {}
@@ -57,7 +61,12 @@ class CallHead:
                 self.malformed = _ODD_PSEUDO
             if _UNFIT.search(value):
                 self.malformed = _ODD_HEADERS
+            if name == _LENGTH and not (_DIGITS.fullmatch(value) and name not in found):
+                self.malformed = _ODD_HEADERS
             found[name] = value
+        self.has_pseudo = not found.keys().isdisjoint(_PSEUDO)
+        length = found.get(_LENGTH)
+        self.length = int(length) if length and self.malformed != _ODD_HEADERS else None
         if not (found.get(b":path") and b":method" in found and b":scheme" in found):
             self.malformed = self.malformed or "a request without its pseudo-headers"
         if found.get(b"te", b"trailers") != b"trailers":
@@ -90,6 +99,11 @@ class StreamHead(NamedTuple):
     request_id: str
     rest: tuple[Header, ...]
     held: int
+
+    @property
+    def no_trailers(self) -> bool:
+        """Whether these are headers that cannot end a call."""
+        return self.call.has_pseudo or self.malformed == _ODD_HEADERS
 
     def metadata(self) -> list[MetadataPair]:
         """What the caller sent beside its messages: bytes under names that end in -bin."""

@@ -130,6 +130,8 @@ class Stream:
         if self._finishing is not None:
             return  # it has its answer
         self.received += len(part)
+        if end and self.head.call.length is not None and not self._has_its_length():
+            return
         if isinstance(self._buffer, bytearray):
             self._buffer += part
         elif self._buffer or not isinstance(part, bytes):
@@ -149,8 +151,15 @@ class Stream:
     def end(self) -> None:
         """The caller sends no more."""
         self.ended = True
-        if self.call is not None:
+        if self.call is not None and self._has_its_length():
             self.call.arrived()
+
+    def _has_its_length(self) -> bool:
+        """Whether as much has come as was announced; resets it if not."""
+        if self.head.call.length in (None, self.received):
+            return True
+        self.reset(ErrorCode.PROTOCOL_ERROR)
+        return False
 
     def take(self) -> SentMessage | None:
         """The next message, where all of it is there."""
@@ -195,6 +204,11 @@ class Stream:
     def put_back(self, message: bytes) -> None:
         """Have the message that was taken last, which was not compressed, be the next again."""
         self._buffer = b"\0%b%b%b" % (len(message).to_bytes(4, "big"), message, bytes(self._buffer))
+
+    @property
+    def has_more(self) -> bool:
+        """Whether anything has come behind the message that was taken."""
+        return bool(self._buffer)
 
     @property
     def partial(self) -> bool:

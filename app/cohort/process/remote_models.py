@@ -52,7 +52,7 @@ class RemoteModels:
         """Why the repository, or versions in it, cannot be had."""
         status = self._mirror.status
         trouble = [Problem("", "", status.trouble)] if status.trouble else []
-        return (*trouble, *status.problems)
+        return (*trouble, *status.problems, *status.slow)
 
     @property
     def loading_reason(self) -> str:
@@ -102,6 +102,10 @@ class RemoteModels:
         for problem in self._said.problems:
             if problem not in before.problems:
                 log.warning("remote repository problem", problem=str(problem))
+        slow = {problem.file for problem in before.slow}
+        for problem in self._said.slow:
+            if problem.file not in slow:
+                log.warning("remote repository is slow", problem=str(problem))
 
     def _get_uses(self) -> Mapping[str, ModelUse] | None:
         return self._uses if self._mirror.status.settled else None

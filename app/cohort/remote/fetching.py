@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
-from threading import Event
 
 from cohort.errors import LoadFailed, RemoteFailed, quoted_names
 from cohort.remote.ledger import KeptFile, KeptVersion
 from cohort.remote.listing import RemoteVersion
+from cohort.remote.pace import Progress
 from cohort.remote.store import RemoteFile, RemoteStore
 from cohort.remote.web_server import FETCH_BYTES, RangesRefused
 from cohort.repository import MANIFEST_FILE, read_manifest
@@ -33,32 +33,31 @@ class Fetcher:
     store: The repository.
     parts: The folder of files that have not come whole; they are continued.
     find: Gives the files of the mirror that had a SHA-256 when they were fetched.
-    count: Is told the bytes that have come.
     max_bytes: The most bytes of a version; None: any number.
     """
 
     store: RemoteStore
     parts: Path
     find: Callable[[str], Iterable[Path]]
-    count: Callable[[int], None]
     max_bytes: int | None = None
 
     def fetch(
         self,
         version: RemoteVersion,
         into: Path,
-        given_up: Event,
+        progress: Progress,
         *,
         before: tuple[Path, KeptVersion] | None = None,
     ) -> KeptVersion:
         """Put the files of `version` into an empty folder, and say what they are.
 
+        progress: Is told what has come.
         before: The version as it was fetched before; files that stayed the same are taken from it.
 
-        Raises RemoteFailed with a sentence, GivenUp where `given_up` is set meanwhile.
+        Raises RemoteFailed with a sentence, GivenUp where it is no longer wanted.
         """
         try:
-            return self._fetch(version, into, given_up, before)
+            return self._fetch(version, into, progress, before)
         except OSError as error:
             why = "no space is left" if error.errno in {ENOSPC, EDQUOT} else error.strerror or error
             raise RemoteFailed(f"{version} cannot be kept in COHORT_CACHE: {why}") from error
@@ -67,7 +66,7 @@ class Fetcher:
         self,
         version: RemoteVersion,
         into: Path,
-        given_up: Event,
+        progress: Progress,
         before: tuple[Path, KeptVersion] | None,
     ) -> KeptVersion:
         self._check_room(version)
@@ -84,7 +83,7 @@ class Fetcher:
             elif (digest := self._copy(sha256, target)) is not None:
                 kept[path] = KeptFile(file.identity, digest, target.stat().st_size)
             else:
-                kept[path] = self._download(file, target, sha256, given_up)
+                kept[path] = self._download(file, target, sha256, progress)
             if path == MANIFEST_FILE:
                 published = _published(into)
                 if missing := published.keys() - version.files.keys():
@@ -133,13 +132,15 @@ class Fetcher:
         name = hashlib.sha256(f"{file.path}\n{file.identity}".encode()).hexdigest()[:40]
         return self.parts / name
 
-    def _download(self, file: RemoteFile, target: Path, sha256: str, given_up: Event) -> KeptFile:
+    def _download(
+        self, file: RemoteFile, target: Path, sha256: str, progress: Progress
+    ) -> KeptFile:
         part = self.part(file)
         try:
-            digest, size = self._append(file, part, given_up)
+            digest, size = self._append(file, part, progress)
         except RangesRefused:
             part.unlink()
-            digest, size = self._append(file, part, given_up)
+            digest, size = self._append(file, part, progress)
         except OSError as error:
             if error.errno in {ENOSPC, EDQUOT}:
                 part.unlink(missing_ok=True)
@@ -153,22 +154,23 @@ class Fetcher:
         part.rename(target)
         return KeptFile(file.identity, digest, size)
 
-    def _append(self, file: RemoteFile, part: Path, given_up: Event) -> tuple[str, int]:
+    def _append(self, file: RemoteFile, part: Path, progress: Progress) -> tuple[str, int]:
         """Fetch what is missing of a file; its SHA-256 and size."""
         with part.open("a+b") as out:
             out.seek(0)
             sha256 = hashlib.sha256()
             while piece := out.read(FETCH_BYTES):
                 sha256.update(piece)
+                progress.read(len(piece))
             size = out.tell()
             if size != file.size and sha256.hexdigest() != file.sha256:
                 for piece in self.store.stream(file, size):
-                    if given_up.is_set():
+                    if progress.given_up.is_set():
                         raise GivenUp
                     out.write(piece)
                     sha256.update(piece)
                     size += len(piece)
-                    self.count(len(piece))
+                    progress.came(len(piece))
                     if size > (self.max_bytes or size):
                         raise RemoteFailed(f"{file.path} is larger than COHORT_MAX_MODEL_MB allows")
             out.flush()

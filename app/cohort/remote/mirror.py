@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
@@ -29,6 +30,7 @@ from cohort.remote.listing import (
 )
 from cohort.remote.looking import look
 from cohort.remote.mirror_files import MirrorFiles
+from cohort.remote.pace import Progress
 from cohort.remote.store import RemoteStore
 from cohort.repository import ConfigProblems, ModelConfig, Problem, load_model_config
 
@@ -41,7 +43,11 @@ REMOTE_QUIET_SECONDS = 2.0
 REMOTE_EMPTY_SECONDS = 10.0
 """How long a repository must have shown no model for all of them to be gone."""
 
-FETCHES_AT_ONCE = 4
+FETCHES_AT_ONCE, MOST_FETCHES = 4, 16
+"""Versions at a time; the second where slow ones are among them, which leave others their turn."""
+
+PACE_SECONDS = 2.0
+"""How often it is looked at how fast versions come."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
 """Until a version that could not be fetched is tried again, twice as long each time."""
@@ -60,15 +66,18 @@ class MirrorStatus:
 
     trouble: Why the last look failed; empty where it did not.
     problems: What is wrong in the repository, and why versions of it are not here.
+    slow: What comes slowly, at which rate.
     looked: When a look last succeeded, in seconds since 1970; 0: never.
     fetched_bytes: Bytes that have come since the start.
     settled: Whether all models were looked for once, and fetched or found wanting. Models of which
-        a version is here are not waited for; nor are others while the repository cannot be reached.
+        a version is here are not waited for; nor are others while the repository cannot be reached,
+        or while they come slowly and any model is here.
     follows: Whether another process keeps the folder in step.
     """
 
     trouble: str = ""
     problems: tuple[Problem, ...] = ()
+    slow: tuple[Problem, ...] = ()
     looked: float = 0.0
     fetched_bytes: int = 0
     settled: bool = False
@@ -79,7 +88,7 @@ class MirrorStatus:
 class _Job:
     version: RemoteVersion
     identity: str
-    given_up: Event
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,30 @@ class Mirror:
             pause = max(REMOTE_LOOK_SECONDS, self._repeat, 10 * (time.monotonic() - began))
             if self._soon:
                 pause = REMOTE_QUIET_SECONDS
-            self._wake.wait(pause if self._soon or self._repeat else None)
+            self._rest(pause if self._soon or self._repeat else inf)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until it is time to look, or `wake`; meanwhile see how fast versions come."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            if not self._jobs:
+                self._wake.wait(None if left == inf else left)
+                return
+            if self._wake.wait(min(left, PACE_SECONDS)):
+                return
+            self._look_at_pace()
+
+    def _look_at_pace(self) -> None:
+        with self._changed:
+            before = self.status
+            for job in self._jobs.values():
+                job.progress.look()
+            if not self._closed:
+                self._have_threads()
+            self._note()
+            changed = before.settled != self.status.settled or before.slow != self.status.slow
+        if changed:
+            self.on_change()
 
     def wake(self) -> None:
         """Have `run` look now."""
@@ -184,7 +216,7 @@ class Mirror:
         with self._changed:
             self._closed = True
             for job in self._jobs.values():
-                job.given_up.set()
+                job.progress.given_up.set()
             for _ in range(self._threads):
                 self._queue.put(None)
             self._files.unlock()
@@ -224,7 +256,7 @@ class Mirror:
             self._note(trouble="", follows=False, looked=time.time())
 
     def _make_fetcher(self, store: RemoteStore) -> Fetcher:
-        return Fetcher(store, self._files.parts, self._find, self._count, self._max_bytes)
+        return Fetcher(store, self._files.parts, self._find, self._max_bytes)
 
     def _find(self, sha256: str) -> list[Path]:
         with self._changed:
@@ -306,7 +338,7 @@ class Mirror:
         for place, job in self._jobs.items():
             model = listing.models.get(place[0])
             if model is None or place[1] not in model.versions:
-                job.given_up.set()
+                job.progress.given_up.set()
 
     # -- fetching
 
@@ -315,15 +347,25 @@ class Mirror:
         job, failure = self._jobs.get(place), self._failures.get(place)
         if job is not None:
             if job.identity != identity:
-                job.given_up.set()  # a later look begins anew
+                job.progress.given_up.set()  # a later look begins anew
             return
         if failure is not None and time.monotonic() < failure.retry_at:
             return
-        self._jobs[place] = job = _Job(version, identity, Event())
+        progress = Progress(version.bytes_known, self._count)
+        self._jobs[place] = job = _Job(version, identity, progress)
         self._queue.put(job)
-        if self._threads < min(FETCHES_AT_ONCE, len(self._jobs)):
+        self._have_threads()
+
+    def _have_threads(self) -> None:
+        """Have a thread for each version that may be fetched now."""
+        while self._threads < min(self._at_once, len(self._jobs)):
             self._threads += 1
             Thread(target=self._work, name=f"fetch-{self._threads}", daemon=True).start()
+
+    @property
+    def _at_once(self) -> int:
+        slow = sum(job.progress.slow for job in self._jobs.values())
+        return min(FETCHES_AT_ONCE + slow, MOST_FETCHES)
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -338,19 +380,23 @@ class Mirror:
                 failure = f"{job.version} could not be fetched: {type(error).__name__}: {error}"
             with self._changed:
                 self._end(job, failure)
+                if self._threads > max(self._at_once, FETCHES_AT_ONCE):
+                    self._threads -= 1
+                    return
 
     def _fetch(self, job: _Job) -> None:
         version, fetcher = job.version, self._fetcher
-        if fetcher is None or job.given_up.is_set():
+        if fetcher is None or job.progress.given_up.is_set():
             return
         with self._changed:
             made = self._files.new_folder()
             kept = self._files.ledger.versions.get(str(version))
         before = None if kept is None else (self.models / str(version), kept)
         try:
-            fetched = fetcher.fetch(version, made, job.given_up, before=before)
+            job.progress.begin()
+            fetched = fetcher.fetch(version, made, job.progress, before=before)
             with self._changed:
-                if not job.given_up.is_set():
+                if not job.progress.given_up.is_set():
                     self._files.install(version.model, version.number, made, fetched)
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -380,6 +426,11 @@ class Mirror:
         with self._changed:
             failed = [Problem("", "", one.sentence) for one in self._failures.values()]
             changes["problems"] = (*self._listing_problems, *failed)
+            changes["slow"] = tuple(
+                Problem(str(job.version), "", str(job.progress))
+                for job in self._jobs.values()
+                if job.progress.slow
+            )
             self.status = status = replace(self.status, **changes)
             if not status.settled and (status.looked or status.trouble):
                 self.status = replace(status, settled=self._is_settled(status))
@@ -387,5 +438,13 @@ class Mirror:
     def _is_settled(self, status: MirrorStatus) -> bool:
         if status.trouble:
             return any(self._files.numbers(name) for name in self._files.names())
-        busy = {name for name, _ in self._jobs}
-        return not self._soon and all(self._files.numbers(name) for name in busy)
+        missing = [job for (name, _), job in self._jobs.items() if not self._files.numbers(name)]
+        if self._soon or any(self._is_waited_for(job.progress) for job in missing):
+            return False
+        return not missing or any(self._files.numbers(name) for name in self._files.names())
+
+    def _is_waited_for(self, progress: Progress) -> bool:
+        """Whether it comes soon: neither slow, nor behind as many slow ones as there may be."""
+        if not progress.began:
+            return sum(job.progress.slow for job in self._jobs.values()) < MOST_FETCHES
+        return not progress.slow

@@ -170,6 +170,8 @@ def unary_bytes(
         message = await transfers.receive(context, due=True, anyone=anyone)
         if message is None:
             raise InvalidInput("the call ended without a message")
+        if context.has_more:
+            raise InvalidInput("the call takes one message, and has more than one")
         data = await transfers.unpack(context, message, entered.hold, anyone=anyone)
         return await respond(data, entered)
 

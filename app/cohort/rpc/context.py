@@ -177,6 +177,11 @@ class TaskCall(StreamContext):
         finally:
             self._reader = self._arrival = None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether anything has come behind the message that was read."""
+        return self.stream.has_more
+
     async def write(self, message: bytes) -> None:
         """Send a message, and wait until it is on its way."""
         self.stream.send((message,))

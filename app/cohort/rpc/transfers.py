@@ -74,6 +74,10 @@ class Context(CallFacts, Protocol):
     def admitted(self) -> Caller | None:
         """Its caller, where the call is counted in that caller's quota already."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether anything has come behind the message that was read."""
+
     async def read(self, *, due: bool, anyone: bool) -> SentMessage | None:
         """The next message; None where there are no more."""
 

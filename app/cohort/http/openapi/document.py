@@ -17,6 +17,7 @@ from starlette.routing import Route
 from cohort.errors import ModelNotFound
 from cohort.http.credentials import visible_to
 from cohort.http.openapi.binary_calls import HOST
+from cohort.http.openapi.components import take_components
 from cohort.http.openapi.model_paths import paths_of, tag
 from cohort.http.openapi.routes import describe_routes, read_routes
 from cohort.http.openapi.schemas import Schema
@@ -118,20 +119,27 @@ def write_document(
     read: What `read_routes` gave.
     """
     shown: list[tuple[ServedModel, list[Sequence[bytes]]]] = []
+    components: dict[str, orjson.Fragment] = {}
     left, names = MAX_OWN_BYTES, set[str]()
     for version in sorted(served, key=lambda one: (not one.default, one.model)):
-        written = []
+        written: list[Sequence[bytes]] = []
+        own: dict[str, bytes] = {}
         for path, item in paths_of(version, root=root, needs_key=needs_key).items():
             item["post"]["operationId"] = _own_name(path, names)
+            taken = take_components(item["post"])
+            own |= {name: orjson.dumps(schema) for name, schema in taken.items()}
             member = _member(path, item)
             left -= len(member)
             written.append(cut_at_hosts(member))
             yield
+        left -= sum(len(name) + len(part) for name, part in own.items())
         if left < 0:
             break
+        components |= {name: orjson.Fragment(part) for name, part in own.items()}
         shown.append((version, written))
     shown.sort(key=lambda one: (one[0].model, not one[0].default))
     document = yield from describe_routes(read, served, needs_key=needs_key)
+    document["components"]["schemas"] |= components
     document["servers"] = [{"url": root or "/"}]
     document["tags"] = [
         {"name": tag(name), "description": "This model's own paths."}

@@ -20,10 +20,10 @@ from cohort.http.openapi.examples import (
 from cohort.http.openapi.files import takes_files
 from cohort.http.openapi.schemas import (
     NOTHING,
+    SIGNATURE_NAME,
     Schema,
     any_of,
     array,
-    arrays,
     closed,
     first_of,
     named,
@@ -196,10 +196,8 @@ def _cell(text: str) -> str:
 def request_schema(served: ServedModel) -> Schema:
     """What `/predict` takes for this version. What may be left out may be null."""
     common: Schema = {
-        "model": {"enum": [served.model, None]},
-        "version": {
-            "anyOf": [{"const": served.version}, {"const": int(served.version)}, {"type": "null"}]
-        },
+        "model": {"type": ["string", "null"], "enum": [served.model, None]},
+        "version": {"type": ["string", "null"], "enum": [served.version, None]},
         "outputs": {
             "description": "the requested outputs; all if left out",
             "type": ["array", "null"],
@@ -215,7 +213,7 @@ def request_schema(served: ServedModel) -> Schema:
         },
         "parameters": {
             "type": ["object", "null"],
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
+            "additionalProperties": {"$ref": "#/components/schemas/ParameterValue"},
         },
     }
     by_name = closed({"inputs": named(served.inputs, served.optional_inputs), **common}, ["inputs"])
@@ -241,10 +239,11 @@ def response_schema(served: ServedModel) -> Schema:
     by_name = closed({**common, "outputs": some}, [*always, "outputs"])
     if len(served.inputs) != 1:
         return by_name
-    prediction = any_of([*arrays(first_of(outputs)).values(), some])
-    return {
-        "oneOf": [by_name, closed({**common, "prediction": prediction}, [*always, "prediction"])]
-    }
+    # One of several outputs, or all by name: no union, of which not every generator makes code.
+    several = {"description": "the output that was asked for, or all by name"}
+    prediction = array(outputs[0]) if len(outputs) == 1 else several
+    simple = closed({**common, "prediction": prediction}, [*always, "prediction"])
+    return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
 
 
 # -- TensorFlow Serving's
@@ -252,25 +251,28 @@ def response_schema(served: ServedModel) -> Schema:
 
 def v1_request_schema(served: ServedModel) -> Schema:
     """What `:predict` takes for this version: rows or columns, by name or the only input itself."""
-    signature = {"signature_name": {"enum": ["serving_default", "", None]}}
-    columns = [named(served.inputs, served.optional_inputs)]
+    signature = {"signature_name": SIGNATURE_NAME}
+    columns = [("Columns", named(served.inputs, served.optional_inputs))]
     rows = []
     if all(spec.shape for spec in served.inputs):
         items = [replace(spec, shape=spec.shape[1:]) for spec in served.inputs if spec.shape]
-        rows.append({"type": "array", "minItems": 1, "items": named(items)})
+        row = {"type": "array", "minItems": 1, "items": named(items)}
+        rows.append(("Rows", row))
     if len(served.inputs) == 1:
-        columns.append(array(served.inputs[0]))
-        rows += [array(spec) | {"minItems": 1} for spec in served.inputs if spec.shape]
-    forms = [("inputs", "instances", one) for one in columns]
-    forms += [("instances", "inputs", one) for one in rows]
+        only = array(served.inputs[0])
+        columns.append(("Only column", only))
+        rows += [("Only rows", only | {"minItems": 1}) for spec in served.inputs if spec.shape]
+    forms = [("inputs", "instances", *one) for one in columns]
+    forms += [("instances", "inputs", *one) for one in rows]
     return any_of(
         [
             {
+                "title": title,
                 "type": "object",
                 "properties": {**signature, one: schema, other: NOTHING},
                 "required": [one],
             }
-            for one, other, schema in forms
+            for one, other, title, schema in forms
         ]
     )
 
@@ -285,4 +287,9 @@ def v1_response_schema(served: ServedModel) -> Schema:
         items = [replace(spec, shape=spec.shape[1:] if spec.shape else None) for spec in outputs]
         rows = {"type": "array", "items": named(items)}
     by_row, by_column = closed({"predictions": rows}), closed({"outputs": columns})
-    return {"oneOf": [by_row | {"minProperties": 1}, by_column | {"minProperties": 1}]}
+    return {
+        "oneOf": [
+            by_row | {"title": "By row", "minProperties": 1},
+            by_column | {"title": "By column", "minProperties": 1},
+        ]
+    }

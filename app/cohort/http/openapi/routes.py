@@ -30,6 +30,15 @@ ERROR: Schema = {
     "required": ["error", "code"],
 }
 
+COMMON: Schema = {
+    "ParameterValue": {"type": ["string", "number", "boolean"]},
+    "RequestId": {
+        "type": ["string", "integer", "null"],
+        "description": "given back as a string",
+    },
+}
+"""What every model's own paths refer to: unions have names of their own in clients."""
+
 
 def read_routes(app: FastAPI) -> Generator[None, None, bytes]:
     """What FastAPI says of its routes, as JSON; yields after each of them.
@@ -76,7 +85,7 @@ def describe_routes(
     schemas = whole["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError", "ErrorBody"):  # 422 is 400 here
         schemas.pop(unused, None)
-    schemas["Error"] = ERROR
+    schemas |= {"Error": ERROR, **COMMON}
     whole["components"]["responses"] = error_components()
     whole["components"]["securitySchemes"] = {
         "admin": {"type": "http", "scheme": "bearer", "description": "COHORT_ADMIN_TOKEN"}

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import orjson
 
-from cohort.codec import encode_tensor
+from cohort.codec import SIGNATURE, encode_tensor
 from cohort.errors import printable, shortened
 from cohort.tensors import BY_NAME, Arrays, TensorSpec
 
@@ -21,6 +20,9 @@ Schema = dict[str, Any]
 
 NOTHING: Schema = {"not": {}}
 """What no value fits. Generators of clients cannot read `false`."""
+
+SIGNATURE_NAME: Schema = {"type": ["string", "null"], "enum": [SIGNATURE, "", None]}
+"""What TensorFlow Serving's clients may name."""
 
 MOST_CLASSES = 20
 """Classes of an output that are named here; `/models` has all."""
@@ -145,17 +147,24 @@ def element(datatype: str) -> Schema:
     if known.kind == "text":
         return {"type": "string"}
     if known.kind == "int":
-        if datatype.startswith("U"):
-            return {"type": "integer", "minimum": 0, "maximum": 2**known.bits - 1}
-        half = 2 ** (known.bits - 1)
-        return {"type": "integer", "minimum": -half, "maximum": half - 1}
-    number: Schema = {"type": "number"}
-    if known.bits in (16, 32):  # JSON's own numbers are FP64; the small ones round each their way
-        limits = ml_dtypes.finfo(known.dtype)  # type: ignore[no-untyped-call]
-        half_a_step = 2.0 ** (limits.maxexp - limits.nmant - 2)  # what is beyond rounds to infinity
-        beyond = float(limits.max) + half_a_step
-        number |= {"exclusiveMinimum": -beyond, "exclusiveMaximum": beyond}
-    return number
+        return _whole_number(datatype, known.bits)
+    if datatype == "FP16":  # what is beyond rounds to infinity
+        return {"type": "number", "exclusiveMinimum": -65520, "exclusiveMaximum": 65520}
+    if known.bits in (16, 32):
+        return {"type": "number", "format": "float"}
+    return {"type": "number", "format": "double"} if datatype == "FP64" else {"type": "number"}
+
+
+def _whole_number(datatype: str, bits: int) -> Schema:
+    """By its format alone where bounds would be numbers that not every client can hold."""
+    if datatype == "INT64":
+        return {"type": "integer", "format": "int64"}
+    unsigned = datatype.startswith("U")
+    least, most = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    schema: Schema = {"type": "integer", "minimum": least, "maximum": most}
+    if bits <= 32:
+        schema["format"] = "int64" if datatype == "UINT32" else "int32"
+    return schema
 
 
 def listed(values: Arrays) -> dict[str, Any]:

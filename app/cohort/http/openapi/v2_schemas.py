@@ -46,7 +46,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
     return {
         "type": "object",
         "properties": {
-            "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
+            "id": {"$ref": "#/components/schemas/RequestId"},
             "inputs": _each(inputs, len(served.inputs), len(every)),
             "outputs": {
                 "description": "the requested outputs; all if left out",

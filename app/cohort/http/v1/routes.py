@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import Request, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from cohort.codec import SIGNATURE
 from cohort.http.calls import respond_to_call
 from cohort.http.credentials import visible_to
 from cohort.http.methods import Routes
+from cohort.http.openapi.schemas import SIGNATURE_NAME
 from cohort.http.predict.routes import ErrorBody
 from cohort.http.v1.calls import Address, model_status, refuse_verb, signature_metadata, v1_route
 from cohort.operating import ControlPlane
@@ -94,13 +94,22 @@ PREDICT: dict[str, Any] = {
             "content": {
                 "application/json": {
                     "schema": {
-                        "type": "object",
-                        "properties": {
-                            "instances": {"type": "array", "minItems": 1},
-                            "inputs": {},
-                            "signature_name": {"enum": [SIGNATURE, "", None]},
-                        },
-                        "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
+                        "oneOf": [
+                            {
+                                "title": title,
+                                "type": "object",
+                                "properties": {key: values, "signature_name": SIGNATURE_NAME},
+                                "required": [key],
+                            }
+                            for title, key, values in (
+                                (
+                                    "V1Rows",
+                                    "instances",
+                                    {"type": "array", "items": {}, "minItems": 1},
+                                ),
+                                ("V1Columns", "inputs", {}),
+                            )
+                        ]
                     },
                     "example": {"instances": [{"features": [5.1, 3.5, 1.4, 0.2]}]},
                 }
