@@ -145,6 +145,22 @@ def _shown(value: bytes) -> str:
     return quoted(value.decode("latin-1"))
 
 
+_NAMED = re.compile(r"(?:/v[12])?/models/")
+_UNRESERVED = re.compile(r"%(4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE]|3[0-9]|2[DE])", re.IGNORECASE)
+
+
+def _without_escapes(scope: Scope, path: str) -> str:
+    """A path whose unreserved characters are written plainly, where it names a model.
+
+    https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2
+    """
+    root = scope.get("root_path", "")
+    if not _NAMED.match(path.removeprefix(root)):
+        return path
+    plain = _UNRESERVED.sub(lambda one: chr(int(one[1], 16)), path)
+    return path if "/." in plain else plain
+
+
 class BareValues:
     """Pure ASGI: take the blanks off that a parser leaves behind the values of headers."""
 
@@ -161,8 +177,9 @@ class CheckedHeads:
     """Pure ASGI: refuse heads against `rules`, and take paths as they were sent.
 
     What is percent-encoded stays so: no route, model or version needs it, and a proxy that guards
-    `/admin` does not know `/%61dmin`. A slash at the end is left out, as in `/v2/`, except where a
-    proxy may guard the path without it.
+    `/admin` does not know `/%61dmin`. But under `/models/` characters that need no escape are read
+    without one: some clients escape more than they need to. A slash at the end is left out, as in
+    `/v2/`, except where a proxy may guard the path without it.
     """
 
     def __init__(self, app: ASGIApp, rules: HeadRules) -> None:
@@ -175,7 +192,7 @@ class CheckedHeads:
             return
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         if b"%" in path:
-            scope["path"] = path.decode("latin-1")
+            scope["path"] = _without_escapes(scope, path.decode("latin-1"))
         plain = route_path(scope)
         if plain.endswith("/") and plain.strip("/") and not plain.startswith(GUARDED):
             scope["path"] = scope["path"][:-1]
