@@ -16,7 +16,7 @@ from cohort.http.errors import log_http_refusal, response_to
 from cohort.http.guards.limits import no_more_input
 from cohort.http.guards.log_lines import ADMIN_PATHS
 from cohort.http.guards.request_ids import id_of_refused
-from cohort.http.route_path import route_path
+from cohort.http.route_path import root_of, route_path
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -154,8 +154,7 @@ def _without_escapes(scope: Scope, path: str) -> str:
 
     https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2
     """
-    root = scope.get("root_path", "")
-    if not _NAMED.match(path.removeprefix(root)):
+    if not _NAMED.match(path.removeprefix(root_of(scope))):
         return path
     plain = _UNRESERVED.sub(lambda one: chr(int(one[1], 16)), path)
     return path if "/." in plain else plain
@@ -196,7 +195,7 @@ class CheckedHeads:
         plain = route_path(scope)
         if plain.endswith("/") and plain.strip("/") and not plain.startswith(GUARDED):
             scope["path"] = scope["path"][:-1]
-        target = path.removeprefix(scope.get("root_path", "").encode())
+        target = path.removeprefix(root_of(scope).encode())
         try:
             self.rules.check(scope["http_version"], target, scope["headers"])
         except CohortError as error:
