@@ -275,12 +275,17 @@ def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> No
             _check_symbols(spec, array, lengths)
 
 
+TYPED_ARRAY = " (a Float32Array? send Array.from(it))"
+"""What to do about `{"0": 1.5, …}`, as JSON.stringify writes JavaScript's typed arrays."""
+
+
 def check_names(specs: Sequence[TensorSpec], names: Mapping[str, object]) -> None:
     """Raise InvalidInput where `names` has a name that is not an input, or lacks one."""
     known = dict.fromkeys([spec.name for spec in specs])
     for name in names:
         if name not in known:
-            raise InvalidInput(f"input {quoted(name)} not found{did_you_mean(name, known)}")
+            hint = TYPED_ARRAY if name == "0" else ""
+            raise InvalidInput(f"input {quoted(name)} not found{did_you_mean(name, known)}{hint}")
     for name in known:
         if name not in names:
             raise InvalidInput(f"input {quoted(name)} is missing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from typing import Any
 
 import numpy as np
@@ -65,8 +65,29 @@ def test_long_base64_is_decoded_in_parts(size: int) -> None:
     assert decode_base64("x", b64(data)) == data
 
 
+@pytest.mark.parametrize("size", [*range(9), DECODED_AT_ONCE * 3 // 4 + 1, DECODED_AT_ONCE + 1])
+def test_base64_is_read_as_encoders_write_it(size: int) -> None:
+    """For URLs, in MIME's lines, and without padding; all of it at once, too."""
+    data = np.random.default_rng(size).bytes(size)
+    for text in (urlsafe_b64encode(data).decode(), encodebytes(data).decode()):
+        for one in (text, text.replace("\n", "\r\n"), text.replace("=", "")):
+            assert decode_base64("x", {"b64": one}) == data
+
+
 @pytest.mark.parametrize(
-    "text", ["a", "ab=", "!!!!", "é", "A" * (DECODED_AT_ONCE - 1) + "=" + "A" * 8]
+    "text",
+    [
+        "a",
+        "ab=",
+        "YQ=",
+        "YQ===",
+        "YWI==",
+        "YQ==YQ==",
+        "ab\0c",
+        "!!!!",
+        "é",
+        "A" * (DECODED_AT_ONCE - 1) + "=" + "A" * 8,
+    ],
 )
 def test_what_is_no_base64_is_told(text: str) -> None:
     """Also where padding stands in the middle of a long one."""

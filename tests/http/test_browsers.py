@@ -18,6 +18,7 @@ from cohort.http.pages import accepts_html
 from cohort.process.application import create_app
 from cohort.settings import Settings
 from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.http.wire import exchange, request
 
 KEY = "cohort_page"
 PAGE = "https://a.example"
@@ -74,6 +75,14 @@ def test_a_browser_may_ask_before_it_has_a_key(browser: httpx.Client, path: str)
     assert "POST" in told.headers["access-control-allow-methods"]
     assert told.headers["access-control-allow-headers"] == "authorization,content-type,x-api-key"
     assert "Origin" in told.headers["vary"]
+
+
+def test_a_browser_that_asks_about_private_networks_is_told_nothing(browser: httpx.Client) -> None:
+    """Neither yes nor no: the rest of its question is answered."""
+    network = {"access-control-request-private-network": "true"}
+    told = browser.options("/predict", headers=asked("POST", "x-api-key") | network)
+    assert told.status_code == 200
+    assert "access-control-allow-private-network" not in told.headers
 
 
 def test_a_page_of_another_origin_is_refused_before(server: Cohort) -> None:
@@ -204,7 +213,7 @@ def test_people_are_led_to_the_page(server: Cohort, method: str) -> None:
     """Whoever accepts HTML, as browsers say they do; no key is asked for."""
     accept = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
     response = httpx.request(method, f"{server.url}/", headers=accept)
-    assert (response.status_code, response.headers["location"]) == (307, "/playground")
+    assert (response.status_code, response.headers["location"]) == (307, "./playground")
     assert "accept" in response.headers["vary"]
 
 
@@ -294,7 +303,7 @@ def test_who_takes_another_method_is_named(bundled: Cohort) -> None:
         assert client.head("/predict").headers["allow"] == "POST"
 
 
-@pytest.mark.parametrize("path", ["/v2", "/docs", "/health/ready", "/models", "/v2/models/iris"])
+@pytest.mark.parametrize("path", ["/v2", "/health/ready", "/models", "/v2/models/iris"])
 def test_a_slash_at_the_end_changes_nothing(bundled: Cohort, path: str) -> None:
     """No redirect, which would go to whatever the Host header says."""
     plain, slash = (httpx.get(bundled.url + one) for one in (path, f"{path}/"))
@@ -321,3 +330,36 @@ def test_a_prediction_may_end_with_a_slash(bundled: Cohort, path: str) -> None:
 def test_a_path_that_a_proxy_guards_is_only_itself(bundled: Cohort, method: str, path: str) -> None:
     """A rule for exactly `/metrics` is not gone around."""
     assert httpx.request(method, bundled.url + path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/models/iri%73/predict",
+        "/models/%69%72%69%73/predict",
+        "/models/iris/%70redict",
+        "/models/iris/versions/%31/predict",
+    ],
+)
+def test_a_name_may_be_escaped(bundled: Cohort, path: str) -> None:
+    """Some clients escape what needs none: RFC 3986, 6.2.2.2."""
+    answer = exchange(bundled.url, [request(path, ROW)])[0]
+    assert (answer.status, answer.json["model"]) == (200, "iris")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/%6dodels/iris/predict",
+        "/%70redict",
+        "/models/iris%2Fpredict",
+        "/models/%2e%2e/models/iris/predict",
+        "/models/iri%2573/predict",
+        "/v2/repository/models/iri%73/load",
+        "/%61dmin/models/iris/load",
+    ],
+)
+def test_what_a_proxy_may_guard_is_not_escaped(bundled: Cohort, path: str) -> None:
+    """Nor is a slash, or a step up: a proxy may not know them for what they are."""
+    answer = exchange(bundled.url, [request(path, ROW)])[0]
+    assert answer.status in {401, 403, 404, 405}

@@ -52,3 +52,14 @@ async def test_metrics_have_the_content_type_that_was_asked_for(accept: str) -> 
         response = await http.get("/metrics", headers={"accept": accept})
         assert response.headers["content-type"].startswith(accept)
         assert "model_state" in response.text
+
+
+@pytest.mark.parametrize("accept", ["gzip", "gzip;q=0", "identity", "*", "br"])
+async def test_metrics_are_packed_for_who_takes_that(accept: str) -> None:
+    """Prometheus does, by its defaults; the text is the same."""
+    async with client() as http:
+        response = await http.get("/metrics", headers={"accept-encoding": accept})
+        coded = response.headers.get("content-encoding")
+        assert coded == ("gzip" if accept in {"gzip", "*"} else None)
+        assert "content-length" in response.headers or coded
+        assert response.text.count("# TYPE") > 5

@@ -332,6 +332,13 @@ def test_status_in_tensorflow_servings_shape(client: httpx.Client) -> None:
     assert one == {"model_version_status": [told[0]]}
 
 
+def test_readiness_in_kserves_shape(client: httpx.Client) -> None:
+    """KServe's `is_model_ready` reads `ready`; who asks for one version is TensorFlow Serving's."""
+    told = client.get(TOY).json()
+    assert (told["name"], told["ready"]) == (TOY.rpartition("/")[2], True)
+    assert "ready" not in client.get(f"{TOY}/versions/1").json()
+
+
 def test_metadata_in_tensorflow_servings_shape(client: httpx.Client) -> None:
     """The one signature with its tensors: open dimensions are -1 and keep their names."""
     told = (client.get("/v1/models/sensors/metadata")).json()

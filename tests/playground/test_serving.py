@@ -98,7 +98,7 @@ def test_it_can_be_left_out_whole(tmp_path: Path) -> None:
     """`/` leads to the API's documentation, as it did, and nothing of the page is there."""
     with cohort(MODELS, tmp_path, playground="off") as server:
         front = httpx.get(server.url, headers=BROWSER)
-        assert front.headers["location"] == "/docs"
+        assert front.headers["location"] == "./docs"
         for path in ("/playground", "/playground/models/digits", "/playground/files/0/main.js"):
             assert httpx.get(server.url + path).status_code == httpx.codes.NOT_FOUND
 

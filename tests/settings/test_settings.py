@@ -50,6 +50,7 @@ def test_defaults_are_the_contract() -> None:
         "models": Path("models"),
         "host": "127.0.0.1",
         "uds": None,
+        "root_path": "",
         "port": 8000,
         "workers": 1,
         "grpc_port": 8001,

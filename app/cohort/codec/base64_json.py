@@ -74,8 +74,38 @@ def decode_base64(name: str, value: dict[str, str]) -> bytes:
                 raise ValueError("padding in the middle")
             parts.append(b64decode(part, validate=True))
     except ValueError:  # binascii's own, or the plain one where it is not even ASCII
+        pass
+    else:
+        return b"".join(parts)
+    try:
+        return _decode_any_spelling(text)
+    except ValueError:
         raise InvalidInput(f"input {quoted(name)} has a 'b64' that is not base64") from None
-    return b"".join(parts)
+
+
+_SPELLINGS = str.maketrans("-_", "+/", " \t\r\n")
+"""The alphabet for URLs, and the ends of lines that MIME has."""
+
+
+def _decode_any_spelling(text: str) -> bytes:
+    """The bytes of base64 in lines, for URLs, or without its padding. Raises ValueError.
+
+    https://www.rfc-editor.org/rfc/rfc4648#section-5
+    """
+    text = text.rstrip()
+    padding = len(text) - len(text.rstrip("="))
+    text = text.removesuffix("=" * padding)
+    parts, left = [], ""
+    for start in range(0, len(text), DECODED_AT_ONCE):
+        part = left + text[start : start + DECODED_AT_ONCE].translate(_SPELLINGS)
+        if "=" in part:
+            raise ValueError("padding in the middle")
+        whole = len(part) // 4 * 4
+        parts.append(b64decode(part[:whole], validate=True))
+        left = part[whole:]
+    if padding and (len(left) + padding) % 4:
+        raise ValueError("padding of another length")
+    return b"".join([*parts, b64decode(left + "=" * (-len(left) % 4), validate=True)])
 
 
 def is_stream(spec: TensorSpec) -> bool:

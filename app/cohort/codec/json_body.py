@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
+
 import orjson
 
 from cohort.codec.long_json import CUT_FROM_BYTES, read_long
@@ -9,7 +11,11 @@ from cohort.errors import InvalidInput
 
 
 def parse_json(body: bytes) -> object:
-    """Parse a body; a long one has LongLists in it. Raises InvalidInput where it is not JSON."""
+    """Parse a body; a long one has LongLists in it. Raises InvalidInput where it is not JSON.
+
+    A byte order mark is skipped: https://www.rfc-editor.org/rfc/rfc8259#section-8.1
+    """
+    body = body.removeprefix(BOM_UTF8)
     if len(body) >= CUT_FROM_BYTES:
         try:
             return read_long(body)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cohort.codec.long_json import LongList
 from cohort.errors import InvalidInput, quoted
-from cohort.tensors import BY_NAME, DATATYPES, Array, TensorSpec
+from cohort.tensors import BY_NAME, DATATYPES, TYPED_ARRAY, Array, TensorSpec
 
 Shape = tuple[int, ...]
 
@@ -312,7 +312,7 @@ def shown(value: object) -> str:
         case list() | LongList():
             return "a list"
         case dict():
-            return "an object"
+            return "an object" + (TYPED_ARRAY if "0" in value else "")
     return quoted(repr(value), 40)[1:-1]
 
 

@@ -23,6 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cohort.http.credentials import visible_to
 from cohort.http.json_response import json_response
 from cohort.http.methods import Routes
+from cohort.http.openapi.document import RELATIVE
+from cohort.http.route_path import root_of, way_up
 from cohort.open_inference import server_metadata
 from cohort.operating import ControlPlane
 
@@ -73,12 +75,12 @@ def install_docs(app: FastAPI, plane: ControlPlane) -> None:
     """Serve Swagger UI for `app`, from what it serves at STATIC."""
 
     @lru_cache(8)
-    def page(root: str, expansion: str) -> tuple[bytes, str]:
+    def page(up: str, expansion: str) -> tuple[bytes, str]:
         response = get_swagger_ui_html(
-            openapi_url=f"{root}{app.openapi_url}",
+            openapi_url=f"{up}{app.openapi_url}?{RELATIVE}",
             title=f"{app.title} - Swagger UI",
-            swagger_js_url=f"{root}{STATIC}/swagger-ui-bundle.js",
-            swagger_css_url=f"{root}{STATIC}/swagger-ui.css",
+            swagger_js_url=f"{up}{STATIC}/swagger-ui-bundle.js",
+            swagger_css_url=f"{up}{STATIC}/swagger-ui.css",
             swagger_favicon_url="data:,",  # no favicon instead of FastAPI's
             swagger_ui_parameters={"docExpansion": expansion, "tryItOutEnabled": True},
         )
@@ -88,7 +90,7 @@ def install_docs(app: FastAPI, plane: ControlPlane) -> None:
     async def show(request: Request) -> Response:
         versions = len(plane.seen_by(visible_to(request.scope)).served())
         expansion = "list" if versions <= MOST_UNFOLDED else "none"
-        html, policy = page(request.scope.get("root_path", "").rstrip("/"), expansion)
+        html, policy = page(way_up(request.scope), expansion)
         return HTMLResponse(html, headers={"content-security-policy": policy})
 
     app.router.routes.append(Route(DOCS, show))
@@ -108,8 +110,7 @@ def front_router(plane: ControlPlane, page: str) -> Routes:
         """503 where something is wrong that only a restart mends, as `/health/live`."""
         vary = {"vary": "accept"}
         if accepts_html(request.headers.get("accept", "")):
-            root = request.scope.get("root_path", "").rstrip("/")
-            return RedirectResponse(root + page, headers=vary)
+            return RedirectResponse((root_of(request.scope) or ".") + page, headers=vary)
         plane.liveness().check()
         about = server_metadata()
         return json_response(

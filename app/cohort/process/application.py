@@ -28,6 +28,7 @@ from cohort.http.openapi import install_openapi
 from cohort.http.pages import DOCS, STATIC, SafeInBrowsers, front_router, install_docs
 from cohort.http.playground.routes import PLAYGROUND, install_playground
 from cohort.http.predict.routes import predict_router
+from cohort.http.route_path import UnderRoot
 from cohort.http.v1.routes import v1_router
 from cohort.http.v2.routes import v2_router
 from cohort.observability.access_log import AccessLog
@@ -117,6 +118,8 @@ def make_application(
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(SafeInBrowsers)
     app.add_middleware(LogLines, access_log=service.access_log)
+    if settings.root_path:
+        app.add_middleware(UnderRoot, root=settings.root_path)
     app.add_middleware(RequestIds)
     app.add_middleware(BareValues)
     return app

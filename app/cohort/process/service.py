@@ -129,6 +129,7 @@ class Service:
             rules=self.head_rules,
             access_log=access_log,
             cors=bool(settings.cors_origins),
+            root=settings.root_path,
         )
         self.keys.on_change(self.hot.forget_heads)
         core.metrics.register(*self._collectors(log))

@@ -33,6 +33,7 @@ from cohort.settings.values import (
     read_models,
     read_origins,
     read_providers,
+    read_root_path,
     read_workers,
 )
 from cohort.system.remote_address import mirror_folder
@@ -98,6 +99,11 @@ class Settings(BaseSettings):
         json_schema_extra={"default": "unset: the port"},
     )
     port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
+    root_path: Annotated[str, BeforeValidator(read_root_path)] = Field(
+        "",
+        description="The prefix of all paths over HTTP at a proxy that keeps it, such as /ml; they "
+        "are answered without it as well.",
+    )
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(
         1,

@@ -102,6 +102,17 @@ def read_listened(value: object) -> str:
     return text
 
 
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9~_-][A-Za-z0-9._~-]*)*")
+
+
+def read_root_path(value: object) -> str:
+    """Read the prefix of paths, without a slash at its end. Raises ValueError."""
+    path = str(value).strip().rstrip("/")
+    if not _ROOT_PATH.fullmatch(path):
+        raise ValueError(f"must be a path such as /ml, got {quoted(str(value))}")
+    return path
+
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # as no browser sends it
 

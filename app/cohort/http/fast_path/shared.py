@@ -18,6 +18,7 @@ from cohort.http.calls import NO_QUERY, SERVER_TIMING, Match, Route
 from cohort.http.fast_path.head_cache import HeadCache
 from cohort.http.fast_path.reading import RELEVANT_HEADERS
 from cohort.http.guards.heads import HeadRules
+from cohort.http.route_path import within_root
 from cohort.observability.access_log import AccessLog
 from cohort.serving import DataPlane
 
@@ -135,6 +136,7 @@ class Hot:
     access_log: Takes a line for each response; default None: there is none.
     cors: Whether pages of other origins may call: requests with an Origin are left to FastAPI;
         default: not.
+    root: A prefix that paths may have or not; default: none.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class Hot:
         rules: HeadRules | None = None,
         access_log: AccessLog | None = None,
         cors: bool = False,
+        root: str = "",
     ) -> None:
         self.plane = plane
         self.relevant_headers = RELEVANT_HEADERS | ({b"origin"} if cors else set())
@@ -167,6 +170,7 @@ class Hot:
         self._heads_by_names: WeakValueDictionary[frozenset[str], HeadCache] = WeakValueDictionary()
         self.answered = 0
         self.matches = matches
+        self._root = root
         self._routes: dict[bytes, Route] = {}
         self._defaults: tuple[object, bytes] = (None, b"")
         self._success_heads: dict[tuple[int, bytes], bytes] = {}
@@ -192,6 +196,8 @@ class Hot:
 
     def _find(self, url: bytes) -> Route | None:
         path, _, text = url.decode("latin-1").partition("?")
+        if self._root:
+            path = within_root(path, self._root)
         if text and len(url) > MAX_ROUTE_BYTES:
             return None
         text = text.partition("#")[0]

@@ -50,9 +50,17 @@ class OtherOrigins(CORSMiddleware):
 
     def preflight_response(self, request_headers: Headers) -> Response:
         """What a browser asks for before a request; a refusal has the form of every error."""
-        response = super().preflight_response(request_headers)
+        response = super().preflight_response(_without_network(request_headers))
         if response.status_code == HTTPStatus.OK:
             return response
         origin = quoted(request_headers["origin"])
         refusal = Forbidden(f"pages of {origin} may not send such a request to this server")
         return response_to(refusal, {"vary": response.headers["vary"]})
+
+
+def _without_network(headers: Headers) -> Headers:
+    """The headers without a browser's question whether a page of the internet may call a private
+    network: it is not answered, and the browser decides.
+    """
+    asked = b"access-control-request-private-network"
+    return Headers(raw=[one for one in headers.raw if one[0] != asked])

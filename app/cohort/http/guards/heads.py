@@ -16,7 +16,7 @@ from cohort.http.errors import log_http_refusal, response_to
 from cohort.http.guards.limits import no_more_input
 from cohort.http.guards.log_lines import ADMIN_PATHS
 from cohort.http.guards.request_ids import id_of_refused
-from cohort.http.route_path import route_path
+from cohort.http.route_path import root_of, route_path
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -145,6 +145,21 @@ def _shown(value: bytes) -> str:
     return quoted(value.decode("latin-1"))
 
 
+_NAMED = re.compile(r"(?:/v[12])?/models/")
+_UNRESERVED = re.compile(r"%(4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE]|3[0-9]|2[DE])", re.IGNORECASE)
+
+
+def _without_escapes(scope: Scope, path: str) -> str:
+    """A path whose unreserved characters are written plainly, where it names a model.
+
+    https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2
+    """
+    if not _NAMED.match(path.removeprefix(root_of(scope))):
+        return path
+    plain = _UNRESERVED.sub(lambda one: chr(int(one[1], 16)), path)
+    return path if "/." in plain else plain
+
+
 class BareValues:
     """Pure ASGI: take the blanks off that a parser leaves behind the values of headers."""
 
@@ -161,8 +176,9 @@ class CheckedHeads:
     """Pure ASGI: refuse heads against `rules`, and take paths as they were sent.
 
     What is percent-encoded stays so: no route, model or version needs it, and a proxy that guards
-    `/admin` does not know `/%61dmin`. A slash at the end is left out, as in `/v2/`, except where a
-    proxy may guard the path without it.
+    `/admin` does not know `/%61dmin`. But under `/models/` characters that need no escape are read
+    without one: some clients escape more than they need to. A slash at the end is left out, as in
+    `/v2/`, except where a proxy may guard the path without it.
     """
 
     def __init__(self, app: ASGIApp, rules: HeadRules) -> None:
@@ -175,11 +191,11 @@ class CheckedHeads:
             return
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         if b"%" in path:
-            scope["path"] = path.decode("latin-1")
+            scope["path"] = _without_escapes(scope, path.decode("latin-1"))
         plain = route_path(scope)
         if plain.endswith("/") and plain.strip("/") and not plain.startswith(GUARDED):
             scope["path"] = scope["path"][:-1]
-        target = path.removeprefix(scope.get("root_path", "").encode())
+        target = path.removeprefix(root_of(scope).encode())
         try:
             self.rules.check(scope["http_version"], target, scope["headers"])
         except CohortError as error:

@@ -21,9 +21,15 @@ from cohort.http.openapi.components import take_components
 from cohort.http.openapi.model_paths import paths_of, tag
 from cohort.http.openapi.routes import describe_routes, read_routes
 from cohort.http.openapi.schemas import Schema
+from cohort.http.route_path import root_of
 from cohort.operating import ControlPlane, ServedModel, Shared, at_once, in_turns
 
 Served = tuple[ServedModel, ...]
+
+RELATIVE = "relative"
+"""The parameter that asks for a document whose server is where the document is, whatever prefix a
+proxy takes off: what /docs shows. A proxy that names the prefix asks for it, too.
+"""
 
 MAX_DOCUMENTS = 16
 """Documents that are kept, one for each set of models that callers may see."""
@@ -50,7 +56,10 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
 
     async def show(request: Request) -> Response:
         models, model = visible_to(request.scope), request.query_params.get("model")
-        key = models, request.scope.get("root_path", "").rstrip("/"), model
+        root = root_of(request.scope)
+        if RELATIVE in request.query_params or "x-forwarded-prefix" in request.headers:
+            root = root or "."
+        key = models, root, model
         served = plane.seen_by(models).served()
         if model is not None and not any(one.model == model for one in served):
             raise ModelNotFound(model, {one.model for one in served})
@@ -112,7 +121,7 @@ def at_host(parts: Pieces, scheme: str, host: str | None) -> bytes:
 def write_document(
     read: bytes, served: Sequence[ServedModel], *, needs_key: bool = False, root: str = ""
 ) -> Generator[None, None, Pieces]:
-    """Write the OpenAPI document with these versions loaded, at the path `root`.
+    """Write the OpenAPI document with these versions loaded, at the path `root`; `.`: where it is.
 
     Yields after each path: no other thread runs while orjson writes, and nothing else on the loop.
 
@@ -124,7 +133,7 @@ def write_document(
     for version in sorted(served, key=lambda one: (not one.default, one.model)):
         written: list[Sequence[bytes]] = []
         own: dict[str, bytes] = {}
-        for path, item in paths_of(version, root=root, needs_key=needs_key).items():
+        for path, item in paths_of(version, root=root.lstrip("."), needs_key=needs_key).items():
             item["post"]["operationId"] = _own_name(path, names)
             taken = take_components(item["post"])
             own |= {name: orjson.dumps(schema) for name, schema in taken.items()}

@@ -31,6 +31,7 @@ from cohort.http.compression import accepts_gzip
 from cohort.http.credentials import credentials_in, visible_to
 from cohort.http.json_response import json_response
 from cohort.http.openapi.examples import are_shortened, predict_examples
+from cohort.http.route_path import way_up
 from cohort.operating import LIVE_BOUNDS, NOT_ON_DISK, ControlPlane, LiveSample
 
 PLAYGROUND = "/playground"
@@ -108,10 +109,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
     page, runtime = page_files(), runtime_version()
 
     async def show(request: Request) -> Response:
-        # Relative, so that it does not matter below which path a proxy has the server; to the path
-        # that the browser sees, which may end with a slash.
-        seen: bytes = request.scope.get("raw_path") or request.url.path.encode()
-        root = "/".join([".."] * (seen.count(b"/") - 1)) or "."
+        root = way_up(request.scope)
         files = f"{root}{PLAYGROUND}/files/{page.digest}"
         text = page.index.replace("{{files}}", files).replace("{{root}}", root)
         return HTMLResponse(text, headers=PAGE_HEADERS)

@@ -139,14 +139,16 @@ def version_of(plane: ModelReader, address: Address) -> str | None:
 
 
 def model_status(plane: ModelReader, address: Address) -> dict[str, Any]:
-    """`GetModelStatus`: all versions, or the one that is named."""
+    """`GetModelStatus`: all versions, or the one that is named; of a model KServe's as well."""
     version = version_of(plane, address)
     versions: Sequence[Mapping[str, Any]] = (
         plane.model(address.model)["versions"]
         if version is None
         else [plane.version(address.model, version)]
     )
+    by_name = version is None and address.label is None
     return {
+        **(_kserve_status(plane, address.model) if by_name else {}),
         "model_version_status": [
             {
                 "version": one["version"],
@@ -157,8 +159,17 @@ def model_status(plane: ModelReader, address: Address) -> dict[str, Any]:
                 },
             }
             for one in versions
-        ]
+        ],
     }
+
+
+def _kserve_status(plane: ModelReader, model: str) -> dict[str, Any]:
+    """https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol"""
+    try:
+        plane.ready(model)
+    except CohortError:
+        return {"name": model, "ready": False}
+    return {"name": model, "ready": True}
 
 
 def signature_metadata(plane: ModelReader, address: Address) -> dict[str, Any]:
