@@ -39,7 +39,7 @@ from tests.attacks.http2 import (
 )
 from tests.e2e.processes import free_port
 from tests.rpc.client import raw_request
-from tests.waiting import until
+from tests.waiting import iterations, until
 
 KINDS = (
     Exchange, Http2Connection, InferStream, Lease, SendQueue, SmallCall, Stream, StreamRequest,
@@ -136,7 +136,7 @@ async def leave(service: Service, flow: Flow, method: str, data: bytes) -> None:
     writer.write(PREFACE + frame(SETTINGS, 0, 0) + b"".join(calls))
     await writer.drain()
     await reader.read(1)
-    await asyncio.sleep(0.05)
+    await iterations(30)
     writer.close()
     with suppress(ConnectionError):
         await writer.wait_closed()
