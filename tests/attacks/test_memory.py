@@ -26,7 +26,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """A server with a small budget, and a model that answers with what it was sent."""
     folder = tmp_path_factory.mktemp("memory")
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
-    with cohort(folder / "models", folder, memory_mb=BUDGET, max_connections=50) as server:
+    onnx_models.save(onnx_models.fill(), folder / "models" / "fill" / "1" / "model.onnx")
+    with cohort(
+        folder / "models", folder, memory_mb=BUDGET, max_connections=50, default_model="same"
+    ) as server:
         yield server
 
 
@@ -90,6 +93,25 @@ def test_unpacked_bodies_count(server: Cohort, path: str) -> None:
     )
     assert (answer.status_code, answer.json()["code"]) == (429, "Overloaded")
     wait_until(lambda: held(server) == 0)
+
+
+@pytest.mark.parametrize("more", [(), ("Content-Encoding: identity",)], ids=["fast", "ordinary"])
+def test_answers_that_find_no_room_are_refused(server: Cohort, more: tuple[str, ...]) -> None:
+    """Small requests for large answers, which nobody reads: as many as the budget has room for."""
+    asked = {"inputs": [{"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [3_000_000]}]}
+    body = json.dumps(asked).encode()
+    path = "/v2/models/fill/infer"
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(server)) for _ in range(16)]
+        for connection in connections:
+            connection.sendall(head(path, len(body), *more) + body)
+        codes = [connection.recv(12)[-3:] for connection in connections]
+        assert {*codes} == {b"200", b"429"}
+        assert held(server) <= 1.5 * BUDGET * 2**20
+        assert httpx.post(f"{server.url}/predict", json={"input": [[1, 2, 3]]}).status_code == 200
+    wait_until(lambda: held(server) == 0)
+    alone = httpx.post(server.url + path, content=body, timeout=PATIENCE)
+    assert alone.status_code == 200
 
 
 def test_responses_that_nobody_reads_count(server: Cohort) -> None:

@@ -35,6 +35,31 @@ def test_what_exists_already_is_counted_beyond_the_maximum() -> None:
     assert budget.used == 0
 
 
+def test_an_answer_needs_room_for_itself_or_half_of_all() -> None:
+    """One that is larger than all of it can be sent, where others leave half."""
+    budget = MemoryBudget(10)
+    budget.check_answer(25)
+    with budget.hold() as hold:
+        hold.set(5)
+        budget.check_answer(25)
+        hold.set(6)
+        budget.check_answer(4)
+        with pytest.raises(Overloaded):
+            budget.check_answer(5)
+
+
+def test_a_copy_of_a_hold_is_given_back_by_itself() -> None:
+    """It holds as much, whatever becomes of the first."""
+    budget = MemoryBudget(10)
+    with budget.hold() as hold:
+        hold.set(5)
+        copy = hold.copy()
+        assert budget.used == 10
+    assert budget.used == copy.size == 5
+    copy.set(0)
+    assert budget.used == 0
+
+
 def test_the_peak_is_that_since_it_was_last_asked_for() -> None:
     """It begins with what is held then."""
     budget = MemoryBudget(100)

@@ -136,7 +136,7 @@ async def leave(service: Service, flow: Flow, method: str, data: bytes) -> None:
     writer.write(PREFACE + frame(SETTINGS, 0, 0) + b"".join(calls))
     await writer.drain()
     await reader.read(1)
-    await iterations(50)
+    await iterations(30)
     writer.close()
     with suppress(ConnectionError):
         await writer.wait_closed()

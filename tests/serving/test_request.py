@@ -250,6 +250,20 @@ async def test_who_has_left_is_told_nothing(
     assert limit.leases == 0
 
 
+async def test_an_answer_without_room_is_refused(
+    plane: DataPlane, engine: ControlledEngine, metrics: Metrics, limit: ConcurrencyLimit
+) -> None:
+    """Before it is written, where other answers wait to be read; it holds nothing then."""
+    with plane.memory.hold() as others:
+        others.set(plane.memory.maximum)
+        exchange, reply = ask(plane, Asked(large=True))
+        engine.answer()
+        assert (reply.got, reply.codes) == ([], ["Overloaded"])
+        assert exchange.hold.size == 0
+    assert outcomes(metrics) == {"Overloaded": 1}
+    assert limit.leases == 0
+
+
 async def test_leaving_says_why(plane: DataPlane, metrics: Metrics) -> None:
     """A wire that watches its callers' deadlines knows."""
     exchange, _ = ask(plane)

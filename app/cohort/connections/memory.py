@@ -17,13 +17,18 @@ def count_bytes(arrays: Iterable[Array]) -> int:
     return sum([held_bytes(array) if array.dtype.hasobject else array.nbytes for array in arrays])
 
 
+def count_values(arrays: Iterable[Array]) -> int:
+    """The elements of arrays."""
+    return sum([array.size for array in arrays])
+
+
 class MemoryBudget:
     """Counts the bytes that requests hold: received, unpacked, queued, computed and not yet sent.
 
     Used on the event loop only.
 
-    maximum: Bytes from which requests with more of them are refused. What a run has computed and
-        what waits to be sent counts, though it may exceed it: then nothing more is received.
+    maximum: Bytes from which requests with more of them are refused, and answers that would be
+        sent. What waits to be sent counts, though it may exceed it: then nothing more is received.
     """
 
     __slots__ = ("maximum", "peak", "used")
@@ -40,6 +45,14 @@ class MemoryBudget:
                 f"requests hold {self.used / 2**20:.0f} MiB of the {self.maximum / 2**20:.0f} MiB "
                 "that this server gives them"
             )
+
+    def check_answer(self, count: int) -> None:
+        """Raise Overloaded unless there is room for an answer of `count` bytes.
+
+        One that is larger than half of the budget counts as half: it is sent where others leave
+        that much.
+        """
+        self.check(min(count, self.maximum // 2))
 
     def hold(self) -> MemoryHold:
         """A hold of nothing yet."""

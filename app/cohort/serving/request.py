@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cohort.batching import Outputs
 from cohort.codec import LARGE_BYTES
 from cohort.codec.codec_thread import codec_thread, decoding
-from cohort.connections.memory import MemoryHold, count_bytes
+from cohort.connections.memory import SMALL_BYTES, MemoryHold, count_bytes, count_values
 from cohort.errors import Cancelled, CohortError, InferenceFailed, NotLoaded
 from cohort.observability.refusals import known_error
 from cohort.serving.lease import Lease
@@ -26,6 +26,9 @@ from cohort.serving.plane import DataPlane
 from cohort.serving.request_context import RequestContext
 from cohort.serving.work import WorkElsewhere
 from cohort.tensors import Arrays
+
+TEXT_BYTES = 16
+"""What a value takes as text, about: it is not known before it is written."""
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -221,9 +224,9 @@ class Exchange(WorkElsewhere, Generic[A]):
             return
         self.plane.observer.ran(self.context, lease.served)
         try:
-            large = call.is_large(outputs)
-            if large or self.hold.size:
-                self.hold.set(count_bytes(outputs))
+            large, size = call.is_large(outputs), count_bytes(outputs)
+            if large or self.hold.size or size > SMALL_BYTES:
+                self._hold_answer(size + TEXT_BYTES * count_values(outputs) if large else size)
             if large:
                 stage = codec_thread.later_stage
                 self._run_in(stage, call.encode, lease, outputs, then=self._answer)
@@ -231,6 +234,15 @@ class Exchange(WorkElsewhere, Generic[A]):
                 self._answer(call.encode(lease, outputs))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)
+
+    def _hold_answer(self, size: int) -> None:
+        """Hold the outputs and what is written of them, in place of the inputs.
+
+        Raises Overloaded where other answers wait to be read that leave no room for this one.
+        """
+        self.hold.set(0)
+        self.plane.memory.check_answer(size)
+        self.hold.set(size)
 
     def _answer(self, answer: A) -> None:
         if self.lease is not None:
