@@ -229,7 +229,7 @@ async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder
     """Not before; where HTTP could not start it must not keep the process alive."""
     rpc = Rpc(recorder)
 
-    async def start(service: object, worker: object = None) -> Rpc:
+    async def start(service: object, worker: object) -> Rpc:
         recorder.calls.append("rpc opens")
         return rpc
 

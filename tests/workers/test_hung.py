@@ -9,8 +9,10 @@ from typing import Any
 
 import grpc
 import pytest
+import trustme
 
 from cohort.rpc import inference_pb2 as messages
+from tests.certificates import serve_with, trusting
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.waiting import PATIENCE, wait_until
 from tests.workers.hosts import host, wait_for_all, workers_of
@@ -22,10 +24,13 @@ CONNECTIONS = 12
 LONG = 3600
 
 
-def answers(server: Cohort) -> bool:
-    """Whether a call on a new connection is answered."""
-    with grpc.insecure_channel(
-        server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]
+def answers(server: Cohort, trust: grpc.ChannelCredentials | None = None) -> bool:
+    """Whether a call on a new connection is answered, over TLS where somebody is trusted."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with (
+        grpc.insecure_channel(server.grpc, options)
+        if trust is None
+        else grpc.secure_channel(server.grpc, trust, options)
     ) as channel:
         live: Any = channel.unary_unary(LIVE, None, messages.ServerLiveResponse.FromString)
         try:
@@ -45,6 +50,17 @@ def test_a_worker_that_hangs_keeps_no_share_of_new_connections(tmp_path: Path) -
         wait_for_all(server, 2, frozenset({hung}))
         assert other in workers_of(server)
         assert all(answers(server) for _ in range(4))
+
+
+def test_grpc_speaks_tls_on_connections_that_are_passed(tmp_path: Path) -> None:
+    """As HTTP does, and the stop ends as ever."""
+    ca = trustme.CA()
+    trust = grpc.ssl_channel_credentials(ca.cert_pem.bytes())
+    settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
+    settings |= {"trust": trusting(ca, tmp_path), "workers": 2, "grpc_port": free_port()}
+    with cohort(MODELS, tmp_path, **settings) as server:
+        assert all(answers(server, trust) for _ in range(4))
+        assert server.stop() == 0
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -61,7 +61,8 @@ EXIT_SECONDS = 2.0
 """How long threads may hold the process once everything else has ended."""
 
 OVERDUE_SECONDS = 7.0
-"""How much longer than the notice and the time to drain the whole stop may take.
+"""How much longer than the notice and the time to drain the whole stop may take, and how long what
+comes after it.
 
 Then the process ends with 1, whatever holds it, and says where its threads are: a thread of C sees
 to that, which waits for no interpreter.
@@ -221,19 +222,18 @@ class Server(uvicorn.Server):
         self._service.control_plane.begin_draining()
         self._systemd.tell("STOPPING=1", "STATUS=draining")
         if sig == signal.SIGINT or loop is None:
-            self._end_within(0.0)
+            self._end_within(self._service.settings.drain_seconds)
             self.should_exit = True
             return
         seconds = self._service.settings.drain_notice_seconds
-        self._end_within(seconds)
+        self._end_within(seconds + self._service.settings.drain_seconds)
         log.info("draining", notice_seconds=seconds)
         loop.call_soon_threadsafe(loop.call_later, seconds, self._end_notice)
 
-    def _end_within(self, notice: float) -> None:
-        """Have the process ended where the stop takes longer than it may."""
+    def _end_within(self, seconds: float) -> None:
+        """Have the process ended where its end takes OVERDUE_SECONDS longer than that."""
         if self._then_exit:
-            seconds = notice + self._service.settings.drain_seconds + OVERDUE_SECONDS
-            faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+            faulthandler.dump_traceback_later(seconds + OVERDUE_SECONDS, exit=True, file=2)
 
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -257,6 +257,7 @@ class Server(uvicorn.Server):
                 exiting = threading.Timer(EXIT_SECONDS, _exit, [int(self._service.failed)])
                 exiting.daemon = True
                 exiting.start()
+                self._end_within(0.0)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, and say so."""
@@ -288,7 +289,7 @@ class Server(uvicorn.Server):
         """Shut down without notice: callers get no connection here any more."""
         self._service.control_plane.begin_draining()
         self._systemd.tell("STOPPING=1", "STATUS=retiring")
-        self._end_within(0.0)
+        self._end_within(self._service.settings.drain_seconds)
         self.should_exit = True
 
     async def _open_rpc(self) -> None:
