@@ -142,6 +142,16 @@ def test_a_failed_version_makes_way_for_the_next_older() -> None:
     assert set(select_versions(found, {"m": ModelEntry("m", {3: failed})})["m"]) == {2, 3}
 
 
+@pytest.mark.parametrize("broken", [{2, 3}, {1, 2, 3}])
+def test_versions_that_failed_one_after_the_other_stay_wanted(broken: set[int]) -> None:
+    """Else the older of them was forgotten and tried again, without end."""
+    config = ModelConfig(versions=VersionPolicy(latest=1))
+    found = snapshot(config, v1="a", v2="a", v3="a")
+    wanted = Source(Path("model.onnx"), "a", config)
+    failed = {number: VersionEntry(number, UNAVAILABLE, wanted) for number in broken}
+    assert set(select_versions(found, {"m": ModelEntry("m", failed)})["m"]) == {1, 2, 3}
+
+
 def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
     """It is tried anew before the next older one is asked for."""
     config = ModelConfig(versions=VersionPolicy(latest=1))

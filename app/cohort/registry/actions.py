@@ -67,7 +67,9 @@ def select_versions(
         }
         policy = (model.config or ModelConfig()).versions
         passed_over = failed | ModelEntry(name, known, model.signatures).held_back.keys()
-        numbers = policy.wanted(sources) | policy.wanted(sources.keys() - passed_over)
+        numbers = policy.wanted(sources)
+        while not (older := policy.wanted(sources.keys() - (passed_over & numbers))) <= numbers:
+            numbers |= older
         numbers |= pinned.get(name, frozenset()) & sources.keys()
         numbers |= set(policy.only)
         if not sources:
