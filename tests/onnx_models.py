@@ -806,6 +806,17 @@ def calling_functions(count: int, calls: int = 2) -> onnx.ModelProto:
     )
 
 
+def texts_of(*, rank: int = 1) -> onnx.ModelProto:
+    """`n` INT64 [rank] → `y` BYTES of that shape, all "7"."""
+    y = helper.make_tensor_value_info("y", TensorProto.STRING, [f"d{axis}" for axis in range(rank)])
+    nodes = [
+        helper.make_node("Constant", [], ["seven"], value=_weight("seven", np.array([7]))),
+        helper.make_node("Cast", ["seven"], ["text"], to=TensorProto.STRING),
+        helper.make_node("Expand", ["text", "n"], ["y"]),
+    ]
+    return _model(nodes, [_tensor("n", "INT64", (rank,))], [y])
+
+
 def divide(
     operator: str = "Div", dtype: str = "INT64", *, function: bool = False
 ) -> onnx.ModelProto:

@@ -8,7 +8,7 @@ https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protoc
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from struct import Struct
 
@@ -131,9 +131,13 @@ def _uneven(name: str) -> InvalidInput:
     )
 
 
-def encode_texts(array: Array) -> Iterator[list[bytes]]:
-    """Give a flat array's elements of BYTES, at most TEXTS_AT_ONCE at once."""
+def encode_texts(array: Array, check: Callable[[], None] = lambda: None) -> Iterator[list[bytes]]:
+    """Give a flat array's elements of BYTES, at most TEXTS_AT_ONCE at once.
+
+    check: Called before each of them; what it raises ends this.
+    """
     for first in range(0, array.size, TEXTS_AT_ONCE):
+        check()
         items = array[first : first + TEXTS_AT_ONCE].tolist()
         yield [item if item.__class__ is bytes else item.encode() for item in items]
 
@@ -154,14 +158,17 @@ def is_own_view(array: Array) -> bool:
     return not isinstance(base, np.ndarray) or base.nbytes <= 2 * array.nbytes
 
 
-def to_bytes(array: Array) -> bytes | memoryview:
-    """Give an array's bytes: a view, not a copy, wherever they are stored as they are sent."""
+def to_bytes(array: Array, check: Callable[[], None] = lambda: None) -> bytes | memoryview:
+    """Give an array's bytes: a view, not a copy, wherever they are stored as they are sent.
+
+    check: As for `encode_texts`.
+    """
     if array.dtype.kind == "O":
         length_of = _LENGTH.pack
         return b"".join(
             [
                 b"".join([part for text in texts for part in (length_of(len(text)), text)])
-                for texts in encode_texts(array.ravel())
+                for texts in encode_texts(array.ravel(), check)
             ]
         )
     if array.dtype in _PACKED:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
+from cohort.codec.binary import TEXTS_AT_ONCE
 from cohort.codec.json_tensors import SHORT_ARRAY, at_place
 from cohort.errors import InferenceFailed, quoted
 from cohort.tensors import DATATYPES, Array
@@ -40,6 +41,46 @@ def encode_tensor(name: str, array: Array) -> object:
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
+def encode_parts(name: str, array: Array) -> object:
+    """As `encode_tensor`, for `LongParts.put`: many texts are made into what JSON has later."""
+    if array.dtype.kind == "O" and array.size > TEXTS_AT_ONCE:
+        whole = array.shape
+
+        def make(part: Array, first: int) -> Any:
+            return _strings(name, part, first, whole)
+
+        return LongTexts(array, make)
+    return encode_tensor(name, array)
+
+
+class LongTexts:
+    """An array of many texts, as a list whose elements are made while it is gone through.
+
+    array: Of one dimension or more.
+    make: Gives what JSON has of a part of it, whose first element has a number among all.
+    """
+
+    def __init__(self, array: Array, make: Callable[[Array, int], Any], first: int = 0) -> None:
+        self._array, self._make, self._first = array, make, first
+
+    @property
+    def size(self) -> int:
+        """How many texts there are."""
+        return self._array.size
+
+    def __iter__(self) -> Iterator[Any]:
+        array, at = self._array, self._first
+        row = array.size // len(array)
+        if row > TEXTS_AT_ONCE:
+            for one in array:
+                yield LongTexts(one, self._make, at)
+                at += row
+            return
+        step = TEXTS_AT_ONCE // row
+        for start in range(0, len(array), step):
+            yield from self._make(array[start : start + step], at + start * row)
+
+
 WRITTEN_AT_ONCE = 1 << 18
 """Of longer arrays, so many bytes are written at once: no other thread runs while orjson writes."""
 
@@ -51,18 +92,23 @@ class LongParts:
     """What is long in a document: written before the document is, some of it at a time.
 
     In the document a NUL stands for each, which JSON has nowhere.
+
+    check: Called again and again while it is written; what it raises ends that. Default: nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
         self._parts: list[list[bytes]] = []
+        self._check = check
 
     def put(self, value: Any) -> Any:
-        """Give what to have in the document for a value of `encode_tensor`: itself if it is short.
+        """Give what to have in the document for a value of `encode_parts`: itself if it is short.
 
         Values are put in the order in which the document has them.
         """
         if isinstance(value, np.ndarray):
             return self._put(_written(value)) if value.nbytes > WRITTEN_AT_ONCE else value
+        if isinstance(value, LongTexts):
+            return self._put(_written_list(value))
         if isinstance(value, list) and (len(value) > _LONG_LIST or _weight(value) > _LONG_LIST):
             return self._put(_written_list(value))
         return value
@@ -84,7 +130,11 @@ class LongParts:
         return b"".join(pieces)
 
     def _put(self, texts: Iterator[bytes]) -> orjson.Fragment:
-        self._parts.append(list(texts))
+        parts: list[bytes] = []
+        for text in texts:
+            self._check()
+            parts.append(text)
+        self._parts.append(parts)
         return orjson.Fragment(b"\0")
 
 
@@ -98,6 +148,8 @@ def _weight(value: Any) -> int:
         return 1 + (len(value) >> 5)
     if isinstance(value, list):
         return len(value) * _weight(value[0]) if value else 1
+    if isinstance(value, LongTexts):
+        return value.size
     if isinstance(value, dict):
         return sum(map(_weight, value.values()))
     return 1 + value.nbytes // 8 if isinstance(value, np.ndarray) else 1
@@ -109,7 +161,8 @@ def _written_list(values: Iterable[Any]) -> Iterator[bytes]:
     for some in _some_of(values):
         yield before
         one = some[0]
-        if len(some) == 1 and isinstance(one, list) and _weight(one) > _WEIGHT_AT_ONCE:
+        many = isinstance(one, LongTexts)
+        if many or (len(some) == 1 and isinstance(one, list) and _weight(one) > _WEIGHT_AT_ONCE):
             yield from _written_list(one)
         else:
             yield _dumps(some)[1:-1]
@@ -166,7 +219,8 @@ def _finite(array: Array) -> bool:
     ) or bool(np.isfinite(array).all())
 
 
-def _strings(name: str, array: Array) -> object:
+def _strings(name: str, array: Array, first: int = 0, whole: Sequence[int] = ()) -> Any:
+    """Make lists of the texts of a part of an array of the shape `whole`, from its `first` on."""
     texts = np.empty(array.size, np.object_)
     for index, item in enumerate(array.ravel().tolist()):
         try:
@@ -174,7 +228,7 @@ def _strings(name: str, array: Array) -> object:
             text.encode()
         except UnicodeError:
             raise _unwritable(
-                name, f"has bytes that are not UTF-8{at_place(index, array.shape)}"
+                name, f"has bytes that are not UTF-8{at_place(first + index, whole or array.shape)}"
             ) from None
         texts[index] = text
     return texts.reshape(array.shape).tolist()

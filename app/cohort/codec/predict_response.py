@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
-from cohort.codec.json_outputs import BY_ITSELF, WRITTEN_AT_ONCE, LongParts, encode_tensor
+from cohort.codec.json_outputs import BY_ITSELF, WRITTEN_AT_ONCE, LongParts, encode_parts
 from cohort.tensors import Array
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
@@ -49,6 +49,7 @@ def encode_prediction(
     id: str | None,  # noqa: A002 - the wire's own word
     outputs: Mapping[str, Array],
     inference_time: float,
+    check: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Write the response to a request with `inputs`.
 
@@ -57,6 +58,7 @@ def encode_prediction(
     id: The request's id; None where it had none.
     outputs: The arrays by name.
     inference_time: In seconds, from arrival to response.
+    check: Called again and again while a long one is written; what it raises ends that.
 
     Raises InferenceFailed for an output that cannot be written in JSON.
     """
@@ -67,7 +69,7 @@ def encode_prediction(
         response["id"] = id
     response["outputs"] = outputs
     response["inference_time_ms"] = int(inference_time * 1e6) / 1000
-    return _dump(response, "outputs", outputs)
+    return _dump(response, "outputs", outputs, check)
 
 
 def encode_simple(
@@ -78,6 +80,7 @@ def encode_simple(
     id: str | None,  # noqa: A002
     outputs: Mapping[str, Array],
     inference_time: float,
+    check: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Write the response to a request with `input`: the only output without its name.
 
@@ -93,11 +96,16 @@ def encode_simple(
         response["variant"] = variant
     if id is not None:
         response["id"] = id
-    return _dump(response, "prediction", outputs, unnamed=len(outputs) == 1)
+    return _dump(response, "prediction", outputs, check, unnamed=len(outputs) == 1)
 
 
 def _dump(
-    response: dict[str, Any], place: str, outputs: Mapping[str, Array], *, unnamed: bool = False
+    response: dict[str, Any],
+    place: str,
+    outputs: Mapping[str, Array],
+    check: Callable[[], None],
+    *,
+    unnamed: bool = False,
 ) -> bytes:
     """Write `response` with `outputs` at `place`, the only one without its name if `unnamed`."""
     for array in outputs.values():
@@ -113,8 +121,8 @@ def _dump(
         else:
             if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
                 return body
-    parts = LongParts()
-    values: Any = {name: parts.put(encode_tensor(name, array)) for name, array in outputs.items()}
+    parts = LongParts(check)
+    values: Any = {name: parts.put(encode_parts(name, array)) for name, array in outputs.items()}
     if unnamed:
         (values,) = values.values()
     response[place] = values

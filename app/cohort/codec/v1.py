@@ -6,15 +6,16 @@ https://www.tensorflow.org/tfx/serving/api_rest#predict_api
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from cohort.codec.base64_json import is_base64
+from cohort.codec.binary import TEXTS_AT_ONCE
 from cohort.codec.json_body import parse_json
-from cohort.codec.json_outputs import LongParts, encode_tensor
+from cohort.codec.json_outputs import LongParts, LongTexts, encode_parts
 from cohort.codec.json_tensors import shown
 from cohort.codec.long_json import LISTS, LongList, portions_of
 from cohort.codec.long_tensors import fitted, rows_of
@@ -56,14 +57,23 @@ class V1Request:
         columns = _columns(value, specs) if self._rows else dict(value)
         return decode_inputs(PredictRequest(columns), specs)
 
-    def encode(self, outputs: Mapping[str, Array]) -> bytes:
-        """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
+    def encode(
+        self, outputs: Mapping[str, Array], check: Callable[[], None] = lambda: None
+    ) -> bytes:
+        """Write the response. Raises InferenceFailed for an output that JSON cannot carry.
+
+        check: Called again and again while a long one is written; what it raises ends that.
+        """
         key = "predictions" if self._rows else "outputs"
-        return encode_predictions(outputs, rows=self._rows, key=key)
+        return encode_predictions(outputs, rows=self._rows, key=key, check=check)
 
 
 def encode_predictions(
-    outputs: Mapping[str, Array], *, rows: bool, key: str = "predictions"
+    outputs: Mapping[str, Array],
+    *,
+    rows: bool,
+    key: str = "predictions",
+    check: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Write a response with `outputs` under a key, by row or by output, the only one without name.
 
@@ -71,7 +81,7 @@ def encode_predictions(
     rows where `rows`.
     """
     written = {name: _written(name, array) for name, array in outputs.items()}
-    parts = LongParts()
+    parts = LongParts(check)
     if rows:
         _check_by_row(outputs)
     if len(written) == 1:
@@ -175,8 +185,10 @@ def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
 
 def _written(name: str, array: Array) -> Any:
     if array.dtype.kind == "O" and name.endswith(_BINARY):
+        if array.size > TEXTS_AT_ONCE:
+            return LongTexts(array, lambda part, _: _b64(part.tolist()))
         return _b64(array.tolist())
-    return encode_tensor(name, array)
+    return encode_parts(name, array)
 
 
 def _b64(value: Any) -> Any:

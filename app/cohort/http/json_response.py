@@ -10,4 +10,5 @@ from fastapi import Response
 
 def json_response(document: object, headers: Mapping[str, str] | None = None) -> Response:
     """Write what is JSON already. FastAPI itself would first copy it, value by value."""
-    return Response(orjson.dumps(document), headers=headers, media_type="application/json")
+    body = orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)
+    return Response(body, headers=headers, media_type="application/json")

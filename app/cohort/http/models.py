@@ -32,13 +32,17 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     async def models(request: Request) -> Response:
         return await asyncio.to_thread(json_response, await plane.models(seen(request)))
 
-    @routes.get("/models/{model}", summary="One model in full")
-    async def model(request: Request, model: str) -> dict[str, Any]:
-        return await plane.model(seen(request), model)
+    @routes.get("/models/{model}", summary="One model in full", response_model=dict[str, Any])
+    async def model(request: Request, model: str) -> Response:
+        return await asyncio.to_thread(json_response, await plane.model(seen(request), model))
 
-    @routes.get("/models/{model}/versions/{version}", summary="One version in full")
-    async def version(request: Request, model: str, version: str) -> dict[str, Any]:
-        return seen(request).version(model, version)
+    @routes.get(
+        "/models/{model}/versions/{version}",
+        summary="One version in full",
+        response_model=dict[str, Any],
+    )
+    def version(request: Request, model: str, version: str) -> Response:
+        return json_response(seen(request).version(model, version))
 
     @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:

@@ -97,6 +97,7 @@ class VersionOpener:
             policy=config.provider_policy,
             options=config.session,
             memory_limit_mb=config.memory_limit_mb,
+            max_output_bytes=config.max_output_mb * 2**20,
             rules=self.rules,
             cache=self.cache,
             room=ROOM,

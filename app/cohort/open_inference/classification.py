@@ -5,12 +5,15 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, Array, TensorSpec
+
+MOST_CLASSES = 1 << 20
+"""Classes that one request gets, in all its rows: some 80 MB of text."""
 
 ModelShape = Sequence[int | str | None] | None
 """As in `TensorSpec.shape`."""
@@ -35,16 +38,23 @@ def _first(shape: ModelShape) -> int | None:
 
 
 def classify(
-    spec: TensorSpec, array: Array, count: int, labels: Sequence[str] = (), *, by_row: bool = True
+    spec: TensorSpec,
+    array: Array,
+    count: int,
+    labels: Sequence[str] = (),
+    *,
+    by_row: bool = True,
+    check: Callable[[], None] = lambda: None,
 ) -> Array:
     """Give the `count` best classes as `"score:index"` or `"score:index:label"`, best first.
 
     by_row: Whether axis 0 is rows, as `has_rows` says; default True.
+    check: Called before each row; what it raises ends this.
 
     `array` [rows, …] gives BYTES [rows, count], each row's classes being all of its elements; where
     there are no rows, all elements are classes of one list, [count]. Equal scores come by index,
     NaN last. Where there are fewer classes than `count`, it is all of them. Raises InvalidInput for
-    an output that has no order.
+    an output that has no order, and for more than MOST_CLASSES of all rows.
     """
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind == "text":
@@ -55,10 +65,16 @@ def classify(
     size = int(np.prod(array.shape[1:], dtype=np.int64))
     rows = array.reshape(array.shape[0], size) if by_row else array.reshape(1, -1)
     count = min(count, rows.shape[1])
+    if rows.shape[0] * count > MOST_CLASSES:
+        raise InvalidInput(
+            f"{rows.shape[0]} rows of {count} classes of output {quoted(spec.name)} are more than "
+            f"the {MOST_CLASSES} that one request gets: send fewer rows, or ask for fewer classes"
+        )
     best = np.empty((rows.shape[0], count), np.object_)
     if not count:
         return best if by_row else best[0]
     for row, scores in enumerate(rows):
+        check()
         for place, index in enumerate(_order(scores, datatype.kind)[:count].tolist()):
             label = f":{labels[index]}" if index < len(labels) else ""
             best[row, place] = f"{scores[index]!s}:{index}{label}"

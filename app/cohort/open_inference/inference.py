@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import cast
 
@@ -92,13 +93,14 @@ class Inference:
 
         Raises InvalidInput for classes of an output that has none.
         """
+        check = partial(lease.check_time, self.request.timeout)
         return InferResponse(
             lease.model,
             lease.version,
             self.request.id,
             lease.variant,
             [
-                _output(lease, position, outputs[position], wanted)
+                _output(lease, position, outputs[position], wanted, check)
                 for position, wanted in self._wanted
             ],
         )
@@ -119,11 +121,18 @@ def _class_work(array: Array, classes: int) -> int:
     return array.size * 5 + rows * (1000 + 100 * min(classes, array.size // max(rows, 1)))
 
 
-def _output(lease: Lease, position: int, array: Array, wanted: RequestedOutput) -> OutputTensor:
+def _output(
+    lease: Lease,
+    position: int,
+    array: Array,
+    wanted: RequestedOutput,
+    check: Callable[[], None],
+) -> OutputTensor:
     spec = lease.outputs[position]
     if wanted.classes:
         by_row = has_rows([one.shape for one in lease.inputs], [one.shape for one in lease.outputs])
-        best = classify(spec, array, wanted.classes, spec.labels or lease.labels, by_row=by_row)
+        labels = spec.labels or lease.labels
+        best = classify(spec, array, wanted.classes, labels, by_row=by_row, check=check)
         return OutputTensor(spec.name, "BYTES", best, wanted.binary)
     return OutputTensor(spec.name, spec.datatype, array, wanted.binary)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -161,9 +161,11 @@ def _check_field(position: int, datatype: str, field: str, used: str) -> None:
 
 
 def write_response(
-    response: InferResponse, *, typed: bool
+    response: InferResponse, *, typed: bool, check: Callable[[], None] = lambda: None
 ) -> tuple[ModelInferResponse, list[Part]]:
     """Give the message without its tensors, and those: raw, or `typed` where all have a field.
+
+    check: Called again and again while texts are written; what it raises ends that.
 
     The tensors are in parts that follow the message's own bytes; large ones are not copied.
     """
@@ -183,10 +185,10 @@ def write_response(
         output = ModelInferResponse.InferOutputTensor(
             name=tensor.name, datatype=tensor.datatype, shape=array.shape
         )
-        contents = delimited(_CONTENTS, *_typed(tensor)) if typed else []
+        contents = delimited(_CONTENTS, *_typed(tensor, check)) if typed else []
         tail += delimited(_OUTPUTS, output.SerializeToString(), *contents)
         if not typed:
-            data = to_bytes(array)
+            data = to_bytes(array, check)
             raw += delimited(_RAW_OUTPUTS, *([data] if is_own_view(array) else _in_parts(data)))
     return message, tail + raw
 
@@ -205,14 +207,14 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
         getattr(output.contents, FIELDS[tensor.datatype]).extend(values)
 
 
-def _typed(tensor: OutputTensor) -> list[Part]:
+def _typed(tensor: OutputTensor, check: Callable[[], None]) -> list[Part]:
     number = InferTensorContents.DESCRIPTOR.fields_by_name[FIELDS[tensor.datatype]].number
     array = tensor.array.reshape(-1)
     if tensor.datatype != "BYTES":
         return delimited(number, pack_values(array, tensor.datatype)) if array.size else []
     return [
         b"".join([part for text in texts for part in (_head_of_text(len(text)), text)])
-        for texts in encode_texts(array)
+        for texts in encode_texts(array, check)
     ]
 
 

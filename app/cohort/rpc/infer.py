@@ -116,7 +116,9 @@ class MessageCall:
     def encode(self, lease: Lease, outputs: Outputs) -> Sequence[Part]:
         """Write the response, in parts. Raises TooLarge."""
         response = self._inference.respond(lease, outputs)
-        message, tail = write_response(response, typed=self._typed)
+        message, tail = write_response(
+            response, typed=self._typed, check=partial(lease.check_time, self.timeout)
+        )
         if self._streamed:  # Triton's mark of a request's last response; here each has one.
             message.parameters["triton_final_response"].bool_param = True
         head = message.SerializeToString()

@@ -74,6 +74,7 @@ class Opener(ModelFiles):
     options: `session:` of the model's config.
     memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
         CPU and on CUDA; default None: no limit.
+    max_output_bytes: the most that the texts of a run may take; default: any number.
     rules: what is allowed of any model; default: any size, no custom operators.
     cache: the folder for optimized graphs; None (default) keeps none.
     room: the memory for what is opened; default: any amount.
@@ -88,6 +89,7 @@ class Opener(ModelFiles):
         policy: ProviderPolicy = "prefer",
         options: SessionOptions = SessionOptions(),
         memory_limit_mb: int | None = None,
+        max_output_bytes: float = float("inf"),
         rules: ModelRules = ANY_MODEL,
         cache: Path | None = None,
         room: Room = ANY_ROOM,
@@ -95,6 +97,7 @@ class Opener(ModelFiles):
     ) -> None:
         super().__init__(path, rules, options.custom_op_libraries)
         self.memory_limit_mb = memory_limit_mb
+        self.max_output_bytes = max_output_bytes
         self._default = rules.default_chain if chain is None else None
         self.chain = rules.default_chain.links if chain is None else tuple(chain)
         self.policy = policy
@@ -372,6 +375,7 @@ def _session(
         tables=opener.tables,
         needs_entries=opener.needs_entries,
         memory_limit_mb=opener.memory_limit_mb,
+        max_output_bytes=opener.max_output_bytes,
     )
 
 

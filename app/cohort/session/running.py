@@ -17,6 +17,15 @@ from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
 from cohort.session.failures import run_failure
 from cohort.session.runtime import ort
+from cohort.session.texts import (
+    TEXTS_AT_ONCE,
+    Bound,
+    TextReader,
+    bound_texts,
+    gives_texts,
+    is_text,
+    takes_texts,
+)
 from cohort.tensors import (
     BY_NAME,
     Array,
@@ -113,11 +122,12 @@ class Session:
     tables: The entries of the tables that inputs are places in, by the input's name.
     needs_entries: Whether a run of an empty input would end the process; such a run is refused.
     memory_limit_mb: The limit that it was opened with, for errors; default None: none.
+    max_output_bytes: The most that the texts of a run may take; default: any number.
     """
 
     __slots__ = (
-        "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata",
-        "optional_inputs", "outputs", "placement", "rows", "tables",
+        "_max_output_bytes", "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs",
+        "metadata", "optional_inputs", "outputs", "placement", "rows", "tables",
     )  # fmt: skip
 
     def __init__(
@@ -134,12 +144,13 @@ class Session:
         tables: Mapping[str, int],
         needs_entries: bool,
         memory_limit_mb: int | None = None,
+        max_output_bytes: float = float("inf"),
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.optional_inputs = optional_inputs
         self.metadata, self.placement, self.device = metadata, placement, device
         self.rows, self.tables = rows, tables
-        self._memory_limit_mb = memory_limit_mb
+        self._memory_limit_mb, self._max_output_bytes = memory_limit_mb, max_output_bytes
         self._names = [spec.name for spec in outputs if spec.transportable]
         self._raw = raw
         # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
@@ -148,6 +159,9 @@ class Session:
             self._run = self._run_with_ortvalues
         elif any(map(_needs_ortvalue, (*inputs, *optional_inputs))):
             self._run = self._run_fed_ortvalues
+        if gives_texts(outputs) and not takes_texts((*inputs, *optional_inputs)):
+            bound = bound_texts(outputs, rows)
+            self._run = _choose_by_texts(bound, self._run, self._run_with_ortvalues)
         if len(self._names) < len(outputs):
             self._run = _leave_out(self._run, outputs)
         if any(spec.classes for spec in outputs):
@@ -221,15 +235,18 @@ class Session:
     def _run_with_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
-        """Run with everything in OrtValues, as outputs of such datatypes need; without text."""
+        """Run with everything in OrtValues, as such datatypes and many texts in outputs need."""
         arrays = self._contiguous(feeds)
         values = {spec.name: _to_ortvalue(array, spec) for spec, array in arrays}
         values_out = self._raw._sess.run_with_ort_values(values, names, options)
         fed = {value.data_ptr() for value in values.values()}
+        texts = TextReader(self._max_output_bytes, lambda: bool(options.terminate))
         transportable = [spec for spec in self.outputs if spec.transportable]
         # By number: iterating over the runtime's vector takes 30 µs.
         return [
-            _from_ortvalue(values_out[number], spec, fed)
+            texts.read(values_out[number])
+            if is_text(spec)
+            else _from_ortvalue(values_out[number], spec, fed)
             for number, spec in enumerate(transportable)
         ]
 
@@ -244,6 +261,16 @@ class Session:
 
 LEFT_OUT: Array = np.empty((), np.object_)
 """In place of a sequence, a map or an optional, which is not fetched."""
+
+
+def _choose_by_texts(bound: Bound, few: _Run, many: _Run) -> _Run:
+    """Run as for `few` texts where the inputs say that there are no more."""
+
+    def chosen(names: Sequence[str], feeds: Mapping[str, Any], options: Any) -> list[Array]:
+        run = few if bound(feeds) <= TEXTS_AT_ONCE else many
+        return run(names, feeds, options)
+
+    return chosen
 
 
 def _refuse_empty(run: _Run) -> _Run:

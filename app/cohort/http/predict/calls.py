@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 
 from cohort.codec import (
     PredictRequest,
@@ -84,6 +85,7 @@ class PredictCall(PredictRequest):
             id=self.id,
             outputs=self.by_name(lease, outputs),
             inference_time=lease.seconds,
+            check=partial(lease.check_time, self.timeout),
         )
         return Encoded(body, JSON)
 

@@ -94,7 +94,8 @@ class V1Call:
         """Write the response. Headers name the version: V1's bodies have no room for it."""
         specs = lease.outputs
         body = self._request.encode(
-            {specs[position].name: outputs[position] for position in lease.select(None)}
+            {specs[position].name: outputs[position] for position in lease.select(None)},
+            lease.check_time,
         )
         return Encoded(body, version_headers(lease.version, lease.variant, JSON["content-type"]))
 

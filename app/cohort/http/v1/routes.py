@@ -9,6 +9,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from cohort.http.calls import respond_to_call
 from cohort.http.credentials import visible_to
+from cohort.http.json_response import json_response
 from cohort.http.methods import Routes
 from cohort.http.openapi.schemas import SIGNATURE_NAME
 from cohort.http.predict.routes import ErrorBody
@@ -42,12 +43,13 @@ def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
     async def no_verb(request: Request) -> None:
         raise refuse_verb(request.path_params["verb"])
 
-    async def show_status(request: Request) -> dict[str, Any]:
-        return model_status(control.seen_by(visible_to(request.scope)), address(request))
-
-    async def show_metadata(request: Request) -> dict[str, Any]:
+    def show_status(request: Request) -> Response:
         seen = control.seen_by(visible_to(request.scope))
-        return signature_metadata(seen, address(request))
+        return json_response(model_status(seen, address(request)))
+
+    def show_metadata(request: Request) -> Response:
+        seen = control.seen_by(visible_to(request.scope))
+        return json_response(signature_metadata(seen, address(request)))
 
     for place in ("", "/versions/{version:name}", "/labels/{label:name}"):
         path = f"/v1/models/{{model:name}}{place}"
@@ -56,10 +58,9 @@ def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
             predict
         )
         routes.post(f"{path}:{{verb:name}}", include_in_schema=False)(no_verb)
-        routes.get(path, summary="States of versions", include_in_schema=shown)(show_status)
-        routes.get(f"{path}/metadata", summary="The signature", include_in_schema=shown)(
-            show_metadata
-        )
+        document: dict[str, Any] = {"response_model": dict[str, Any], "include_in_schema": shown}
+        routes.get(path, summary="States of versions", **document)(show_status)
+        routes.get(f"{path}/metadata", summary="The signature", **document)(show_metadata)
     return routes
 
 

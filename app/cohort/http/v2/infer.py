@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from cohort.codec import LONGEST_BODY, encode_tensor, to_bytes
-from cohort.codec.json_outputs import LongParts
+from cohort.codec import LONGEST_BODY, to_bytes
+from cohort.codec.json_outputs import LongParts, encode_parts
 from cohort.errors import InvalidInput
 from cohort.http.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Read, Route, RowForm
 from cohort.http.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
@@ -53,8 +54,9 @@ class InferCall(Inference):
         if response.variant:
             document["parameters"] = {"variant": response.variant}
         tail: list[bytes | memoryview] = []
-        long = LongParts()
-        document["outputs"] = [_output(tensor, tail, long) for tensor in response.outputs]
+        check = partial(lease.check_time, self.timeout)
+        long = LongParts(check)
+        document["outputs"] = [_output(tensor, tail, long, check) for tensor in response.outputs]
         head = long.dump(document)
         if not any(tensor.binary for tensor in response.outputs):
             return Encoded(head, JSON)
@@ -84,7 +86,10 @@ class RawCall(InferCall):
 
 
 def _output(
-    tensor: OutputTensor, tail: list[bytes | memoryview], long: LongParts
+    tensor: OutputTensor,
+    tail: list[bytes | memoryview],
+    long: LongParts,
+    check: Callable[[], None],
 ) -> dict[str, Any]:
     array = tensor.array
     output: dict[str, Any] = {
@@ -93,11 +98,11 @@ def _output(
         "shape": list(array.shape),
     }
     if tensor.binary:
-        data = to_bytes(array)
+        data = to_bytes(array, check)
         tail.append(data)
         output["parameters"] = {"binary_data_size": len(data)}
     else:
-        output["data"] = long.put(encode_tensor(tensor.name, array.reshape(-1)))
+        output["data"] = long.put(encode_parts(tensor.name, array.reshape(-1)))
     return output
 
 

@@ -12,6 +12,9 @@ from cohort.http.methods import Routes
 from cohort.open_inference import model_config, model_metadata, model_statistics, server_metadata
 from cohort.operating import ControlPlane, ModelReader
 
+DOCUMENT = dict[str, Any]
+"""What routes give that write their documents themselves, on a thread: they may be long."""
+
 
 def metadata_router(plane: ControlPlane) -> Routes:
     """The routes, served from `plane`."""
@@ -36,16 +39,20 @@ def metadata_router(plane: ControlPlane) -> Routes:
 
     # Before the models' own routes: "stats" is not a model there.
     @routes.get("/models/stats", summary="Statistics of all models", response_model=dict[str, Any])
-    def all_statistics(request: Request) -> Response:  # on a thread: there may be thousands
+    def all_statistics(request: Request) -> Response:
         return json_response({"model_stats": model_statistics(seen(request))})
 
-    @routes.get("/models/{model}", summary="A model's inputs and outputs")
-    async def model(request: Request, model: str) -> dict[str, Any]:
-        return model_metadata(seen(request), model)
+    @routes.get("/models/{model}", summary="A model's inputs and outputs", response_model=DOCUMENT)
+    def model(request: Request, model: str) -> Response:
+        return json_response(model_metadata(seen(request), model))
 
-    @routes.get("/models/{model}/versions/{version}", summary="A version's inputs and outputs")
-    async def version(request: Request, model: str, version: str) -> dict[str, Any]:
-        return model_metadata(seen(request), model, version)
+    @routes.get(
+        "/models/{model}/versions/{version}",
+        summary="A version's inputs and outputs",
+        response_model=DOCUMENT,
+    )
+    def version(request: Request, model: str, version: str) -> Response:
+        return json_response(model_metadata(seen(request), model, version))
 
     @routes.get("/models/{model}/ready", summary="Readiness of a model")
     async def model_ready(request: Request, model: str) -> dict[str, Any]:
@@ -57,22 +64,34 @@ def metadata_router(plane: ControlPlane) -> Routes:
         seen(request).ready(model, version)
         return {"name": model, "ready": True}
 
-    @routes.get("/models/{model}/config", summary="A model's settings in Triton's form")
-    async def config(request: Request, model: str) -> dict[str, Any]:
-        return model_config(seen(request), model)
+    @routes.get(
+        "/models/{model}/config",
+        summary="A model's settings in Triton's form",
+        response_model=DOCUMENT,
+    )
+    def config(request: Request, model: str) -> Response:
+        return json_response(model_config(seen(request), model))
 
     @routes.get(
-        "/models/{model}/versions/{version}/config", summary="A version's settings in Triton's form"
+        "/models/{model}/versions/{version}/config",
+        summary="A version's settings in Triton's form",
+        response_model=DOCUMENT,
     )
-    async def version_config(request: Request, model: str, version: str) -> dict[str, Any]:
-        return model_config(seen(request), model, version)
+    def version_config(request: Request, model: str, version: str) -> Response:
+        return json_response(model_config(seen(request), model, version))
 
-    @routes.get("/models/{model}/stats", summary="Statistics of a model's versions")
-    async def statistics(request: Request, model: str) -> dict[str, Any]:
-        return {"model_stats": model_statistics(seen(request), model)}
+    @routes.get(
+        "/models/{model}/stats", summary="Statistics of a model's versions", response_model=DOCUMENT
+    )
+    def statistics(request: Request, model: str) -> Response:
+        return json_response({"model_stats": model_statistics(seen(request), model)})
 
-    @routes.get("/models/{model}/versions/{version}/stats", summary="Statistics of a version")
-    async def version_statistics(request: Request, model: str, version: str) -> dict[str, Any]:
-        return {"model_stats": model_statistics(seen(request), model, version)}
+    @routes.get(
+        "/models/{model}/versions/{version}/stats",
+        summary="Statistics of a version",
+        response_model=DOCUMENT,
+    )
+    def version_statistics(request: Request, model: str, version: str) -> Response:
+        return json_response({"model_stats": model_statistics(seen(request), model, version)})
 
     return routes

@@ -1,0 +1,144 @@
+"""Texts that a run gives, made Python's some at a time.
+
+ONNX Runtime makes a Python string of each element in one call that lets no other thread run: five
+million take more than a second, and a request of eight bytes may ask for as many. So what a run
+gives is looked at as the runtime has it: how many there are is known before the first is made, and
+a small session of the runtime's own cuts them into portions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from cohort.errors import InferenceFailed, InvalidInput
+from cohort.model_file.writing import write_field
+from cohort.row_independence import RowVerdict
+from cohort.session.runtime import FATAL_ONLY, ort
+from cohort.tensors import BY_NAME, Array, TensorSpec, held_bytes
+
+TEXTS_AT_ONCE = 4096
+"""Texts that are made in one call: about a millisecond."""
+
+SMALLEST_TEXT = 57
+"""The bytes of the shortest text and of its place in an array."""
+
+Bound = Callable[[Mapping[str, Array]], float]
+"""How many texts a run of these inputs may give, infinity where it cannot be told before."""
+
+
+def gives_texts(outputs: Sequence[TensorSpec]) -> bool:
+    """Whether there are texts among them."""
+    return any(map(is_text, outputs))
+
+
+def takes_texts(inputs: Sequence[TensorSpec]) -> bool:
+    """Whether the runtime takes such inputs from numpy only."""
+    return any(map(is_text, inputs))
+
+
+def is_text(spec: TensorSpec) -> bool:
+    """Whether it is of texts."""
+    return spec.transportable and BY_NAME[spec.datatype].kind == "text"
+
+
+def bound_texts(outputs: Sequence[TensorSpec], rows: RowVerdict) -> Bound:
+    """How many texts runs give, where it is proven how many each row has."""
+    of_row = 0
+    for spec in filter(is_text, outputs):
+        made, shape = rows.outputs.get(spec.name), spec.shape or ()
+        sizes = [size for axis, size in enumerate(shape) if axis != 0]
+        if made is None or made.axis != 0 or not all(isinstance(one, int) for one in sizes):
+            return lambda _: float("inf")
+        if made.each is None:
+            return lambda _: float("inf")
+        of_row += prod(one for one in sizes if isinstance(one, int)) * made.each
+    return lambda feeds: (
+        of_row * max((max(one.shape, default=1) for one in feeds.values()), default=1)
+    )
+
+
+class TextReader:
+    """Makes arrays of the texts of one run.
+
+    max_bytes: The most that they may take.
+    stopped: Tells whether nobody waits for them any more.
+    """
+
+    def __init__(self, max_bytes: float, stopped: Callable[[], bool]) -> None:
+        self._max_bytes, self._stopped = max_bytes, stopped
+        self._held = 0
+
+    def read(self, value: Any) -> Array:
+        """The array of an OrtValue of texts.
+
+        Raises InvalidInput for more than there may be, InferenceFailed where it was stopped.
+        """
+        shape = tuple(value.shape())
+        count = prod(shape)
+        self._check(count * SMALLEST_TEXT)
+        if count <= TEXTS_AT_ONCE:
+            few: Array = value.numpy()
+            return few
+        flat = value if len(shape) == 1 else _flat(value)
+        made = np.empty(count, np.object_)
+        for first in range(0, count, TEXTS_AT_ONCE):
+            if self._stopped():
+                raise InferenceFailed("the run was stopped", blames_input=False)
+            some = _part(flat, first)
+            made[first : first + TEXTS_AT_ONCE] = some
+            self._held += held_bytes(some)
+            self._check(0)
+        return made.reshape(shape)
+
+    def _check(self, more: int) -> None:
+        if self._held + more > self._max_bytes:
+            raise InvalidInput(
+                f"the outputs take more than {self._max_bytes / 2**20:g} MB (max_output_mb)"
+            )
+
+
+def _flat(value: Any) -> Any:
+    return _run("Reshape", value, [-1])
+
+
+def _part(flat: Any, first: int) -> Array:
+    part: Array = _run("Slice", flat, [first], [first + TEXTS_AT_ONCE]).numpy()
+    return part
+
+
+def _run(operator: str, value: Any, *numbers: Sequence[int]) -> Any:
+    arrays = [np.array(one) for one in numbers]  # held while it runs: an OrtValue points into them
+    values = [ort.OrtValue.ortvalue_from_numpy(one) for one in arrays]
+    feeds = {name: one._ortvalue for name, one in zip("ab", values, strict=False)}
+    return _session(operator, 1 + len(numbers)).run_with_ort_values(
+        {"x": value, **feeds}, ["y"], None
+    )[0]
+
+
+@cache
+def _session(operator: str, inputs: int) -> Any:
+    """The session of one node that takes texts and `inputs` - 1 lists of whole numbers."""
+    names = "xab"[:inputs]
+    text, whole = 8, 7  # of TensorProto.DataType
+    node = b"".join(write_field(1, name.encode()) for name in names)
+    node += write_field(2, b"y") + write_field(4, operator.encode())
+    graph = write_field(1, node) + write_field(2, b"texts")
+    for name in names:
+        shape = b"" if name == "x" else write_field(2, write_field(1, b""))
+        kind = write_field(1, text if name == "x" else whole) + shape
+        graph += write_field(
+            11, write_field(1, name.encode()) + write_field(2, write_field(1, kind))
+        )
+    kind = write_field(2, write_field(1, write_field(1, text)))
+    graph += write_field(12, write_field(1, b"y") + kind)
+    model = write_field(1, 8) + write_field(8, write_field(2, 17)) + write_field(7, graph)
+    options = ort.SessionOptions()
+    options.log_severity_level = FATAL_ONLY
+    options.intra_op_num_threads = 1
+    raw = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return raw._sess
