@@ -128,27 +128,27 @@ def write_document(
     read: What `read_routes` gave.
     """
     shown: list[tuple[ServedModel, list[Sequence[bytes]]]] = []
-    components: dict[str, orjson.Fragment] = {}
+    schemas: list[bytes] = []  # of each version, which no host stands in
     left, names = MAX_OWN_BYTES, set[str]()
     for version in sorted(served, key=lambda one: (not one.default, one.model)):
         written: list[Sequence[bytes]] = []
-        own: dict[str, bytes] = {}
+        own: list[bytes] = []
         for path, item in paths_of(version, root=root.lstrip("."), needs_key=needs_key).items():
             item["post"]["operationId"] = _own_name(path, names)
             taken = take_components(item["post"])
-            own |= {name: orjson.dumps(schema) for name, schema in taken.items()}
+            own += [_member(name, schema) for name, schema in taken.items()]
             member = _member(path, item)
             left -= len(member)
             written.append(cut_at_hosts(member))
             yield
-        left -= sum(len(name) + len(part) for name, part in own.items())
+        left -= sum(map(len, own))
         if left < 0:
             break
-        components |= {name: orjson.Fragment(part) for name, part in own.items()}
+        schemas += [b",".join(own)] if own else []
         shown.append((version, written))
     shown.sort(key=lambda one: (one[0].model, not one[0].default))
     document = yield from describe_routes(read, served, needs_key=needs_key)
-    document["components"]["schemas"] |= components
+    common = document["components"].pop("schemas")
     document["servers"] = [{"url": root or "/"}]
     document["tags"] = [
         {"name": tag(name), "description": "This model's own paths."}
@@ -164,7 +164,14 @@ def write_document(
     for path, item in document.pop("paths").items():
         members.append(cut_at_hosts(_member(path, item)))
         yield
-    parts: list[Sequence[bytes]] = [cut_at_hosts(orjson.dumps(document)[:-1] + b',"paths":{')]
+    schemas += [_member(name, schema) for name, schema in common.items()]
+    components = orjson.dumps(document.pop("components"))[:-1] + b',"schemas":{'
+    parts: list[Sequence[bytes]] = [
+        cut_at_hosts(orjson.dumps(document)[:-1] + b',"components":'),
+        [components],
+        [b",".join(schemas)],
+        [b'}},"paths":{'],
+    ]
     for number, cut in enumerate(members):
         parts += [[b","], cut] if number else [cut]
     return [*parts, [b"}}"]]
