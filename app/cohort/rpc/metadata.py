@@ -67,15 +67,24 @@ class MetadataCalls:
     async def model(self, request: ModelMetadataRequest, call: RpcCall) -> ModelMetadataResponse:
         """A model's versions, inputs and outputs."""
         seen = self._plane.seen_by(call.models)
-        return ModelMetadataResponse(**model_metadata(seen, request.name, request.version or None))
+
+        def make() -> ModelMetadataResponse:
+            found = model_metadata(seen, request.name, request.version or None)
+            return ModelMetadataResponse(**found)
+
+        return await asyncio.to_thread(make)  # it may have thousands of inputs
 
     async def config(self, request: ModelConfigRequest, call: RpcCall) -> ModelConfigResponse:
         """A model's config, in Triton's message."""
         seen = self._plane.seen_by(call.models)
-        config = model_config(seen, request.name, request.version or None)
-        # Our message has no fields for Triton's features that Cohort lacks; they are empty there.
-        message = ParseDict(config, ModelConfig(), ignore_unknown_fields=True)
-        return ModelConfigResponse(config=message)
+
+        def make() -> ModelConfigResponse:
+            config = model_config(seen, request.name, request.version or None)
+            # Our message has no fields for Triton's features that Cohort lacks; they are empty.
+            message = ParseDict(config, ModelConfig(), ignore_unknown_fields=True)
+            return ModelConfigResponse(config=message)
+
+        return await asyncio.to_thread(make)  # as `model`
 
     async def index(
         self, request: RepositoryIndexRequest, call: RpcCall
