@@ -124,7 +124,8 @@ def test_runs_without_end_end_by_a_limit(tmp_path: Path, inspected: bool) -> Non
         onnx_models.save(onnx_models.mlp(), models / name / "1" / "model.onnx")
 
     def limit(seconds: float) -> None:
-        config = f"{{providers: [cpu], load_timeout_s: {PATIENCE if inspected else seconds}}}"
+        config = f"{{providers: [cpu], load_timeout_s: {PATIENCE if inspected else seconds}, "
+        config += "warm_up: {rows: [1, 8]}}"
         (models / "a" / "config.yaml").write_text(config)
 
     limit(10)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cohort.connections.probe import places_of
 from cohort.settings import Settings, variable
 from tests.e2e.processes import ROOT
 
@@ -132,23 +133,22 @@ def test_files_set_only_what_is_a_setting() -> None:
         assert found <= known, name
 
 
-@pytest.mark.parametrize("port", ["", "tcp://10.96.12.7:8000", "own"])
-def test_the_health_check_asks_the_port_that_is_listened_on(port: str) -> None:
-    """That of COHORT_PORT; the default where that is what Kubernetes sets for a Service."""
-    check = re.search(r'"-c", \\\n    (".+")\]$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("port", ["", "tcp://10.96.12.7:8000"])
+def test_the_health_check_asks_the_default_port_where_none_is_set(port: str) -> None:
+    """Also where COHORT_PORT is what Kubernetes sets for a Service."""
+    assert ("127.0.0.1", 8000) in places_of({"COHORT_PORT": port})
+
+
+def test_the_health_check_asks_the_port_that_is_listened_on() -> None:
+    """That of COHORT_PORT, by the very command that the image has."""
+    check = re.search(r"^HEALTHCHECK .* CMD (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert check
+    python, *arguments = json.loads(check[1])
+    assert python == "python"
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
         threading.Thread(target=server.serve_forever).start()
-        bound = str(server.server_port)
-        set_port = bound if port == "own" else port
-        program = (
-            json.loads(check[1]) if port == "own" else json.loads(check[1]).replace("8000", bound)
-        )
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", program],
-            env={"COHORT_PORT": set_port} if port else {},
-            check=False,
-        )
+        port = {"COHORT_PORT": str(server.server_port)}
+        done = subprocess.run([sys.executable, *arguments], env=port, check=False)
         server.shutdown()
     assert done.returncode == 0
 

@@ -48,12 +48,10 @@ class Recorder:
         )
         self.control_plane = self.lifecycle = self
         self.opening = self.reason = ""
+        self.files = SimpleNamespace(watch=SimpleNamespace(look_now=list))
 
     def begin_draining(self) -> None:
         self.draining = True
-
-    def look_at_files(self) -> None:
-        """Nothing."""
 
     def readiness(self) -> SimpleNamespace:
         return SimpleNamespace(reason=self.reason)

@@ -245,6 +245,9 @@ class Measuring:
     def open_exclusive(self, found: ProfileResult, runs_of: object) -> None:
         """No run has other cores."""
 
+    def give_back(self, *sessions: object) -> None:
+        """Nothing is held."""
+
     def keep_unbatched(self, reason: str) -> None:
         """Nothing is kept."""
 

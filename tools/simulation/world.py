@@ -128,7 +128,6 @@ class World:
             mock.patch("cohort.onnx_engine.factory.prepare_version", self._prepare),
             mock.patch("cohort.scheduling.devices.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.lower_priority"),
-            mock.patch("cohort.onnx_engine.measurer.give_back_memory"),
             mock.patch("cohort.onnx_engine.measurer.RETRY_SECONDS", 5.0),
             mock.patch("cohort.onnx_engine.doubt.LOOKS", 1),
         ):

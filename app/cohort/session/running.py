@@ -208,7 +208,7 @@ class Session:
         if self.device == CPU_DEVICE:
             control = self.control(shrink=True)
             control.stop()
-            with suppress(CohortError):
+            with suppress(CohortError, AttributeError):  # the latter where it is closed meanwhile
                 self.run(feeds, control)
 
     def assigned_nodes(self) -> Iterator[AssignedNode]:

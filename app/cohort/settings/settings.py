@@ -165,8 +165,8 @@ class Settings(BaseSettings):
     max_connections_per_address: int | None = Field(
         None,
         ge=1,
-        description="HTTP connections of one address, or one /64 of IPv6; further ones get 429. "
-        "As many for gRPC, where further ones are closed.",
+        description="Connections of one address, or one /64 of IPv6, for HTTP, and as many for "
+        "gRPC; further ones get 429, or are closed over gRPC.",
         json_schema_extra={"default": "unset: any number"},
     )
     memory_mb: int | None = Field(
