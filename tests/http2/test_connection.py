@@ -20,7 +20,7 @@ from cohort.http2.streams import STREAM_WINDOW
 from cohort.http2.useless_frames import MOST_USELESS
 from tests.examples import examples
 from tests.http2.peers import HEADERS, Caller, Served, SmallEcho, message
-from tests.waiting import iterations
+from tests.waiting import iterations, until
 
 cuts = st.lists(st.integers(1, 40), max_size=60)
 sizes = st.one_of(st.integers(0, 30), st.sampled_from([16_379, 16_384, 70_000]))
@@ -197,7 +197,7 @@ async def test_faults_of_a_connection_end_it_with_their_code(name: str) -> None:
     data, code = FAULTS[name]
     served = Served()
     await served.feed(data)
-    assert served.wire.closed
+    await until(lambda: served.wire.closed)  # on a busy machine it is read in several turns
     at = bytes(served.wire.written).rindex(b"\x07\0\0\0\0\0")  # GOAWAY
     assert int.from_bytes(served.wire.written[at + 10 : at + 14]) == code
 
