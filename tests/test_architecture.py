@@ -38,6 +38,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "row_independence",
                 "session",
                 "model_file",
+                "processing",
                 "settings",
             ),
         }

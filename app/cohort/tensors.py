@@ -153,12 +153,21 @@ class TensorSpec:
     None where the rank is unknown. `datatype` is the Open Inference name, or ONNX Runtime's own
     words (`seq(tensor(float))`) for what is not a tensor that can be sent. `classes` are those of
     the columns, where a classifier's file names them; default: it does not.
+
+    `missing` stands for a missing value of an input, such as null; default None: NaN for floats,
+    and such a request is refused for others. `files`: whether the elements of an input of BYTES are
+    files, which are bytes in object arrays, or base64 as text; default: they are text. `named`: How
+    many of the best classes of each row answers name beside an output; 0: the best one, not in a
+    list; default None: none.
     """
 
     name: str
     datatype: str
     shape: tuple[int | str | None, ...] | None
     classes: tuple[int, ...] | tuple[str, ...] = ()
+    missing: float | int | str | None = None
+    files: bool = False
+    named: int | None = None
 
     @property
     def transportable(self) -> bool:

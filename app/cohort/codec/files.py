@@ -136,6 +136,8 @@ def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
         )
     if any(len(file.data) > FILE_BYTES for file in files):
         raise InvalidInput(f"input {quoted(spec.name)} has a file of more than {FILE_BYTES} bytes")
+    if spec.files:
+        return from_texts([file.data for file in files], files=True).reshape(shape)
     only = files[0].data
     if count == 1 and only and not _is_text(files[0]):
         return np.frombuffer(only, f"V{len(only)}").reshape(shape)  # without a copy

@@ -38,8 +38,9 @@ def from_json(spec: TensorSpec, value: object) -> Array:
         return fitted(spec, rows.array())
     if spec.datatype != "BYTES":
         return from_lists(spec, value)
-    texts = Base64Texts(spec.name)
-    return texts.finish(from_lists(spec, texts.read(value)))
+    texts = Base64Texts(spec.name, files=spec.files)
+    array = texts.finish(from_lists(spec, texts.read(value)))
+    return array if array.ndim else array.reshape((1,) * len(spec.shape or ()))  # one alone
 
 
 def fitted(spec: TensorSpec, array: Array) -> Array:
@@ -61,7 +62,8 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
 
 def rows_of(spec: TensorSpec) -> Rows:
     """The rows of an input, in which any text may be base64."""
-    texts = Base64Texts(spec.name) if spec.datatype == "BYTES" else None
+    is_text = spec.datatype == "BYTES"
+    texts = Base64Texts(spec.name, files=spec.files) if is_text else None
     return Rows(spec.name, spec.datatype, texts=texts)
 
 

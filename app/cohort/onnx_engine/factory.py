@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from weakref import WeakKeyDictionary
@@ -117,6 +117,11 @@ class OpenedModel:
         """What callers must know of it."""
         session = self._prepared.session
         return Signature(session.inputs, session.outputs, session.optional_inputs)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The metadata of its file."""
+        return self._prepared.session.metadata.properties
 
     @property
     def published(self) -> Published:

@@ -149,11 +149,11 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
             f"but the request says datatype {quoted(sent.datatype)}"
         )
     if sent.raw is not None:
-        array = from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name)
+        array = from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name, files=spec.files)
     elif sent.packed is not None:
         array = _from_packed(sent.name, sent.datatype, sent.shape, sent.packed)
     elif sent.values is not None:
-        array = _from_values(sent.name, sent.datatype, sent.shape, sent.values)
+        array = _from_values(sent, sent.values, files=spec.files)
     else:
         array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
     if not array.size:
@@ -185,13 +185,14 @@ WIDENED = frozenset({"INT8", "INT16", "UINT8", "UINT16"})
 """Sent in wider fields over gRPC, so that a value may be out of range."""
 
 
-def _from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence[object]) -> Array:
+def _from_values(sent: InputTensor, values: Sequence[object], *, files: bool) -> Array:
+    name, datatype, shape = sent.name, sent.datatype, sent.shape
     wanted = checked_shape(name, datatype, shape)
     if datatype in WIDENED or len(values) != prod(wanted):
         return decode_tensor(name, datatype, shape, list(values))  # which says what is wrong
     if datatype != "BYTES":
         return np.array(values, BY_NAME[datatype].dtype).reshape(wanted)
-    return from_texts(cast("Sequence[bytes]", values), name).reshape(wanted)
+    return from_texts(cast("Sequence[bytes]", values), name, files=files).reshape(wanted)
 
 
 def _from_packed(name: str, datatype: str, shape: Sequence[int], packed: BytesLike) -> Array:

@@ -17,6 +17,7 @@ from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
 from cohort.process.resources import part_of
 from cohort.process.startup import StartUp
+from cohort.processing import ProcessedEngines, Workroom
 from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
@@ -38,6 +39,7 @@ class Core:
     watchdog: Stops runs on the event loop that take too long.
     inspector: Inspects models before they are opened.
     memory: What requests may hold.
+    workroom: Where inputs are prepared as configs say.
     metrics: What is counted; whoever has more to tell registers there.
     start_up: Says what was loaded first.
     registry: The models.
@@ -61,6 +63,7 @@ class Core:
             (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
             // settings.workers
         )
+        self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
@@ -101,7 +104,8 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        return make([onnx], observe=self.registry_events, trust=self.trust)
+        engines = ProcessedEngines(onnx, self.workroom)
+        return make([engines], observe=self.registry_events, trust=self.trust)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -112,6 +116,7 @@ class Core:
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
             stack.callback(self.inspector.close)
+            stack.callback(self.workroom.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
             yield
 

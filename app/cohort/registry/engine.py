@@ -70,6 +70,7 @@ class EngineDescription:
     files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
     published: What its manifest says, and who signed it; default: it has none.
     batching: How requests share runs; default None: this engine has no runs that they share.
+    processing: What it makes of inputs that callers send, in sentences by name; default: nothing.
     """
 
     metadata: Metadata
@@ -78,6 +79,7 @@ class EngineDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     published: Published = field(default_factory=Published)
     batching: BatchingDescription | None = None
+    processing: Mapping[str, str] = field(default_factory=dict)
 
 
 class Cancellable(Protocol):
@@ -273,11 +275,15 @@ class OpenedVersion(Protocol):
     """A version that is open, and not started yet.
 
     signature: What callers must know of it.
+    properties: The metadata of its file.
     published: What its manifest says, and who signed it.
     """
 
     @property
     def signature(self) -> Signature: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
 
     @property
     def published(self) -> Published: ...

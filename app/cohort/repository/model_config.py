@@ -12,6 +12,11 @@ from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema,
 
 from cohort.batching import BatchPolicy
 from cohort.errors import CohortError
+from cohort.repository.processing_config import (
+    PROCESSING_RANGES,
+    InputConfigs,
+    OutputConfigs,
+)
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.yaml_files import parse_yaml, read_text
 from cohort.session import SPELLINGS, Provider, ProviderPolicy, SessionOptions, parse_provider
@@ -207,6 +212,10 @@ class ModelConfig:
         Requests like them are tried together. Where the graph proves rows independent for some
         sizes only, requests of the sizes of an example share runs. With outputs to be met: `cohort
         publish --examples`.
+    inputs: What callers send for inputs of the model, by name: pictures, sound, text; default none:
+        what the model takes.
+    outputs: What callers get of outputs of the model, by name, such as labels; default none: what
+        the model gives.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -237,6 +246,8 @@ class ModelConfig:
         PlainValidator(_parse_examples),
         WithJsonSchema(_EXAMPLES_SCHEMA),
     ] = ()
+    inputs: InputConfigs = field(default_factory=dict)
+    outputs: OutputConfigs = field(default_factory=dict)
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 
@@ -258,6 +269,7 @@ RANGES: Mapping[str, Range] = {
     "max_output_mb": Range(1, 2**20),
     "warm_up.rows.*": Range(1, 2**20),
     "load_timeout_s": Range(0.001, 86_400),
+    **PROCESSING_RANGES,
 }
 
 

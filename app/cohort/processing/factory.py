@@ -1,0 +1,113 @@
+"""Engines whose config says what callers send and get, of a factory of any kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cohort.errors import LoadFailed
+from cohort.processing.engine import ProcessedEngine
+from cohort.processing.processing import Processing, make_processing
+from cohort.processing.workroom import Workroom
+from cohort.registry import (
+    Engine,
+    EngineEvent,
+    EngineFactory,
+    Measured,
+    OpenedVersion,
+    Site,
+    Source,
+    Unmeasured,
+)
+from cohort.repository import Published
+from cohort.session import CancellationToken, Signature
+
+
+class ProcessedEngines:
+    """Makes engines as another factory does, which answer by `inputs` and `outputs` of a config.
+
+    Implements `EngineFactory`.
+
+    engines: The other factory.
+    workroom: Where inputs are prepared.
+    """
+
+    def __init__(self, engines: EngineFactory, workroom: Workroom) -> None:
+        self._engines = engines
+        self._workroom = workroom
+        self.file = engines.file
+
+    def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
+        """See `EngineFactory`."""
+        opened = self._engines.open(source, token)
+        config = source.config
+        if config is None or not (config.inputs or config.outputs):
+            return opened
+        try:
+            processing = make_processing(
+                config, opened.signature, source.path.parent, opened.properties
+            )
+        except BaseException:
+            opened.close()
+            raise
+        return opened if processing is None else OpenedProcessed(opened, processing, self._workroom)
+
+    def look(self) -> None:
+        """See `EngineFactory`."""
+        self._engines.look()
+
+    def rest(self) -> None:
+        """See `EngineFactory`."""
+        self._engines.rest()
+
+    def close(self) -> None:
+        """See `EngineFactory`."""
+        self._engines.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedProcessed:
+    """A version that is open, with what becomes of its inputs. Implements `OpenedVersion`."""
+
+    _opened: OpenedVersion
+    _processing: Processing
+    _workroom: Workroom
+
+    @property
+    def signature(self) -> Signature:
+        """What callers must know of it."""
+        optional = [
+            spec
+            for spec in self._opened.signature.optional
+            if not any(spec.name in step.fills for step in self._processing.steps)
+        ]
+        return Signature(self._processing.inputs, self._processing.outputs, optional)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The metadata of its file."""
+        return dict(self._opened.properties)
+
+    @property
+    def published(self) -> Published:
+        """What its manifest says, and who signed it."""
+        return self._opened.published
+
+    def start(self, site: Site) -> Engine:
+        """See `OpenedVersion`."""
+
+        def observe(event: EngineEvent) -> None:
+            if isinstance(event, Measured | Unmeasured):
+                event = event._replace(engine=engine)
+            site.observe(event)
+
+        inner = self._opened.start(Site(site.model, site.number, observe, site.directory))
+        tensors = inner.by_tensors
+        if tensors is None:
+            inner.close()
+            raise LoadFailed("inputs and outputs of its config are for models that take tensors")
+        engine = ProcessedEngine(tensors, self._processing, self._workroom)
+        return engine
+
+    def close(self) -> None:
+        """See `OpenedVersion`."""
+        self._opened.close()
