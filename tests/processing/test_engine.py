@@ -22,7 +22,7 @@ from cohort.tensors import Array, Arrays
 from tests import onnx_models
 from tests.waiting import wait_until
 
-ROWS = np.array([[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]], np.float32)
+ROWS: Any = np.array([[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]], np.float32)
 
 
 class FloatsOfBytes:
@@ -76,17 +76,21 @@ def folders(tmp_path: Path) -> dict[str, Any]:
     return {"state": tmp_path / "state", "cache": tmp_path / "cache"}
 
 
-def sent(rows: Array) -> dict[str, Any]:
+def sent(rows: Any) -> dict[str, Any]:
     values = np.empty(len(rows), np.object_)
     values[:] = [row.tobytes() for row in rows]
     return {"x": values}
 
 
-def expected(models: Path, rows: Array) -> Array:
+def expected(models: Path, rows: Any) -> Any:
     session = onnxruntime.InferenceSession(str(models / "mlp/1/model.onnx"))
     (scores,) = session.run(None, {"x": rows})
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def close(answer: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(answer["y"], wanted, rtol=1e-5)
 
 
 async def test_what_is_sent_is_prepared_and_what_is_answered_finished(
@@ -96,7 +100,7 @@ async def test_what_is_sent_is_prepared_and_what_is_answered_finished(
     async with Runtime(models=models, **folders) as runtime:
         for rows in (ROWS[:1], ROWS, np.repeat(ROWS, 40, axis=0)):
             answer = await runtime.infer("mlp", sent(rows))
-            np.testing.assert_allclose(answer["y"], expected(models, rows), rtol=1e-5)
+            close(answer, expected(models, rows))
 
 
 async def test_one_whose_input_is_wrong_fails_alone(models: Path, folders: dict[str, Any]) -> None:
@@ -110,7 +114,7 @@ async def test_one_whose_input_is_wrong_fails_alone(models: Path, folders: dict[
         )
     assert isinstance(answers[-1], InvalidInput)
     for answer in answers[:-1]:
-        np.testing.assert_allclose(answer["y"], expected(models, ROWS), rtol=1e-5)  # type: ignore[index,call-overload]
+        close(answer, expected(models, ROWS))
 
 
 async def test_a_deadline_ends_the_wait_for_preparation(
@@ -125,7 +129,7 @@ async def test_a_deadline_ends_the_wait_for_preparation(
             await runtime.infer("mlp", sent(ROWS), timeout=0.05)
         step.gate.set()
         answer = await runtime.infer("mlp", sent(ROWS))
-        np.testing.assert_allclose(answer["y"], expected(models, ROWS), rtol=1e-5)
+        close(answer, expected(models, ROWS))
 
 
 async def test_work_for_one_who_left_ends(models: Path, folders: dict[str, Any]) -> None:
@@ -139,11 +143,11 @@ async def test_work_for_one_who_left_ends(models: Path, folders: dict[str, Any])
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        workroom = runtime._core.workroom  # noqa: SLF001
+        workroom = runtime._core.workroom
         await asyncio.to_thread(wait_until, lambda: workroom.used == 0)
         step.gate.set()
         answer = await runtime.infer("mlp", sent(ROWS))
-        np.testing.assert_allclose(answer["y"], expected(models, ROWS), rtol=1e-5)
+        close(answer, expected(models, ROWS))
 
 
 def test_memory_for_prepared_inputs_is_bounded() -> None:

@@ -109,7 +109,7 @@ class OpenedChain:
     """The name that the file holds, and what callers must know. Implements `OpenedVersion`."""
 
     published = Published()
-    properties: Mapping[str, str] = {}  # noqa: RUF012 - nobody changes it
+    properties: Mapping[str, str] = {}
 
     def __init__(self, other: str) -> None:
         self.other = other

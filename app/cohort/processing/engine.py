@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Self
 
 from cohort.batching import RunResult
-from cohort.processing.processing import Processing
 from cohort.processing.prepared_queue import PreparedQueue
+from cohort.processing.processing import Processing
 from cohort.processing.workroom import Workroom
 from cohort.registry import BatchEngine, EngineDescription, RequestQueue, RunNow
 from cohort.session import AssignedNode
