@@ -98,7 +98,7 @@ async def test_what_is_sent_is_prepared_and_what_is_answered_finished(
 ) -> None:
     """Short requests on the event loop and long ones on a thread give the same."""
     async with Runtime(models=models, **folders) as runtime:
-        for rows in (ROWS[:1], ROWS, np.repeat(ROWS, 40, axis=0)):
+        for rows in (ROWS[:1], ROWS, np.repeat(ROWS, 40, axis=0), np.repeat(ROWS, 4000, axis=0)):
             answer = await runtime.infer("mlp", sent(rows))
             close(answer, expected(models, rows))
 

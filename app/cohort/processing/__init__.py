@@ -5,17 +5,21 @@ one version, and what becomes of its outputs. `ProcessedEngines` wraps a factory
 whose config asks for it answer what callers send, on threads where that takes long.
 """
 
+from cohort.processing.around import Around, Watch
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.factory import ProcessedEngines
+from cohort.processing.factory import OpenedProcessed, ProcessedEngines
 from cohort.processing.processing import Processing, make_processing
 from cohort.processing.steps import Step
 from cohort.processing.workroom import Workroom
 
 __all__ = [
+    "Around",
+    "OpenedProcessed",
     "ProcessedEngine",
     "ProcessedEngines",
     "Processing",
     "Step",
+    "Watch",
     "Workroom",
     "make_processing",
 ]

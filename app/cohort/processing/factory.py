@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cohort.errors import LoadFailed
+from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.processing import Processing, make_processing
+from cohort.processing.processing import make_processing
 from cohort.processing.workroom import Workroom
 from cohort.registry import (
     Engine,
@@ -69,18 +70,16 @@ class OpenedProcessed:
     """A version that is open, with what becomes of its inputs. Implements `OpenedVersion`."""
 
     _opened: OpenedVersion
-    _processing: Processing
+    _around: Around
     _workroom: Workroom
 
     @property
     def signature(self) -> Signature:
         """What callers must know of it."""
         optional = [
-            spec
-            for spec in self._opened.signature.optional
-            if not any(spec.name in step.fills for step in self._processing.steps)
+            spec for spec in self._opened.signature.optional if spec.name not in self._around.fills
         ]
-        return Signature(self._processing.inputs, self._processing.outputs, optional)
+        return Signature(self._around.inputs, self._around.outputs, optional)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -105,9 +104,10 @@ class OpenedProcessed:
         if tensors is None:
             inner.close()
             raise LoadFailed("inputs and outputs of its config are for models that take tensors")
-        engine = ProcessedEngine(tensors, self._processing, self._workroom)
+        engine = ProcessedEngine(tensors, self._around, self._workroom)
         return engine
 
     def close(self) -> None:
         """See `OpenedVersion`."""
         self._opened.close()
+        self._around.close()

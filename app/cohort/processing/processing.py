@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cohort.batching import Outputs
 from cohort.errors import InvalidInput, LoadFailed, did_you_mean, quoted
+from cohort.processing.around import Watch
 from cohort.processing.outputs import Finish, finish_of, label_spec
-from cohort.processing.steps import Check, Step, StepContext
+from cohort.processing.steps import Step, StepContext
 from cohort.repository import ModelConfig
 from cohort.session import Signature
 from cohort.tensors import Array, Arrays, TensorSpec
@@ -25,49 +26,63 @@ FINISHED_AT_ONCE = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """The steps of one version, and what becomes of its outputs.
+    """The steps of one version, and what becomes of its outputs. Implements `Around`.
 
     inputs, outputs: The specs as callers know them.
     steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
-    finish: What becomes of the outputs at these places.
+    finishing: What becomes of the outputs at these places.
     """
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     steps: Sequence[Step]
-    finish: Mapping[int, Finish]
+    finishing: Mapping[int, Finish]
+
+    @property
+    def prepares(self) -> bool:
+        """Whether there is a step."""
+        return bool(self.steps)
+
+    @property
+    def finishes(self) -> bool:
+        """Whether an output becomes another."""
+        return bool(self.finishing)
+
+    @property
+    def fills(self) -> Collection[str]:
+        """The model's inputs that the steps make."""
+        return {name for step in self.steps for name in step.fills}
 
     def is_short(self, inputs: Arrays) -> bool:
         """Whether `prepare` takes less than a tenth of a millisecond."""
         return all(step.is_short(inputs[step.spec.name]) for step in self.steps)
 
-    def prepared_bytes(self, inputs: Arrays, check: Check) -> int:
+    def prepared_bytes(self, inputs: Arrays, watch: Watch) -> int:
         """The bytes that `prepare` takes at most. Raises InvalidInput."""
-        return sum(step.prepared_bytes(inputs[step.spec.name], check) for step in self.steps)
+        return sum(step.prepared_bytes(inputs[step.spec.name], watch) for step in self.steps)
 
-    def prepare(self, inputs: Arrays, check: Check) -> Arrays:
+    def prepare(self, inputs: Arrays, watch: Watch) -> Arrays:
         """Make the model's inputs of those that a caller sent. Raises InvalidInput."""
         prepared = dict(inputs)
         for step in self.steps:
             values = prepared.pop(step.spec.name)
-            made = step.prepare(values, check)
+            made = step.prepare(values, watch)
             if len(values) and any(len(array) != len(values) for array in made.values()):
                 raise InvalidInput(f"input {quoted(step.spec.name)} did not give a row for each")
             prepared.update(made)
         return prepared
 
-    def finished(self, outputs: Outputs) -> Outputs:
+    def finishes_at_once(self, outputs: Outputs) -> bool:
+        """Whether `finish` is short."""
+        return sum(outputs[place].size for place in self.finishing) <= FINISHED_AT_ONCE
+
+    def finish(self, outputs: Outputs, watch: Watch) -> Outputs:
         """The outputs as callers get them."""
-        if not self.finish:
-            return outputs
+        del watch  # it takes no longer than the run
         changed = list(outputs)
-        for place, finish in self.finish.items():
+        for place, finish in self.finishing.items():
             changed[place] = finish(changed[place])
         return changed
-
-    def finishes_at_once(self, outputs: Outputs) -> bool:
-        """Whether `finished` is short."""
-        return sum(outputs[place].size for place in self.finish) <= FINISHED_AT_ONCE
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
         """What a caller may send, of an example of the model's inputs; None where there is none."""
@@ -83,6 +98,9 @@ class Processing:
     def description(self) -> Mapping[str, str]:
         """What it does with inputs, by their names, in sentences."""
         return {step.spec.name: step.description for step in self.steps}
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _first_row(spec: TensorSpec, inputs: Arrays) -> Array:
