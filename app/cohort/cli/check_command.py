@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import rich_click as click
@@ -263,6 +264,7 @@ def _open_all(
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
     from cohort.process.version_table import Footnotes, spec_cell, version_table
+    from cohort.processing import TriedProcessing
     from cohort.repository import Problem
 
     opener = options.opening(settings, _trust(settings))
@@ -275,7 +277,7 @@ def _open_all(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
         try:
-            opened = opener.open(source)
+            opened = opener.open(replace(source, preparation=TriedProcessing.of(source)))
         except LoadFailed as error:
             problems.append(Problem(f"{label}/{source.path.name}", "", str(error)))
             continue

@@ -90,6 +90,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     from cohort.onnx_engine import examples_to_try
+    from cohort.processing import TriedProcessing
     from cohort.profiling import (
         RowFindings,
         Store,
@@ -110,7 +111,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
-        opened = version_opener.open(source)
+        opened = version_opener.open(replace(source, preparation=TriedProcessing.of(source)))
         opener, session = opened.opener, opened.session
         try:
             progress.update(task, description="Measuring runs")

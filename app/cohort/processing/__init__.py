@@ -10,6 +10,7 @@ from cohort.processing.engine import ProcessedEngine
 from cohort.processing.factory import OpenedProcessed, ProcessedEngines
 from cohort.processing.processing import Processing, make_processing
 from cohort.processing.steps import Step
+from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ProcessedEngines",
     "Processing",
     "Step",
+    "TriedProcessing",
     "Watch",
     "Workroom",
     "make_processing",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cohort.errors import LoadFailed
 from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.processing import make_processing
+from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 from cohort.registry import (
     Engine,
@@ -39,18 +39,18 @@ class ProcessedEngines:
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
-        opened = self._engines.open(source, token)
-        config = source.config
-        if config is None or not (config.inputs or config.outputs):
-            return opened
+        tried = TriedProcessing.of(source)
+        if tried is None:
+            return self._engines.open(source, token)
+        opened = self._engines.open(replace(source, preparation=tried), token)
         try:
-            processing = make_processing(
-                config, opened.signature, source.path.parent, opened.properties
-            )
+            if tried.processing is None:  # nothing was tried by engines of that kind
+                tried.fit(opened.signature, opened.properties)
         except BaseException:
             opened.close()
             raise
-        return opened if processing is None else OpenedProcessed(opened, processing, self._workroom)
+        around = tried.processing
+        return opened if around is None else OpenedProcessed(opened, around, self._workroom)
 
     def look(self) -> None:
         """See `EngineFactory`."""

@@ -17,6 +17,7 @@ from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
 from cohort.session.failures import run_failure
 from cohort.session.runtime import ort
+from cohort.session.signatures import Signature
 from cohort.session.texts import (
     TEXTS_AT_ONCE,
     Bound,
@@ -168,6 +169,11 @@ class Session:
             self._run = _check_columns(self._run, outputs)
         if needs_entries:
             self._run = _refuse_empty(self._run)
+
+    @property
+    def signature(self) -> Signature:
+        """What callers must know of it."""
+        return Signature(self.inputs, self.outputs, self.optional_inputs, self.tables)
 
     @property
     def unpredictable(self) -> str:
