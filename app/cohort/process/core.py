@@ -26,6 +26,7 @@ from cohort.scheduling import Scheduler
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
+from cohort.transforms.factory import TransformedEngines
 
 log = structlog.get_logger("cohort")
 
@@ -104,7 +105,11 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        engines = ProcessedEngines(onnx, self.workroom)
+        engines = TransformedEngines(
+            ProcessedEngines(onnx, self.workroom),
+            allowed=settings.model_code == "allow",
+            maximum=self.memory.maximum,
+        )
         return make([engines], observe=self.registry_events, trust=self.trust)
 
     @contextmanager

@@ -191,6 +191,10 @@ class Settings(BaseSettings):
         description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
         json_schema_extra={"default": "unset: none are loaded"},
     )
+    model_code: Literal["deny", "allow"] = Field(
+        "deny",
+        description="Whether Python in models' folders may run, as the transform of a config says.",
+    )
     providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
         (),
         description="The execution providers, such as cuda,cpu, of models whose config names none.",
