@@ -771,7 +771,7 @@ def test_the_work_of_guessing_grows_no_faster_than_the_inputs(
         wide = [
             GraphInput(
                 _Name(f"x{at}"),
-                shape=[one.format(at) if isinstance(one, str) else one for one in sizes],
+                shape=tuple(one.format(at) if isinstance(one, str) else one for one in sizes),
             )
             for at in range(inputs)
         ]
