@@ -125,7 +125,7 @@ def test_a_worker_that_hangs_before_it_has_started_is_replaced(tmp_path: Path) -
 @pytest.mark.parametrize("what", ["unload", "load"])
 def test_operators_hear_which_worker_hangs(tmp_path: Path, what: str) -> None:
     """In seconds, though its watchdog is patient; those that answer have done it."""
-    admin = {"admin_token": "t" * 32}
+    admin: dict[str, Any] = {"admin_token": "t" * 32}
     with host(tmp_path, 2, watchdog_seconds=LONG, **admin) as server:
         hung, other = workers_of(server)
         os.kill(hung, signal.SIGSTOP)
