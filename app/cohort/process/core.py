@@ -15,7 +15,7 @@ from cohort.metrics import Metrics, RolloutMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
-from cohort.process.resources import part_of
+from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
 from cohort.processing import ProcessedEngines, Workroom
 from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
@@ -61,8 +61,9 @@ class Core:
         self.scheduler = Scheduler({"cpu": cores()})
         self.watchdog = Watchdog(OrtRunControl)
         self.memory = MemoryBudget(
-            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
-            // settings.workers
+            memory_for_requests(available_memory(), settings.workers)
+            if settings.memory_mb is None
+            else settings.memory_mb * 2**20 // settings.workers
         )
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()

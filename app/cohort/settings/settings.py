@@ -173,7 +173,10 @@ class Settings(BaseSettings):
         None,
         ge=1,
         description="Memory that requests and responses may hold, in MiB; beyond, 429.",
-        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+        json_schema_extra={
+            "default": "a quarter of what the container or the machine has, less 150 MiB for each "
+            "worker"
+        },
     )
     max_model_mb: int | None = Field(
         None,
