@@ -17,7 +17,14 @@ from cohort.tensors import Array, Arrays, TensorSpec
 
 MakeStep = Callable[[StepContext], Step]
 
-STEPS: Mapping[str, MakeStep] = {}
+
+def _sound(context: StepContext) -> Step:
+    from cohort.processing.sound import SoundStep  # noqa: PLC0415 - libsndfile, for models that listen
+
+    return SoundStep(context)
+
+
+STEPS: Mapping[str, MakeStep] = {"audio": _sound}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
@@ -63,7 +70,8 @@ class Processing:
         for step in self.steps:
             values = prepared.pop(step.spec.name)
             made = step.prepare(values, watch)
-            if len(values) and any(len(array) != len(values) for array in made.values()):
+            rows = step.spec.rows_vary and len(values)
+            if rows and any(len(array) != rows for array in made.values()):
                 raise InvalidInput(f"input {quoted(step.spec.name)} did not give a row for each")
             prepared.update(made)
         return prepared

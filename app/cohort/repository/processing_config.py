@@ -46,10 +46,12 @@ class AudioInput:
     sample_rate: Samples a second that the model takes, in hertz.
     channels: 1 fills [N, samples] with the mean of all channels; more fill [N, channels, samples];
         default 1.
+    max_seconds: The longest sound that is taken; default 600.
     """
 
     sample_rate: int
     channels: int = 1
+    max_seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.image.shorter_side": Range(1, 16_384),
     "inputs.*.audio.sample_rate": Range(100, 768_000),
     "inputs.*.audio.channels": Range(1, 64),
+    "inputs.*.audio.max_seconds": Range(0.001, 86_400),
     "inputs.*.max_length": Range(1, MOST_LENGTH),
     "outputs.*.top": Range(1, MOST_LENGTH),
 }
