@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -145,6 +145,10 @@ def unpack(buffer: NDArray[np.uint8], datatype: Datatype, shape: Sequence[int]) 
     return flat[: prod(shape)].view(datatype.dtype).reshape(shape)
 
 
+ANY = "ANY"
+"""The datatype of an input that may have any."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """One input or output of a model.
@@ -204,6 +208,8 @@ class TensorSpec:
 
     def check(self, array: Array) -> None:
         """Raise InvalidInput unless `array` has this datatype and a shape that fits."""
+        if self.datatype == ANY:
+            return
         dtype, wanted, lengths = self._wanted
         if (
             array.dtype is not dtype
@@ -265,11 +271,18 @@ def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
     }
 
 
+class OpenSpecs(list[TensorSpec]):
+    """Optional inputs beside which a request may have others, of any datatype and shape."""
+
+
 def sent_specs(
-    required: Sequence[TensorSpec], optional: Sequence[TensorSpec], names: Container[str]
+    required: Sequence[TensorSpec], optional: Sequence[TensorSpec], names: Collection[str]
 ) -> Sequence[TensorSpec]:
     """The inputs of a request: those that it must have, and the `optional` ones among `names`."""
     sent = [spec for spec in optional if spec.name in names]
+    if optional.__class__ is OpenSpecs:
+        known = {spec.name for spec in (*required, *sent)}
+        sent += [TensorSpec(name, ANY, None) for name in names if name not in known]
     return [*required, *sent] if sent else required
 
 

@@ -68,6 +68,29 @@ def from_lists(spec: TensorSpec, value: object) -> Array:
     return to_array(spec.name, spec.datatype, leaves, shape, missing=spec.missing)
 
 
+def from_any(name: str, value: object) -> Array:
+    """Make an array of nested lists, or of a single value, by what is in them. Raises InvalidInput.
+
+    It is BOOL, INT64, FP64 or BYTES.
+    """
+    if isinstance(value, LongList):
+        raise InvalidInput(f"input {quoted(name)} is too long for an input that is not declared")
+    shape, leaves = take_apart(name, value)
+    kinds = set(map(type, leaves))
+    for datatype in ("BOOL", "INT64", "FP64", "BYTES"):
+        if kinds <= _WANTED[datatype]:
+            return to_array(name, datatype, leaves, shape)
+    odd = next((leaf for leaf in leaves if type(leaf) not in _SCALARS), None)
+    raise InvalidInput(
+        f"input {quoted(name)} has {shown(odd)}, which is no number, boolean or string"
+        if odd is not None or None in leaves
+        else f"input {quoted(name)} has values of several kinds"
+    )
+
+
+_SCALARS = frozenset({bool, int, float, str, bytes})
+
+
 def filled(shape: Shape, spec: TensorSpec) -> Shape:
     """The shape of no elements, with dimensions of the spec's below those that are known."""
     rest = () if spec.shape is None else spec.shape[len(shape) :]

@@ -13,12 +13,12 @@ from simdjson import Object as JsonObject
 from cohort.codec import simdjson_reader
 from cohort.codec.base64_json import decode_base64, is_base64, is_stream, read_stream
 from cohort.codec.json_body import parse_json
-from cohort.codec.json_tensors import pack_short, shown
+from cohort.codec.json_tensors import from_any, pack_short, shown
 from cohort.codec.long_json import CUT_FROM_BYTES, LISTS, few_of
 from cohort.codec.long_tensors import from_json
 from cohort.codec.other_forms import SIMPLE, other_form
 from cohort.errors import InvalidInput, did_you_mean, quoted, quoted_names
-from cohort.tensors import Array, Arrays, TensorSpec, check_names
+from cohort.tensors import ANY, Array, Arrays, TensorSpec, check_names
 
 Parameter = str | int | float | bool
 
@@ -293,6 +293,8 @@ def _decode_again(body: bytes, specs: Sequence[TensorSpec]) -> Arrays:
 
 def make_input(spec: TensorSpec, value: object) -> Array:
     """Make the array for an input of the value that JSON has for it. Raises InvalidInput."""
+    if spec.datatype == ANY:
+        return from_any(spec.name, value)
     spec.dtype  # noqa: B018 - raises for what cannot be sent
     if is_base64(value) and is_stream(spec):
         return read_stream(decode_base64(spec.name, value))

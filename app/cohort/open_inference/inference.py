@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import cast
@@ -17,7 +17,7 @@ from cohort.errors import InvalidInput, quoted
 from cohort.open_inference.classification import classify, has_rows
 from cohort.open_inference.request import InferRequest, InputTensor, RequestedOutput
 from cohort.serving import Lease, Outputs
-from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec, check_names
+from cohort.tensors import ANY, BY_NAME, Array, Arrays, TensorSpec, check_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,8 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
 
     Nothing is converted: the datatype is the model's own. Raises InvalidInput.
     """
+    if spec.datatype == ANY and sent.datatype in BY_NAME:
+        spec = replace(spec, datatype=sent.datatype)
     spec.dtype  # noqa: B018 - raises for what cannot be sent
     if sent.datatype != spec.datatype:
         raise InvalidInput(

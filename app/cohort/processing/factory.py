@@ -76,10 +76,8 @@ class OpenedProcessed:
     @property
     def signature(self) -> Signature:
         """What callers must know of it."""
-        optional = [
-            spec for spec in self._opened.signature.optional if spec.name not in self._around.fills
-        ]
-        return Signature(self._around.inputs, self._around.outputs, optional)
+        around = self._around
+        return Signature(around.inputs, around.outputs, around.optional)
 
     @property
     def properties(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,12 +28,13 @@ FINISHED_AT_ONCE = 1 << 14
 class Processing:
     """The steps of one version, and what becomes of its outputs. Implements `Around`.
 
-    inputs, outputs: The specs as callers know them.
+    inputs, optional, outputs: The specs as callers know them.
     steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
     finishing: What becomes of the outputs at these places.
     """
 
     inputs: Sequence[TensorSpec]
+    optional: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     steps: Sequence[Step]
     finishing: Mapping[int, Finish]
@@ -47,11 +48,6 @@ class Processing:
     def finishes(self) -> bool:
         """Whether an output becomes another."""
         return bool(self.finishing)
-
-    @property
-    def fills(self) -> Collection[str]:
-        """The model's inputs that the steps make."""
-        return {name for step in self.steps for name in step.fills}
 
     def is_short(self, inputs: Arrays) -> bool:
         """Whether `prepare` takes less than a tenth of a millisecond."""
@@ -154,6 +150,7 @@ def _make(
             filled[fills] = name
         steps.append(step)
     left = [own[spec.name] for spec in signature.inputs if spec.name not in filled]
+    optional = [own[spec.name] for spec in signature.optional if spec.name not in filled]
     outputs = list(signature.outputs)
     places = {spec.name: place for place, spec in enumerate(outputs)}
     finish: dict[int, Finish] = {}
@@ -167,7 +164,8 @@ def _make(
         outputs[place] = label_spec(outputs[place], wanted, folder, properties)
         if (function := finish_of(outputs[place], wanted)) is not None:
             finish[place] = function
-    return Processing([*(step.spec for step in steps), *left], outputs, steps, finish)
+    inputs = [*(step.spec for step in steps), *left]
+    return Processing(inputs, optional, outputs, steps, finish)
 
 
 def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None:

@@ -19,15 +19,15 @@ class ImageInput:
     """`inputs.<input>.image`: callers send pictures, as files.
 
     size: Height and width that the model takes; default None: those of its input.
-    resize: stretch (default) takes the whole picture to that size; shorter_side_then_crop keeps its
-        proportions, and takes the middle.
+    resize: stretch takes the whole picture to that size; shorter_side_then_crop keeps its
+        proportions, and takes the middle; default "stretch".
     shorter_side: Pixels of the shorter side before the middle is taken; default None: the larger
         number of `size`.
     mean: Taken from each channel, whose values are from 0 to 1; default None: 0. An input of UINT8
         takes 0 to 255, without mean and std.
     std: What each channel is divided by then; default None: 1.
     layout: The axes of the model's input; default None: nchw or nhwc, by its shape.
-    channels: rgb (default), bgr or grey.
+    channels: rgb, bgr or grey; default None: rgb, or grey for a model of one channel.
     """
 
     size: tuple[int, ...] | None = None
@@ -44,8 +44,8 @@ class AudioInput:
     """`inputs.<input>.audio`: callers send sound, as files.
 
     sample_rate: Samples a second that the model takes, in hertz.
-    channels: 1 (default) fills [N, samples] with the mean of all channels; more fill
-        [N, channels, samples].
+    channels: 1 fills [N, samples] with the mean of all channels; more fill [N, channels, samples];
+        default 1.
     """
 
     sample_rate: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 
 from cohort.codec import (
@@ -51,10 +51,10 @@ class PredictCall(PredictRequest):
         self._positions = lease.select(self.outputs)
         if self.as_npy:
             check_one_array([lease.served.outputs[position] for position in self._positions])
-        return self.read_inputs(lease.inputs if self.single else lease.inputs_for(self.names))
+        return self.read_inputs(lease.only_input if self.single else lease.inputs_for(self.names))
 
     @property
-    def names(self) -> Container[str]:
+    def names(self) -> Collection[str]:
         """The names of the inputs, or of the columns."""
         return self.inputs if self._table is None else self._table.names or ()
 
@@ -107,7 +107,7 @@ class FilesCall(PredictCall):
         self._files = files
 
     @property
-    def names(self) -> Container[str]:
+    def names(self) -> Collection[str]:
         """The names of the inputs."""
         return {file.name or "" for file in self._files}
 
