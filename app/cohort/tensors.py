@@ -162,7 +162,8 @@ class TensorSpec:
     and such a request is refused for others. `files`: whether the elements of an input of BYTES are
     files, which are bytes in object arrays, or base64 as text; default: they are text. `named`: How
     many of the best classes of each row answers name beside an output; 0: the best one, not in a
-    list; default None: none.
+    list; default None: none. `columns` are the names of the columns of an input [N, columns], where
+    its file says; default: it does not.
     """
 
     name: str
@@ -172,6 +173,7 @@ class TensorSpec:
     missing: float | int | str | None = None
     files: bool = False
     named: int | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def transportable(self) -> bool:
@@ -191,6 +193,13 @@ class TensorSpec:
     def rows_vary(self) -> bool:
         """Whether axis 0 is there and of no fixed length, as batching needs it."""
         return bool(self.shape) and not isinstance(self.shape[0], int)  # type: ignore[index]
+
+    def fit(self, array: Array) -> Array:
+        """`array`, whose elements are a row each where the input is one column: `[N, 1]`."""
+        shape = self.shape
+        if array.ndim == 1 and shape is not None and len(shape) == 2 and shape[1] == 1:
+            return array.reshape(-1, 1)
+        return array
 
     @cached_property
     def labels(self) -> Sequence[str]:
@@ -246,8 +255,6 @@ def _nested(array: Array, spec: TensorSpec) -> str:
     """What to do where a row came without the list of rows, or in one list too many."""
     shape = spec.shape or ()
     rank = len(shape)
-    if array.ndim == 1 and rank == 2 and shape[1] == 1 and len(array) != 1:
-        return "; each row is a list of its own: [[…], […]]"
     if array.ndim == rank - 1:
         few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MOST_SHOWN
         row = f"[{', '.join(f'{number:g}' for number in array)}]" if few else "…"

@@ -21,6 +21,7 @@ from cohort.codec.long_json import LISTS, LongList, portions_of
 from cohort.codec.long_tensors import fitted, rows_of
 from cohort.codec.other_forms import V1, names_tensors, other_form
 from cohort.codec.predict_request import PredictRequest, decode_inputs
+from cohort.codec.tables import has_columns, join_columns, table_of_rows
 from cohort.errors import MOST_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
 from cohort.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
 
@@ -50,6 +51,10 @@ class V1Request:
         if not _is_named(first):
             _check_single(specs, rows=self._rows)
             return decode_inputs(PredictRequest({specs[0].name: value}), specs)
+        if has_columns(first, specs):
+            if self._rows:
+                return table_of_rows(value).decode(specs)
+            return {specs[0].name: join_columns(value, specs[0])}
         if optional:
             specs = sent_specs(specs, optional, first)
         if isinstance(value, LongList):
@@ -177,7 +182,7 @@ def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
         first += len(some)
         for spec, column in made:
             column.add(columns[spec.name])
-    return {spec.name: fitted(spec, column.array()) for spec, column in made}
+    return {spec.name: spec.fit(fitted(spec, column.array())) for spec, column in made}
 
 
 # -- outputs to the two forms

@@ -157,10 +157,10 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     elif sent.values is not None:
         array = _from_values(sent, sent.values, files=spec.files)
     else:
-        array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
+        array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data, spec.missing)
     if not array.size:
         _check_empty(spec, array.shape)
-    return array
+    return array if array.ndim != 1 else spec.fit(array)
 
 
 MOST_EMPTY_ROWS = 1024

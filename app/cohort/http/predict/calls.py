@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from cohort.codec import (
     PredictRequest,
@@ -18,6 +18,7 @@ from cohort.codec import (
 from cohort.codec.files import File, files_work, form_files, read_files, whole_body
 from cohort.codec.multipart import split_parts
 from cohort.codec.npy import NPY, write_npy
+from cohort.codec.tables import CELL_WORK, Table, has_columns, join_columns, table_of_rows
 from cohort.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm, is_large
 from cohort.http.media import FORM, asks_for_npy, is_json, is_plain, media_type
@@ -38,8 +39,8 @@ class PredictCall(PredictRequest):
     _positions: Sequence[int] = ()
 
     def decode_work(self, lease: Lease) -> int:
-        """None: what is not parsed on the codec thread is short."""
-        return 0
+        """None but for a table: what is not parsed on the codec thread is short."""
+        return CELL_WORK * self.rows_bytes
 
     def is_large(self, outputs: Outputs) -> bool:
         """Whether writing the response takes long."""
@@ -54,11 +55,19 @@ class PredictCall(PredictRequest):
 
     @property
     def names(self) -> Collection[str]:
-        """The names of the inputs."""
-        return self.inputs
+        """The names of the inputs, or of the columns."""
+        return self.inputs if self._table is None else self._table.names or ()
+
+    @cached_property
+    def _table(self) -> Table | None:
+        return None if self.rows is None else table_of_rows(self.rows)
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the inputs. Raises InvalidInput."""
+        if self._table is not None:
+            return self._table.decode(specs)
+        if has_columns(self.inputs, specs):
+            return {specs[0].name: join_columns(self.inputs, specs[0])}
         return decode_inputs(self, specs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
