@@ -74,6 +74,13 @@ class InputConfig:
     max_length: int | None = None
     missing: float | str | None = None
 
+    @property
+    def takes(self) -> str:
+        """What callers send: "image", "audio" or "text"; "" for an array."""
+        if self.tokenizer is not None:
+            return "text"
+        return "image" if self.image is not None else "audio" if self.audio is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputConfig:
@@ -81,15 +88,21 @@ class OutputConfig:
 
     labels: The names of its classes: a list, the name of a file in the version's folder with one a
         line, or `metadata`: those that the model's file has; default None: it has none.
-    top: How many of the best classes of each row are named; default None: the best one.
+    top: How many of the best classes of each row are named; default None: the best one, or with a
+        threshold all that reach it.
+    threshold: The least score of a class that is named, so that a row may have several labels, or
+        none; default None: any.
     softmax: Whether callers get the softmax of its last axis; default False.
     sigmoid: Whether callers get the sigmoid of its numbers; default False.
+    round: Decimal places of its numbers, after softmax or sigmoid; default None: as they are.
     """
 
     labels: tuple[str, ...] | str | None = None
     top: int | None = None
+    threshold: float | None = None
     softmax: bool = False
     sigmoid: bool = False
+    round: int | None = None
 
 
 InputConfigs = Mapping[str, InputConfig]
@@ -103,4 +116,5 @@ PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.audio.max_seconds": Range(0.001, 86_400),
     "inputs.*.max_length": Range(1, MOST_LENGTH),
     "outputs.*.top": Range(1, MOST_LENGTH),
+    "outputs.*.round": Range(0, 15),
 }
