@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from cohort.registry import Source
     from cohort.repository import ModelConfig, Problem, Snapshot, Trust
+    from cohort.session import Session
     from cohort.settings import Settings
+    from cohort.tensors import TensorSpec
 
 
 CHECKED = (
@@ -281,11 +283,18 @@ def _open_all(
             continue
         session = opened.session
         name, _, number = label.partition("/")
+        try:
+            inputs, outputs = _as_callers_see(source, session)
+        except LoadFailed as error:
+            file, _, sentence = str(error).partition(": ")
+            problems.append(Problem(file, "", sentence))
+            opened.close()
+            continue
         table.add_row(
             name,
             number,
-            spec_cell(session.inputs),
-            spec_cell(session.outputs),
+            spec_cell(inputs),
+            spec_cell(outputs),
             footnotes.mark(session.placement.active, session.placement.footnote),
         )
         notes += [
@@ -307,6 +316,21 @@ def _open_all(
     default = opener.rules.default_chain.reason
     told = [Text(f"Models run on the CPU: {default}.")] if default else []
     return [table, *footnotes.lines(), *told]
+
+
+def _as_callers_see(
+    source: Source, session: Session
+) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+    """The inputs and outputs of a version, as its config has them. Raises LoadFailed."""
+    from cohort.processing import open_around
+    from cohort.session import Signature
+
+    signature = Signature(session.inputs, session.outputs, session.optional_inputs)
+    around = open_around(source, signature, session.metadata.properties)
+    if around is None:
+        return session.inputs, session.outputs
+    around.close()
+    return around.inputs, around.outputs
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cohort.errors import LoadFailed
@@ -40,17 +41,12 @@ class ProcessedEngines:
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
         opened = self._engines.open(source, token)
-        config = source.config
-        if config is None or not (config.inputs or config.outputs):
-            return opened
         try:
-            processing = make_processing(
-                config, opened.signature, source.path.parent, opened.properties
-            )
+            around = open_around(source, opened.signature, opened.properties)
         except BaseException:
             opened.close()
             raise
-        return opened if processing is None else OpenedProcessed(opened, processing, self._workroom)
+        return opened if around is None else OpenedProcessed(opened, around, self._workroom)
 
     def look(self) -> None:
         """See `EngineFactory`."""
@@ -63,6 +59,22 @@ class ProcessedEngines:
     def close(self) -> None:
         """See `EngineFactory`."""
         self._engines.close()
+
+
+def open_around(
+    source: Source, signature: Signature, properties: Mapping[str, str]
+) -> Around | None:
+    """What the config of a version says of its inputs and outputs; None where it says nothing.
+
+    signature: What its model takes and gives.
+    properties: The metadata of its file.
+
+    Raises LoadFailed for what does not fit the model, which says where that stands.
+    """
+    config = source.config
+    if config is None or not (config.inputs or config.outputs):
+        return None
+    return make_processing(config, signature, source.path.parent, properties)
 
 
 @dataclass(frozen=True, slots=True)
