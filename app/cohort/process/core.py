@@ -15,7 +15,7 @@ from cohort.metrics import Metrics, RolloutMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
-from cohort.process.resources import part_of
+from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
 from cohort.processing import ProcessedEngines, Workroom
 from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
@@ -26,6 +26,7 @@ from cohort.scheduling import Scheduler
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
+from cohort.transforms.factory import TransformedEngines
 
 log = structlog.get_logger("cohort")
 
@@ -60,8 +61,9 @@ class Core:
         self.scheduler = Scheduler({"cpu": cores()})
         self.watchdog = Watchdog(OrtRunControl)
         self.memory = MemoryBudget(
-            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
-            // settings.workers
+            memory_for_requests(available_memory(), settings.workers)
+            if settings.memory_mb is None
+            else settings.memory_mb * 2**20 // settings.workers
         )
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
@@ -104,7 +106,11 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        engines = ProcessedEngines(onnx, self.workroom)
+        engines = TransformedEngines(
+            ProcessedEngines(onnx, self.workroom),
+            allowed=settings.model_code == "allow",
+            maximum=self.memory.maximum,
+        )
         return make([engines], observe=self.registry_events, trust=self.trust)
 
     @contextmanager

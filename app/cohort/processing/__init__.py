@@ -7,10 +7,9 @@ whose config asks for it answer what callers send, on threads where that takes l
 
 from cohort.processing.around import Around, Watch
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.factory import OpenedProcessed, ProcessedEngines
+from cohort.processing.factory import OpenedProcessed, ProcessedEngines, open_around, with_trial
 from cohort.processing.processing import Processing, make_processing
 from cohort.processing.steps import Step
-from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 
 __all__ = [
@@ -20,8 +19,9 @@ __all__ = [
     "ProcessedEngines",
     "Processing",
     "Step",
-    "TriedProcessing",
     "Watch",
     "Workroom",
     "make_processing",
+    "open_around",
+    "with_trial",
 ]

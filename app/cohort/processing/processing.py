@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,12 +19,18 @@ MakeStep = Callable[[StepContext], Step]
 
 
 def _text(context: StepContext) -> Step:
-    from cohort.processing.texts import TextStep  # noqa: PLC0415 - with the library
+    from cohort.processing.texts import TextStep  # noqa: PLC0415 - tokenizers, for models of text
 
     return TextStep(context)
 
 
-STEPS: Mapping[str, MakeStep] = {"tokenizer": _text}
+def _sound(context: StepContext) -> Step:
+    from cohort.processing.sound import SoundStep  # noqa: PLC0415 - libsndfile, for models that listen
+
+    return SoundStep(context)
+
+
+STEPS: Mapping[str, MakeStep] = {"audio": _sound, "tokenizer": _text}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
@@ -35,13 +41,14 @@ FINISHED_AT_ONCE = 1 << 14
 class Processing:
     """The steps of one version, and what becomes of its outputs. Implements `Around`.
 
-    inputs, outputs: The specs as callers know them.
+    inputs, optional, outputs: The specs as callers know them.
     steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
     finishing: What becomes of the outputs at these places.
     given: What a caller may send, as the config has it; default None: it has no such example.
     """
 
     inputs: Sequence[TensorSpec]
+    optional: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     steps: Sequence[Step]
     finishing: Mapping[int, Finish]
@@ -57,11 +64,6 @@ class Processing:
         """Whether an output becomes another."""
         return bool(self.finishing)
 
-    @property
-    def fills(self) -> Collection[str]:
-        """The model's inputs that the steps make."""
-        return {name for step in self.steps for name in step.fills}
-
     def is_short(self, inputs: Arrays) -> bool:
         """Whether `prepare` takes less than a tenth of a millisecond."""
         return all(step.is_short(inputs[step.spec.name]) for step in self.steps)
@@ -76,7 +78,8 @@ class Processing:
         for step in self.steps:
             values = prepared.pop(step.spec.name)
             made = step.prepare(values, watch)
-            if len(values) and any(len(array) != len(values) for array in made.values()):
+            rows = step.spec.rows_vary and len(values)
+            if rows and any(len(array) != rows for array in made.values()):
                 raise InvalidInput(f"input {quoted(step.spec.name)} did not give a row for each")
             prepared.update(made)
         return prepared
@@ -164,6 +167,7 @@ def _make(
             filled[fills] = name
         steps.append(step)
     left = [own[spec.name] for spec in signature.inputs if spec.name not in filled]
+    optional = [own[spec.name] for spec in signature.optional if spec.name not in filled]
     outputs = list(signature.outputs)
     places = {spec.name: place for place, spec in enumerate(outputs)}
     finish: dict[int, Finish] = {}
@@ -177,7 +181,8 @@ def _make(
         outputs[place] = label_spec(outputs[place], wanted, folder, properties)
         if (function := finish_of(outputs[place], wanted)) is not None:
             finish[place] = function
-    return Processing([*(step.spec for step in steps), *left], outputs, steps, finish)
+    inputs = [*(step.spec for step in steps), *left]
+    return Processing(inputs, optional, outputs, steps, finish)
 
 
 def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None:

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from cohort.batching import RunFeeds
 from cohort.codec import PredictRequest, decode_inputs, is_base64
@@ -14,7 +14,6 @@ from cohort.errors import InvalidInput, quoted
 from cohort.processing.around import Watch
 from cohort.processing.processing import Processing, make_processing
 from cohort.processing.steps import TriedStep
-from cohort.registry import Source
 from cohort.repository import ModelConfig
 from cohort.session import Signature
 from cohort.tensors import Arrays, TensorSpec, check_inputs
@@ -36,24 +35,13 @@ class TriedProcessing:
         self._filled = False
         self.processing: Processing | None = None
 
-    @classmethod
-    def of(cls, source: Source) -> Self | None:
-        """What becomes of the requests of a version; None where they go to the model as they are.
-
-        For `Source.preparation`.
-        """
-        config = source.config
-        if config is None or not (config.inputs or config.outputs):
-            return None
-        return cls(config, source.path.parent)
-
     def fit(self, signature: Signature, properties: Mapping[str, str]) -> None:
         """See `Preparation`."""
         made = make_processing(self._config, signature, self._folder, properties)
         self.processing = made
-        self._filled = made is not None and all(
-            spec.name in made.fills for spec in signature.inputs
-        )
+        names = {spec.name for spec in signature.inputs}
+        steps = () if made is None else made.steps
+        self._filled = names <= {name for step in steps for name in step.fills}
 
     def read(self, example: Mapping[str, Any]) -> Arrays | None:
         """See `Preparation`: it is what callers send where texts or files are given for steps.

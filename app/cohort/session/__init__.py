@@ -8,6 +8,7 @@ from cohort.model_file.model import Metadata
 from cohort.session.assignment import AssignedNode
 from cohort.session.cancellation import CancellationToken, WorkCancelled
 from cohort.session.chains import DefaultChain, default_chain
+from cohort.session.declared_classes import metadata_labels
 from cohort.session.digests import Digests
 from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
 from cohort.session.file_kinds import why_pointer
@@ -78,6 +79,7 @@ __all__ = [
     "lacks_resources",
     "lower_priority",
     "machine",
+    "metadata_labels",
     "model_rules",
     "open_session",
     "parse_provider",
