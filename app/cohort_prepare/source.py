@@ -170,6 +170,8 @@ class SourceExport:
 
     sample: Inputs that the model takes, where its adapter knows some.
     versions: The libraries that did it, with their versions.
+    files: The names of files beside the model that belong to it.
+    config: What `config.yaml` is to say of inputs and outputs.
     """
 
     what: str
@@ -177,6 +179,8 @@ class SourceExport:
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
     sample: Arrays = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _load(path: Path) -> Arrays:
