@@ -54,7 +54,7 @@ myst_fence_as_directive = ["mermaid"]
 NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
-        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
+        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs", "guide/text"),
         "guide/sound",
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
