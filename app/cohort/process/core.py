@@ -11,8 +11,9 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import Metrics, RolloutMetrics
+from cohort.metrics import Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
+from cohort.pipelines import PipelineEngines
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
 from cohort.process.resources import part_of
@@ -69,6 +70,7 @@ class Core:
             self._log_inspected,
         )
         self.registry_events = Listeners[RegistryEvent]()
+        self._steps = StepMetrics(self.metrics)
         self.registry = self._make_registry(settings)
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
@@ -83,7 +85,7 @@ class Core:
             gather=self.scheduler.gather,
         )
         rollout_metrics = RolloutMetrics()
-        self.metrics.register(rollout_metrics)
+        self.metrics.register(rollout_metrics, self._steps)
         self.registry_events.add(self.metrics.observe)
         self.registry_events.add(RegistryLog(self.registry, self.start_up).observe)
         self.registry_events.add(self._begin_waiting)
@@ -101,7 +103,10 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        return make([onnx], observe=self.registry_events, trust=self.trust)
+        pipelines = PipelineEngines(
+            lambda: self.registry, count=self._steps.steps_of, trust=self.trust
+        )
+        return make([onnx, pipelines], observe=self.registry_events, trust=self.trust)
 
     @contextmanager
     def running(self) -> Iterator[None]:

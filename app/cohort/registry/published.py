@@ -68,7 +68,11 @@ class PublishedCatalog:
 
     def lease(self, model: str, version: str | None = None) -> BatchEngine:
         """See `VersionDirectory`."""
-        engine = self.find(model, version).engine
+        try:
+            engine = self.find(model, version).engine
+        except NotReady:
+            self.demand(model)
+            raise
         if engine is None:
             raise NotReady(f"model {quoted(model)} is being unloaded")
         if (found := engine.by_tensors) is None:

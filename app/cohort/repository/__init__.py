@@ -50,7 +50,7 @@ from cohort.repository.model_config import (
     load_model_config,
     parse_model_config,
 )
-from cohort.repository.schema import Range, invalid, show, validate_tree
+from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.snapshot import (
     EMPTY_FOLDER,
     QUIET_SECONDS,
@@ -62,7 +62,7 @@ from cohort.repository.snapshot import (
     scan,
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
-from cohort.repository.version_files import MAX_FILES, MODEL_FILE, stamp_files
+from cohort.repository.version_files import MAX_FILES, MODEL_FILE, PIPELINE_FILE, stamp_files
 from cohort.repository.yaml_files import (
     ConfigProblems,
     Problem,
@@ -78,6 +78,7 @@ __all__ = [
     "MAX_FILES",
     "MODEL_FILE",
     "NEVER_SEEN",
+    "PIPELINE_FILE",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",
     "VERSION_NUMBER",
@@ -128,6 +129,7 @@ __all__ = [
     "show",
     "sign_manifest",
     "stamp_files",
+    "unknown_key",
     "validate_tree",
     "verify_digests",
     "verify_opened",
