@@ -17,6 +17,7 @@ from cohort.registry import (
     Engine,
     EngineDescription,
     ModelEntry,
+    PipelineDescription,
     State,
     VersionEntry,
 )
@@ -172,12 +173,34 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         },
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
+    if (pipeline := description.pipeline) is not None:
+        result["pipeline"] = _describe_pipeline(pipeline)
     if (batching := description.batching) is not None:
         result["batching"] = _describe_batching(batching, entry)
         result["profile"] = describe_profile(
             batching.profile, description.device, batching.unpredictable
         )
     return result
+
+
+def _describe_pipeline(pipeline: PipelineDescription) -> Description:
+    """The steps of a pipeline, each after those that it needs, and where its outputs come from."""
+    return {
+        "steps": [
+            {
+                "name": step.name,
+                "model": step.model,
+                "version": None if step.version is None else str(step.version),
+                "serving": None if step.serving is None else str(step.serving),
+                "inputs": {name: list(one) for name, one in step.inputs.items()},
+                "when": step.when,
+            }
+            for step in pipeline.steps
+        ],
+        "outputs": {name: list(one) for name, one in pipeline.outputs.items()},
+        "conditions": pipeline.conditions or None,
+        "row_by_row": list(pipeline.row_by_row),
+    }
 
 
 def _describe_batching(batching: BatchingDescription, entry: VersionEntry) -> Description:

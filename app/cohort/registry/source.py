@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cohort.repository import ModelConfig, stamp_files
@@ -16,12 +16,14 @@ class Source:
     stamp: Changes whenever a file of the version does.
     config: The model's config; None where it cannot be used.
     problem: Why it cannot be used; default "".
+    model: The model's name; default "": not known.
     """
 
     path: Path
     stamp: str
     config: ModelConfig | None
     problem: str = ""
+    model: str = field(default="", compare=False)
 
     def is_on_disk(self) -> bool:
         """Whether the files there are still the same; looks at the disk."""
