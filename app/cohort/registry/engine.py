@@ -70,6 +70,8 @@ class EngineDescription:
     files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
     published: What its manifest says, and who signed it; default: it has none.
     batching: How requests share runs; default None: this engine has no runs that they share.
+    memory_bytes: What the process's memory grew by while the version was loaded, shared with others
+        that were loaded at the same time; default 0: not known.
     """
 
     metadata: Metadata
@@ -78,6 +80,7 @@ class EngineDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     published: Published = field(default_factory=Published)
     batching: BatchingDescription | None = None
+    memory_bytes: int = 0
 
 
 class Cancellable(Protocol):
