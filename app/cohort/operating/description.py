@@ -137,7 +137,9 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
 
     `held_back` says why only requests that name the version, and rollouts, reach it;
     `retry_in_seconds` when one that failed is loaded again, null: when its files change.
-    `objective_ms`, null without one, `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
+    `memory_bytes` is what the process's memory grew by at its load, shared with other loads at the
+    same time; null where that is not known. `objective_ms`, null without one, `timeout_ms` and
+    `max_queue_delay_ms` are in milliseconds.
     """
     result = _describe_state(entry, model)
     engine = entry.engine
@@ -171,6 +173,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             ],
             "nodes": dict(placement.nodes),
         },
+        "memory_bytes": description.memory_bytes or None,
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
     if (pipeline := description.pipeline) is not None:

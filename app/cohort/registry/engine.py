@@ -116,6 +116,8 @@ class EngineDescription:
     batching: How requests share runs; default None: this engine has no runs that they share.
     processing: What it makes of inputs that callers send, in sentences by name; default: nothing.
     pipeline: The models that it is made of; default None: it is a model itself.
+    memory_bytes: What the process's memory grew by while the version was loaded, shared with others
+        that were loaded at the same time; default 0: not known.
     """
 
     metadata: Metadata
@@ -126,6 +128,7 @@ class EngineDescription:
     batching: BatchingDescription | None = None
     processing: Mapping[str, str] = field(default_factory=dict)
     pipeline: PipelineDescription | None = None
+    memory_bytes: int = 0
 
 
 class Cancellable(Protocol):

@@ -14,6 +14,7 @@ from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
 from cohort.session.file_kinds import why_pointer
 from cohort.session.identity import machine, runtime_build
 from cohort.session.memory import give_back_memory
+from cohort.session.memory_growth import MEMORY_GROWTH
 from cohort.session.model_files import find_external
 from cohort.session.opening import Opener, SessionOptions, open_session
 from cohort.session.private_copy import PrivateCopy, clean_copies
@@ -44,6 +45,7 @@ __all__ = [
     "ANY_MODEL",
     "CPU_DEVICE",
     "MAX_NODES",
+    "MEMORY_GROWTH",
     "ORT_VERSION",
     "ROOM",
     "SPELLINGS",
