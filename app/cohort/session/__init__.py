@@ -34,7 +34,14 @@ from cohort.session.rules import (
     check_model_file,
     model_rules,
 )
-from cohort.session.running import CPU_DEVICE, Fallback, OrtRunControl, Placement, Session
+from cohort.session.running import (
+    CPU_DEVICE,
+    Fallback,
+    OrtRunControl,
+    Placement,
+    Session,
+    give_back_arenas,
+)
 from cohort.session.runtime import ORT_VERSION
 from cohort.session.signatures import Signature, read_signature
 from cohort.session.thread_priority import lower_priority
@@ -76,6 +83,7 @@ __all__ = [
     "cpu_limit",
     "default_chain",
     "find_external",
+    "give_back_arenas",
     "give_back_memory",
     "infer_types",
     "lacks_resources",
