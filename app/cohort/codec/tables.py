@@ -18,7 +18,7 @@ from cohort.codec.long_json import LISTS, LongList, few_of, portions_of
 from cohort.codec.long_tensors import rows_of
 from cohort.codec.predict_request import make_input
 from cohort.errors import InvalidInput, did_you_mean, quoted
-from cohort.tensors import Array, Arrays, TensorSpec
+from cohort.tensors import ANY, Array, Arrays, TensorSpec
 
 CELL_WORK = 4
 """A byte of a table takes as long to read as so many of JSON, besides its own."""
@@ -41,7 +41,8 @@ class Table:
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the columns. Raises InvalidInput."""
         for spec in specs:
-            spec.dtype  # noqa: B018 - raises for what cannot be sent
+            if spec.datatype != ANY:
+                spec.dtype  # noqa: B018 - raises for what cannot be sent
         named, names = isinstance(self.first, dict), self.names
         width = _width(self.first) if names is None else len(names)
         places = place_inputs(names, width, specs)
@@ -95,7 +96,7 @@ class Column:
     def __init__(self, spec: TensorSpec, place: Place) -> None:
         self.spec = spec
         self._place = place
-        self._rows = rows_of(spec)
+        self._rows = _AnyRows(spec) if spec.datatype == ANY else rows_of(spec)
 
     def add(self, rows: Sequence[list[Any]]) -> None:
         """Add the cells of some rows. Raises InvalidInput."""
@@ -112,6 +113,22 @@ class Column:
     def array(self) -> Array:
         """The array of all that was added."""
         return self._rows.array()
+
+
+class _AnyRows:
+    """The rows of an input that is not declared."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self._spec = spec
+        self._cells: list[Any] = []
+
+    def add(self, cells: list[Any]) -> None:
+        """Add some."""
+        self._cells += cells
+
+    def array(self) -> Array:
+        """The array of all, by what is in them. Raises InvalidInput."""
+        return make_input(self._spec, self._cells)
 
 
 def is_wide(spec: TensorSpec) -> bool:

@@ -180,7 +180,7 @@ def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None
     """The value for a missing one, as the input's datatype has it. Raises LoadFailed."""
     value = context.config.missing
     if value is None:
-        return None
+        return spec.missing
     if spec.datatype == "BYTES":
         return value if isinstance(value, str) else f"{value:g}"
     if value == "nan":
