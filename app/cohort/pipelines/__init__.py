@@ -11,6 +11,7 @@ from cohort.pipelines.document import Pipeline, parse_pipeline
 from cohort.pipelines.engine import PipelineEngine
 from cohort.pipelines.factory import PipelineEngines, read_pipeline
 from cohort.pipelines.graph import build_graph
+from cohort.pipelines.on_disk import check_pipeline, notes_on
 from cohort.pipelines.steps import StepEnded
 from cohort.pipelines.wiring import MemberFacts, Wiring, connect
 
@@ -24,7 +25,9 @@ __all__ = [
     "StepEnded",
     "Wiring",
     "build_graph",
+    "check_pipeline",
     "connect",
+    "notes_on",
     "parse_condition",
     "parse_pipeline",
     "read_pipeline",

@@ -47,7 +47,7 @@ class Condition:
     _evaluate: Evaluate = field(compare=False, repr=False)
 
     def holds(self, values: Values, *, by_rows: bool) -> Array:
-        """Whether it holds: for each row, in an array, or in one without axes for all of them.
+        """Whether it holds, for each row or once for all of them.
 
         Where a number is not one (NaN), comparisons but != do not hold. Raises InferenceFailed for
         a tensor that has no values.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Self
@@ -95,6 +96,9 @@ class PipelineEngine:
         self.outputs: Sequence[TensorSpec] = self.wiring.outputs
         self.timeout = prepared.timeout
         self.example = self._find_example()
+        for step in self.wiring.graph.steps.values():
+            with suppress(CohortError):  # it says so when it is asked
+                self.meet(step).engine.leases.release()
 
     @property
     def by_tensors(self) -> Self:
