@@ -17,7 +17,14 @@ from cohort.tensors import Array, Arrays, TensorSpec
 
 MakeStep = Callable[[StepContext], Step]
 
-STEPS: Mapping[str, MakeStep] = {}
+
+def _pictures(context: StepContext) -> Step:
+    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for who takes pictures
+
+    return ImageStep(context)
+
+
+STEPS: Mapping[str, MakeStep] = {"image": _pictures}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
