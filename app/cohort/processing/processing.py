@@ -18,13 +18,19 @@ from cohort.tensors import Array, Arrays, TensorSpec
 MakeStep = Callable[[StepContext], Step]
 
 
+def _pictures(context: StepContext) -> Step:
+    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for who takes pictures
+
+    return ImageStep(context)
+
+
 def _sound(context: StepContext) -> Step:
     from cohort.processing.sound import SoundStep  # noqa: PLC0415 - libsndfile, for models that listen
 
     return SoundStep(context)
 
 
-STEPS: Mapping[str, MakeStep] = {"audio": _sound}
+STEPS: Mapping[str, MakeStep] = {"image": _pictures, "audio": _sound}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
