@@ -287,6 +287,7 @@ def _open_all(
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
     from cohort.process.version_table import Footnotes, spec_cell, version_table
+    from cohort.processing import with_trial
     from cohort.repository import Problem
 
     opener = options.opening(settings, _trust(settings))
@@ -295,13 +296,17 @@ def _open_all(
         *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
     )
     stderr = Console(stderr=True)
-    for label, source, config in track(
+    for label, listed, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
+        source = with_trial(listed)
         try:
             opened = opener.open(source)
         except LoadFailed as error:
-            problems.append(Problem(f"{label}/{source.path.name}", "", str(error)))
+            file, _, sentence = str(error).partition(": ")
+            if not file.endswith("/config.yaml"):
+                file, sentence = f"{label}/{source.path.name}", str(error)
+            problems.append(Problem(file, "", sentence))
             continue
         session = opened.session
         name, _, number = label.partition("/")

@@ -7,7 +7,7 @@ whose config asks for it answer what callers send, on threads where that takes l
 
 from cohort.processing.around import Around, Watch
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.factory import OpenedProcessed, ProcessedEngines, open_around
+from cohort.processing.factory import OpenedProcessed, ProcessedEngines, open_around, with_trial
 from cohort.processing.processing import Processing, make_processing
 from cohort.processing.steps import Step
 from cohort.processing.workroom import Workroom
@@ -23,4 +23,5 @@ __all__ = [
     "Workroom",
     "make_processing",
     "open_around",
+    "with_trial",
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cohort.errors import LoadFailed
 from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
 from cohort.processing.processing import make_processing
+from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 from cohort.registry import (
     Engine,
@@ -40,6 +41,7 @@ class ProcessedEngines:
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
+        source = with_trial(source)
         opened = self._engines.open(source, token)
         try:
             around = open_around(source, opened.signature, opened.properties)
@@ -61,6 +63,14 @@ class ProcessedEngines:
         self._engines.close()
 
 
+def with_trial(source: Source) -> Source:
+    """A source whose load tries what its config says of inputs."""
+    config = source.config
+    if config is None or not (config.inputs or config.outputs):
+        return source
+    return replace(source, preparation=TriedProcessing(config, source.path.parent))
+
+
 def open_around(
     source: Source, signature: Signature, properties: Mapping[str, str]
 ) -> Around | None:
@@ -71,9 +81,11 @@ def open_around(
 
     Raises LoadFailed for what does not fit the model, which says where that stands.
     """
-    config = source.config
+    config, trial = source.config, source.preparation
     if config is None or not (config.inputs or config.outputs):
         return None
+    if isinstance(trial, TriedProcessing) and trial.processing is not None:
+        return trial.processing  # its load has made it
     return make_processing(config, signature, source.path.parent, properties)
 
 

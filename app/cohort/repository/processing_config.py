@@ -64,6 +64,7 @@ class InputConfig:
         its tokenizer.json in the version's folder; default None: it is no text to be cut into ids.
     max_length: The most ids of a text, the rest of which is left out; default None: what
         tokenizer.json says, or 512.
+    pairs: Whether each row is two texts, such as a question and an answer: [N, 2]; default False.
     missing: What stands for null and for an empty cell: a number, or a string where the model takes
         strings; default None: NaN for floats; for others such a request is refused.
     """
@@ -72,6 +73,7 @@ class InputConfig:
     audio: AudioInput | None = None
     tokenizer: str | None = None
     max_length: int | None = None
+    pairs: bool = False
     missing: float | str | None = None
 
     @property

@@ -19,6 +19,7 @@ from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
 from cohort.session.failures import run_failure
 from cohort.session.runtime import ort
+from cohort.session.signatures import Signature
 from cohort.session.texts import (
     TEXTS_AT_ONCE,
     Bound,
@@ -173,6 +174,11 @@ class Session:
         if device == CPU_DEVICE:
             with _adding:
                 _sessions.add(self)
+
+    @property
+    def signature(self) -> Signature:
+        """What callers must know of it."""
+        return Signature(self.inputs, self.outputs, self.optional_inputs, self.tables)
 
     @property
     def unpredictable(self) -> str:

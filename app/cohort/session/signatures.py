@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cohort.errors import quoted
@@ -42,12 +43,14 @@ _BY_NUMBER = {datatype.onnx: datatype.name for datatype in DATATYPES}
 class Signature(NamedTuple):
     """The inputs that a request must have, and the outputs that it gets, in the model's order.
 
-    `optional` are the inputs that it may have; default none.
+    `optional` are the inputs that it may have; default none. `tables` are the entries of the tables
+    that inputs are places in, by the input's name; default: they are not known.
     """
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     optional: Sequence[TensorSpec] = ()
+    tables: Mapping[str, int] = MappingProxyType({})
 
     def misfit(self, former: Signature, whose: str) -> str:
         """Why callers of a model with the `former` signature cannot use this one; "" if they can.
