@@ -378,7 +378,8 @@ def test_a_model_that_takes_few_sizes_is_told_the_key_that_names_them(tmp_path: 
     assert prepared.example is not None
     shapes = {name: array.shape for name, array in prepared.example.items()}
     assert shapes == {"sound": (1, 512), "state": (2, 1, 8), "rate": ()}
-    with pytest.raises(LoadFailed, match="with made-up values for 'sound', 'state', 'rate': .* such as sr: 16000"):
+    advice = r"with made-up values for 'sound', 'state', 'rate': .* such as sr: 16000"
+    with pytest.raises(LoadFailed, match=advice):
         load(
             path,
             None,
