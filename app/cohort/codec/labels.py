@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from cohort.codec.json_outputs import encode_tensor
 from cohort.codec.json_tensors import shown
-from cohort.codec.ranking import best_of, check_classes
+from cohort.codec.ranking import best_of, check_classes, scores_at
 from cohort.errors import InvalidInput, quoted, quoted_names
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
@@ -166,13 +166,13 @@ class Labeller:
                 "for fewer labels"
             )
         places = best_of(scores, self._kind, count, check)
-        found: Any = np.take_along_axis(scores, places, axis=1)
+        found = scores_at(scores, places)
         kept: Sequence[int] | None = None
         if spec.threshold is not None:
-            kept = (found >= spec.threshold).sum(axis=1).tolist()
+            kept = (found >= spec.threshold).reshape(places.shape).sum(axis=1).tolist()
         elif self.is_list(top):
             kept = [count] * len(scores)
-        return _Best(places.ravel().tolist(), found.ravel(), len(scores), count, kept)
+        return _Best(places.ravel().tolist(), found, len(scores), count, kept)
 
     def _label(self, place: int) -> str:
         return self.labels[place] if place < len(self.labels) else str(place)
