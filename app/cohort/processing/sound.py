@@ -43,7 +43,8 @@ class SoundStep:
         self.example: Array = np.array([self._example_file()] * count, np.object_)
         channels = "one channel" if config.channels == 1 else f"{config.channels} channels"
         self.description = (
-            f"sound ({SOUND_KINDS}) becomes samples from -1 to 1 of {channels}, {config.sample_rate} a "
+            f"sound ({SOUND_KINDS}) becomes samples from -1 to 1 of {channels}, "
+            f"{config.sample_rate} a "
             "second"
         )
 
