@@ -162,8 +162,9 @@ class TensorSpec:
     and such a request is refused for others. `files`: whether the elements of an input of BYTES are
     files, which are bytes in object arrays, or base64 as text; default: they are text. `named`: How
     many of the best classes of each row answers name beside an output; 0: the best one, not in a
-    list; default None: none. `columns` are the names of the columns of an input [N, columns], where
-    its file says; default: it does not.
+    list; default None: none. `threshold`: the least score of a class that is named, so that each
+    row has a list; default None: any. `columns` are the names of the columns of an input
+    [N, columns], where its file says; default: it does not.
     """
 
     name: str
@@ -173,6 +174,7 @@ class TensorSpec:
     missing: float | int | str | None = None
     files: bool = False
     named: int | None = None
+    threshold: float | None = None
     columns: tuple[str, ...] = ()
 
     @property

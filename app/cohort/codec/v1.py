@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import orjson
 
 from cohort.codec.base64_json import is_base64
 from cohort.codec.binary import TEXTS_AT_ONCE
@@ -63,14 +64,18 @@ class V1Request:
         return decode_inputs(PredictRequest(columns), specs)
 
     def encode(
-        self, outputs: Mapping[str, Array], check: Callable[[], None] = lambda: None
+        self,
+        outputs: Mapping[str, Array],
+        labels: orjson.Fragment | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry.
 
+        labels: What stands under `labels`; default None: nothing does.
         check: Called again and again while a long one is written; what it raises ends that.
         """
         key = "predictions" if self._rows else "outputs"
-        return encode_predictions(outputs, rows=self._rows, key=key, check=check)
+        return encode_predictions(outputs, rows=self._rows, key=key, labels=labels, check=check)
 
 
 def encode_predictions(
@@ -78,9 +83,12 @@ def encode_predictions(
     *,
     rows: bool,
     key: str = "predictions",
+    labels: orjson.Fragment | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Write a response with `outputs` under a key, by row or by output, the only one without name.
+
+    labels: What stands under `labels`; default None: nothing does.
 
     Raises InferenceFailed for an output that JSON cannot carry, InvalidInput for outputs without
     rows where `rows`.
@@ -95,7 +103,7 @@ def encode_predictions(
         values = parts.put_rows(_by_row(written))
     else:
         values = {name: parts.put(one) for name, one in written.items()}
-    return parts.dump({key: values})
+    return parts.dump({key: values} if labels is None else {key: values, "labels": labels})
 
 
 def parse_v1(body: bytes) -> V1Request:

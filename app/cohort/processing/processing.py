@@ -17,7 +17,26 @@ from cohort.tensors import Array, Arrays, TensorSpec
 
 MakeStep = Callable[[StepContext], Step]
 
-STEPS: Mapping[str, MakeStep] = {}
+
+def _pictures(context: StepContext) -> Step:
+    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for who takes pictures
+
+    return ImageStep(context)
+
+
+def _text(context: StepContext) -> Step:
+    from cohort.processing.texts import TextStep  # noqa: PLC0415 - tokenizers, for models of text
+
+    return TextStep(context)
+
+
+def _sound(context: StepContext) -> Step:
+    from cohort.processing.sound import SoundStep  # noqa: PLC0415 - libsndfile, for models that listen
+
+    return SoundStep(context)
+
+
+STEPS: Mapping[str, MakeStep] = {"image": _pictures, "audio": _sound, "tokenizer": _text}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
@@ -31,6 +50,7 @@ class Processing:
     inputs, optional, outputs: The specs as callers know them.
     steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
     finishing: What becomes of the outputs at these places.
+    given: What a caller may send, as the config has it; default None: it has no such example.
     """
 
     inputs: Sequence[TensorSpec]
@@ -38,6 +58,7 @@ class Processing:
     outputs: Sequence[TensorSpec]
     steps: Sequence[Step]
     finishing: Mapping[int, Finish]
+    given: Arrays | None = None
 
     @property
     def prepares(self) -> bool:
@@ -63,7 +84,8 @@ class Processing:
         for step in self.steps:
             values = prepared.pop(step.spec.name)
             made = step.prepare(values, watch)
-            if len(values) and any(len(array) != len(values) for array in made.values()):
+            rows = step.spec.rows_vary and len(values)
+            if rows and any(len(array) != rows for array in made.values()):
                 raise InvalidInput(f"input {quoted(step.spec.name)} did not give a row for each")
             prepared.update(made)
         return prepared
@@ -82,8 +104,8 @@ class Processing:
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
         """What a caller may send, of an example of the model's inputs; None where there is none."""
-        if inputs is None:
-            return None
+        if self.given is not None or inputs is None:
+            return self.given
         made = {step.spec.name: step.example for step in self.steps}
         return {
             spec.name: made[spec.name] if spec.name in made else _first_row(spec, inputs)
@@ -132,12 +154,13 @@ def _make(
     filled: dict[str, str] = {}
     for name, one in config.inputs.items():
         kinds = [key for key in STEPS if getattr(one, key) is not None]
-        context = StepContext(name, one, own, folder)
+        context = StepContext(name, one, own, folder, signature.tables)
         if len(kinds) > 1:
             raise context.problem(f"it is either {kinds[0]} or {kinds[1]}")
         if not kinds:
-            if one.max_length is not None:
-                raise context.problem("max_length is for an input with a tokenizer")
+            if one.max_length is not None or one.pairs:
+                key = "max_length" if one.max_length is not None else "pairs"
+                raise context.problem(f"{key} is for an input with a tokenizer")
             spec = context.model_input()
             own[name] = replace(spec, missing=_missing(context, spec))
             continue

@@ -46,10 +46,12 @@ class AudioInput:
     sample_rate: Samples a second that the model takes, in hertz.
     channels: 1 fills [N, samples] with the mean of all channels; more fill [N, channels, samples];
         default 1.
+    max_seconds: The longest sound that is taken; default 600.
     """
 
     sample_rate: int
     channels: int = 1
+    max_seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class InputConfig:
         its tokenizer.json in the version's folder; default None: it is no text to be cut into ids.
     max_length: The most ids of a text, the rest of which is left out; default None: what
         tokenizer.json says, or 512.
+    pairs: Whether each row is two texts, such as a question and an answer: [N, 2]; default False.
     missing: What stands for null and for an empty cell: a number, or a string where the model takes
         strings; default None: NaN for floats; for others such a request is refused.
     """
@@ -70,7 +73,15 @@ class InputConfig:
     audio: AudioInput | None = None
     tokenizer: str | None = None
     max_length: int | None = None
+    pairs: bool = False
     missing: float | str | None = None
+
+    @property
+    def takes(self) -> str:
+        """What callers send: "image", "audio" or "text"; "" for an array."""
+        if self.tokenizer is not None:
+            return "text"
+        return "image" if self.image is not None else "audio" if self.audio is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +90,21 @@ class OutputConfig:
 
     labels: The names of its classes: a list, the name of a file in the version's folder with one a
         line, or `metadata`: those that the model's file has; default None: it has none.
-    top: How many of the best classes of each row are named; default None: the best one.
+    top: How many of the best classes of each row are named; default None: the best one, or with a
+        threshold all that reach it.
+    threshold: The least score of a class that is named, so that a row may have several labels, or
+        none; default None: any.
     softmax: Whether callers get the softmax of its last axis; default False.
     sigmoid: Whether callers get the sigmoid of its numbers; default False.
+    round: Decimal places of its numbers, after softmax or sigmoid; default None: as they are.
     """
 
     labels: tuple[str, ...] | str | None = None
     top: int | None = None
+    threshold: float | None = None
     softmax: bool = False
     sigmoid: bool = False
+    round: int | None = None
 
 
 InputConfigs = Mapping[str, InputConfig]
@@ -98,6 +115,8 @@ PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.image.shorter_side": Range(1, 16_384),
     "inputs.*.audio.sample_rate": Range(100, 768_000),
     "inputs.*.audio.channels": Range(1, 64),
+    "inputs.*.audio.max_seconds": Range(0.001, 86_400),
     "inputs.*.max_length": Range(1, MOST_LENGTH),
     "outputs.*.top": Range(1, MOST_LENGTH),
+    "outputs.*.round": Range(0, 15),
 }

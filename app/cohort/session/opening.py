@@ -48,8 +48,8 @@ class SessionOptions:
     graph_optimization: How far ONNX Runtime rewrites the graph when it opens it; default "all".
     optimized_cache: Whether the rewritten graph is kept in COHORT_CACHE, so that the next start is
         quicker, on the CPU; default True.
-    custom_op_libraries: Libraries of custom operators, files in the folders that COHORT_CUSTOM_OPS
-        names; default none.
+    custom_op_libraries: Libraries of custom operators: files in the folders that COHORT_CUSTOM_OPS
+        names, or `extensions`, that of onnxruntime-extensions where it is installed; default none.
     """
 
     intra_op_threads: int | None = None

@@ -35,7 +35,8 @@ class _Predictions(PredictCall):
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Raises where an output cannot be written in JSON."""
         named = self.by_name(lease, outputs)
-        return Encoded(encode_predictions(named, rows=self.by_row), JSON)
+        labels = self.labels(outputs, partial(lease.check_time, self.timeout))
+        return Encoded(encode_predictions(named, rows=self.by_row, labels=labels), JSON)
 
 
 class TableCall(_Predictions):

@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 
+from orjson import Fragment
+
 from cohort.codec import (
+    LARGE_BYTES,
     PredictRequest,
     are_large,
     check_id,
@@ -16,6 +19,7 @@ from cohort.codec import (
     read_seconds,
 )
 from cohort.codec.files import File, files_work, form_files, read_files, whole_body
+from cohort.codec.labels import Labeller, chosen, labels_work, read_top, write_labels
 from cohort.codec.multipart import split_parts
 from cohort.codec.npy import NPY, write_npy
 from cohort.codec.tables import CELL_WORK, Table, has_columns, join_columns, table_of_rows
@@ -36,7 +40,9 @@ class PredictCall(PredictRequest):
 
     label: str | None = None
     as_npy = False  # whether the response is a .npy file
+    top = 0  # how many labels of each row are asked for; 0: nothing was said
     _positions: Sequence[int] = ()
+    _labelled: Sequence[tuple[int, Labeller]] = ()
 
     def decode_work(self, lease: Lease) -> int:
         """None but for a table: what is not parsed on the codec thread is short."""
@@ -44,14 +50,30 @@ class PredictCall(PredictRequest):
 
     def is_large(self, outputs: Outputs) -> bool:
         """Whether writing the response takes long."""
-        return are_large(outputs)
+        if are_large(outputs):
+            return True
+        labelled = self._labelled
+        return bool(labelled) and labels_work(labelled, outputs, self.top) > LARGE_BYTES
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         self._positions = lease.select(self.outputs)
+        self._take_top()
+        self._labelled = chosen(lease.served.labellers, self._positions, self.top)
         if self.as_npy:
+            if self.top:
+                raise InvalidInput(f"Accept: {NPY} is for numbers, and 'top' asks for labels")
             check_one_array([lease.served.outputs[position] for position in self._positions])
         return self.read_inputs(lease.only_input if self.single else lease.inputs_for(self.names))
+
+    def _take_top(self) -> None:
+        """Take the parameter `top`. Raises InvalidInput where the query says otherwise."""
+        if (value := self.parameters.get("top")) is None:
+            return
+        top = read_top("parameters.top", value)
+        if self.top not in (0, top):
+            raise InvalidInput(f"the query says top={self.top}, but the body says {top}")
+        self.top = top
 
     @property
     def names(self) -> Collection[str]:
@@ -74,7 +96,7 @@ class PredictCall(PredictRequest):
         """Write the response. Raises where an output cannot be written as it was asked for."""
         if self.as_npy:
             return Encoded(
-                write_npy(outputs[self._positions[0]]),
+                write_npy(outputs[self._positions[0]], partial(lease.check_time, self.timeout)),
                 version_headers(lease.version, lease.variant, NPY),
             )
         return self.write(lease, outputs)
@@ -87,16 +109,23 @@ class PredictCall(PredictRequest):
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response in JSON. Raises InferenceFailed for an output JSON cannot carry."""
         write = encode_simple if self.single else encode_prediction
+        check = partial(lease.check_time, self.timeout)
         body = write(
             model=lease.model,
             version=lease.version,
             variant=lease.variant or None,
             id=self.id,
             outputs=self.by_name(lease, outputs),
+            labels=self.labels(outputs, check),
             inference_time=lease.seconds,
-            check=partial(lease.check_time, self.timeout),
+            check=check,
         )
         return Encoded(body, JSON)
+
+    def labels(self, outputs: Outputs, check: Callable[[], None]) -> Fragment | None:
+        """What JSON has under `labels`; None: there is no such key. Raises as `write`."""
+        labelled = self._labelled
+        return write_labels(labelled, outputs, self.top, check) if labelled else None
 
 
 class FilesCall(PredictCall):
@@ -144,7 +173,7 @@ def predict_route(
     """How bodies are read at a path.
 
     model, version: What the path names; default None: nothing.
-    query: Says what a body that is a file cannot: model, version, outputs, id and timeout_ms.
+    query: Says what a body that is a file cannot: model, version, outputs, id, timeout_ms and top.
     parser: Gives what makes a call of a body, by its headers; default None: as at /predict.
     """
 
@@ -171,11 +200,16 @@ def predict_route(
 
         return read
 
-    small = RowForm(read_predict_rows, from_document)
-
     def rows(headers: Headers) -> RowForm | None:
-        plain = ASKED_BY_QUERY.isdisjoint(query) and parser is None
-        return small if plain and is_plain(headers) else None
+        if not ASKED_BY_QUERY.isdisjoint(query) or parser is not None or not is_plain(headers):
+            return None
+        if "top" not in query:
+            return RowForm(read_predict_rows, from_document)
+        try:
+            top = read_top("'top'", query["top"])
+        except InvalidInput:
+            return None  # whose body is read to say what is wrong
+        return RowForm(partial(read_predict_rows, top=top), from_document)
 
     known = query.get("model") if model is None else model
     return Route(known, reader, rows, version, takes_long)
@@ -219,6 +253,8 @@ def _apply(query: Mapping[str, str], call: PredictCall) -> None:
             shown = quoted(query["timeout_ms"])
             raise InvalidInput(f"'timeout_ms' must be a number, got {shown}") from None
         call.timeout = read_seconds(milliseconds)
+    if "top" in query:
+        call.top = read_top("'top'", query["top"])
     for key in ("model", "version", "id"):
         if (value := query.get(key)) is None:
             continue
@@ -245,7 +281,7 @@ PREDICT_PATH = re.compile(
 
 
 ASKED_BY_QUERY = frozenset({"model", "version", "outputs", "id", "timeout_ms"})
-"""What a query may say; all else in it says nothing."""
+"""What a query may say besides `top`; all else in it says nothing."""
 
 
 def _same(what: str, path: str, body: str | None) -> str:

@@ -80,6 +80,11 @@ class PredictResponseBody(BaseModel):
     id: str | None = None
     outputs: dict[str, Any] | None = None
     prediction: Any = None
+    labels: Any = Field(
+        None,
+        description="the best classes of each row as {label, score}, where the model has labels "
+        "and its config or `top` asks for them",
+    )
     inference_time_ms: float
 
 
