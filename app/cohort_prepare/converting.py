@@ -104,10 +104,16 @@ def convert_source(
         classes = {**maps, **export.classes}
         if labels:
             classes[scores_of(model, len(labels))] = tuple(labels)
-        write_description(model, graph_name=export.what, classes=classes)
+        write_description(
+            model,
+            graph_name=export.what,
+            classes=classes,
+            columns=export.columns,
+            missing=export.missing,
+        )
         write_onnx_to(model, made)
         session = open_exported(made)
-        notes = [*export.notes, *_notes(session, fixed)]
+        notes = [*export.notes, *_notes(session, fixed), *_gap_notes(export.missing)]
         if opset is not None and onnx_opset(model) != opset:
             notes.append(f"its opset is {onnx_opset(model)}: the exporter writes no {opset}")
         difference, rows = None, 0
@@ -156,6 +162,13 @@ def _notes(session: Session, fixed: str) -> list[str]:
         return [f"{fixed}; requests are not batched"]
     reason = why_unbatchable(session.inputs, session.outputs, session.rows)
     return [f"requests are not batched: {reason}"] if reason else []
+
+
+def _gap_notes(missing: Mapping[str, str]) -> list[str]:
+    return [
+        f"a missing {name} is {value!r}, which the server puts there for null: ONNX's text has none"
+        for name, value in missing.items()
+    ]
 
 
 def _record(

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 from onnx.helper import set_model_props
@@ -21,6 +22,7 @@ from cohort.profiling import find_trial, synthetic_inputs
 from cohort.session import Session, open_session
 from cohort.session.class_maps import Classes, find_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
+from cohort.session.declared_inputs import COLUMNS_KEY, MISSING_KEY
 from cohort_prepare.evaluating.cases import run_alone, run_named
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks.onnx_values import ROWS
@@ -164,15 +166,28 @@ def _check_rows(session: Session) -> None:
 
 
 def write_description(
-    model: onnx.ModelProto, *, graph_name: str, classes: Mapping[str, Sequence[str | int]]
+    model: onnx.ModelProto,
+    *,
+    graph_name: str,
+    classes: Mapping[str, Sequence[str | int]],
+    columns: Sequence[str] = (),
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the graph's name and the classes into the model."""
+    """Write the graph's name, the classes, and what is known of columns into the model.
+
+    columns: The names of those of the only input; default: not known.
+    missing: What stands for a missing value, by input; default: nothing.
+    """
     model.graph.name = graph_name
     properties = {one.key: one.value for one in model.metadata_props}
     if classes:
         properties[CLASSES_KEY] = json.dumps(
             {name: list(these) for name, these in sorted(classes.items())}, ensure_ascii=False
         )
+    if columns:
+        properties[COLUMNS_KEY] = json.dumps(list(columns), ensure_ascii=False)
+    if missing:
+        properties[MISSING_KEY] = json.dumps(dict(missing), ensure_ascii=False, sort_keys=True)
     set_model_props(model, dict(sorted(properties.items())))
 
 

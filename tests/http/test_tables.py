@@ -233,7 +233,11 @@ def test_columns_of_a_block_that_do_not_fit_are_refused(
 
 
 def test_a_block_without_names_takes_columns_in_their_order(client: httpx.Client) -> None:
-    """Rows as objects, in the order of the first."""
+    """Rows as objects, in the order of the first; and one whose names are all others."""
     rows = [{"a": 1, "b": 2, "c": 3}, {"c": 6, "b": 5, "a": 4}]
-    answer = client.post("/models/plain/predict", json={"rows": rows})
-    assert answer.json()["outputs"]["y"] == [[1, 2, 3], [4, 5, 6]]
+    for model in ("plain", "house"):
+        answer = client.post(f"/models/{model}/predict", json={"rows": rows})
+        assert answer.json()["outputs"]["y"] == [[1, 2, 3], [4, 5, 6]]
+    half = [{"area": 1, "b": 2, "age": 3}]
+    answer = client.post("/models/house/predict", json={"rows": half})
+    assert "column 'b' not found" in answer.json()["error"]

@@ -1,7 +1,8 @@
 """Rows and columns, as pandas and CSV have them, to a model's inputs.
 
 A column is the input of its name where the names are those of the inputs. Else all columns are the
-features of the only input: by their names where the model's file says them, or in their order.
+features of the only input: by their names where these are those in the model's file, or, where
+none of them is, in their order.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def place_inputs(
         return _places(columns, names)
     if len(specs) == 1:
         (spec,) = specs
-        if columns is not None and spec.columns:
+        if columns is not None and not {*spec.columns}.isdisjoint(columns):
             check_columns(columns, spec.columns)
             places = _places(columns, spec.columns)
             return [range(width) if places == [*range(width)] else places]

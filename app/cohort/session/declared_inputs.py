@@ -63,4 +63,6 @@ def _fits(value: Any, spec: TensorSpec) -> bool:
         return False
     if kind == "text":
         return isinstance(value, str)
-    return isinstance(value, int) or (isinstance(value, float) and kind == "float")
+    if kind == "float":
+        return isinstance(value, int | float)
+    return kind == "int" and isinstance(value, int)
