@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from statistics import NormalDist, median
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from cohort.errors import InferenceFailed
 from cohort.registry import State
@@ -156,7 +156,7 @@ class Replays:
 
     def __init__(self) -> None:
         versions = {
-            number: SimpleNamespace(state=State.READY, engine=cast("Any", self))
+            number: SimpleNamespace(state=State.READY, by_tensors=lambda _: self)
             for number in ROLLOUT.versions
         }
         catalog: Any = {ROLLOUT.model: SimpleNamespace(versions=versions)}
@@ -175,11 +175,6 @@ class Replays:
                 one.variant, version, one.caller, {}, (), None, error, False, one.at, 0.001
             )
         )  # fmt: skip
-
-    @property
-    def by_tensors(self) -> Replays:
-        """Its requests are tensors."""
-        return self
 
     def side_queue(self, **_: object) -> Replays:
         """Where the other version tries what failed."""

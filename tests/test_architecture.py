@@ -39,6 +39,8 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "row_independence",
                 "session",
                 "model_file",
+                "processing",
+                "transforms",
                 "settings",
             ),
         }

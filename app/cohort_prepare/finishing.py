@@ -22,7 +22,7 @@ from cohort.session import Session, open_session
 from cohort.session.class_maps import Classes, find_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
 from cohort_prepare.evaluating.cases import run_alone, run_named
-from cohort_prepare.failures import Rejected
+from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks.onnx_values import ROWS
 from cohort_prepare.onnx_files import read_onnx, write_onnx_to
 
@@ -174,3 +174,23 @@ def write_description(
             {name: list(these) for name, these in sorted(classes.items())}, ensure_ascii=False
         )
     set_model_props(model, dict(sorted(properties.items())))
+
+
+def scores_of(model: onnx.ModelProto, classes: int) -> str:
+    """The output that has a column for each of so many classes, by its name. Raises Misused."""
+    fitting, shapes = [], []
+    for output in model.graph.output:
+        tensor = output.type.tensor_type
+        sizes = [one.dim_value or one.dim_param or "?" for one in tensor.shape.dim]
+        shapes.append(f"{output.name} [{', '.join(map(str, sizes))}]")
+        if tensor.elem_type in FLOATS and len(sizes) > 1 and sizes[-1] in {classes, "?"}:
+            fitting.append(output.name)
+    if not fitting:
+        raise Misused(
+            f"--classes names {classes} classes, and no output of floats has as many columns: "
+            f"{', '.join(shapes)}"
+        )
+    return fitting[0]
+
+
+FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -109,6 +109,7 @@ class OpenedChain:
     """The name that the file holds, and what callers must know. Implements `OpenedVersion`."""
 
     published = Published()
+    properties: Mapping[str, str] = {}
 
     def __init__(self, other: str) -> None:
         self.other = other

@@ -22,7 +22,13 @@ from tools.reference.schemas import (
 )
 
 # What a key of any name stands for, by the key that holds it.
-NAMED_BY = {"": "<model>", "variants": "<variant>", "pad": "<input>"}
+NAMED_BY = {
+    "": "<model>",
+    "variants": "<variant>",
+    "pad": "<input>",
+    "inputs": "<input>",
+    "outputs": "<output>",
+}
 
 UNITS = {"ms": "ms", "s": "s", "seconds": "s", "minutes": "min", "mb": "MiB"}
 """The unit of a number, by the last part of its name."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from cohort.registry import Source
     from cohort.repository import ModelConfig, Problem, Snapshot, Trust
+    from cohort.session import Session
     from cohort.settings import Settings
+    from cohort.tensors import TensorSpec
 
 
 CHECKED = (
@@ -285,6 +287,7 @@ def _open_all(
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
     from cohort.process.version_table import Footnotes, spec_cell, version_table
+    from cohort.processing import with_trial
     from cohort.repository import Problem
 
     opener = options.opening(settings, _trust(settings))
@@ -293,21 +296,32 @@ def _open_all(
         *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
     )
     stderr = Console(stderr=True)
-    for label, source, config in track(
+    for label, listed, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
+        source = with_trial(listed)
         try:
             opened = opener.open(source)
         except LoadFailed as error:
-            problems.append(Problem(f"{label}/{source.path.name}", "", str(error)))
+            file, _, sentence = str(error).partition(": ")
+            if not file.endswith("/config.yaml"):
+                file, sentence = f"{label}/{source.path.name}", str(error)
+            problems.append(Problem(file, "", sentence))
             continue
         session = opened.session
         name, _, number = label.partition("/")
+        try:
+            inputs, outputs = _as_callers_see(source, session)
+        except LoadFailed as error:
+            file, _, sentence = str(error).partition(": ")
+            problems.append(Problem(file, "", sentence))
+            opened.close()
+            continue
         table.add_row(
             name,
             number,
-            spec_cell(session.inputs),
-            spec_cell(session.outputs),
+            spec_cell(inputs),
+            spec_cell(outputs),
             footnotes.mark(session.placement.active, session.placement.footnote),
         )
         notes += [
@@ -329,6 +343,21 @@ def _open_all(
     default = opener.rules.default_chain.reason
     told = [Text(f"Models run on the CPU: {default}.")] if default else []
     return [table, *footnotes.lines(), *told]
+
+
+def _as_callers_see(
+    source: Source, session: Session
+) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+    """The inputs and outputs of a version, as its config has them. Raises LoadFailed."""
+    from cohort.processing import open_around
+    from cohort.session import Signature
+
+    signature = Signature(session.inputs, session.outputs, session.optional_inputs)
+    around = open_around(source, signature, session.metadata.properties)
+    if around is None:
+        return session.inputs, session.outputs
+    around.close()
+    return around.inputs, around.outputs
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:

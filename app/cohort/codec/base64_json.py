@@ -30,10 +30,12 @@ class Base64Texts:
     """Reads the elements of an input of BYTES, in which any string may be base64.
 
     name: The input's.
+    files: Whether its elements are files: they stay bytes; default False.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, files: bool = False) -> None:
         self._name = name
+        self._files = files
         self._has_bytes = False
 
     def read(self, value: Any, depth: int = 0) -> Any:
@@ -47,6 +49,8 @@ class Base64Texts:
         if not is_base64(value):
             return value
         data = decode_base64(self._name, value)
+        if self._files:
+            return data
         try:
             return data.decode()
         except UnicodeDecodeError:

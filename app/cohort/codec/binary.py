@@ -25,14 +25,19 @@ _PACKED = {row.dtype: row.bits for row in DATATYPES if row.packed}
 _SWAPPED = sys.byteorder != "little"
 
 
-def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: str = "") -> Array:
+def from_bytes(
+    buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: str = "", files: bool = False
+) -> Array:
     """Make an array over `buffer` without copying it; of BYTES, one of str, or of numpy's void.
 
-    `name` is the input's, for messages. Raises InvalidInput.
+    name: The input's, for messages; default "".
+    files: Whether elements of BYTES are files, which stay bytes; default False.
+
+    Raises InvalidInput.
     """
     wanted = checked_shape(name, datatype, shape)
     if datatype == "BYTES":
-        return _split(buffer, wanted, name)
+        return _split(buffer, wanted, name, files)
     row = BY_NAME[datatype]
     dtype = row.dtype
     expected = row.size(prod(wanted))
@@ -63,7 +68,7 @@ TEXTS_AT_ONCE = 4096
 """Elements of BYTES that are converted in one call, which no other thread can interrupt."""
 
 
-def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
+def _split(buffer: BytesLike, shape: Shape, name: str, files: bool) -> Array:
     count, end, at = prod(shape), len(buffer), 0
     if count * _LENGTH.size > end:
         raise InvalidInput(
@@ -84,7 +89,9 @@ def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
                 raise _cut_short(name, index, count)
             parts.append(data[start:at])
         try:
-            array[first : first + TEXTS_AT_ONCE] = list(map(bytes.decode, parts))
+            array[first : first + TEXTS_AT_ONCE] = (
+                parts if files else list(map(bytes.decode, parts))
+            )
         except UnicodeDecodeError:
             return _split_even(data, count, name).reshape(shape)
     if at != end:
@@ -105,13 +112,17 @@ def _split_even(data: bytes, count: int, name: str) -> Array:
     return np.ascontiguousarray(elements["bytes"])
 
 
-def from_texts(parts: Sequence[bytes], name: str = "") -> Array:
+def from_texts(parts: Sequence[bytes], name: str = "", *, files: bool = False) -> Array:
     """Make a flat array of elements of BYTES: of str, or of numpy's void where one is not UTF-8.
 
     The runtime's binding takes bytes only so, and then all of one length: bytes in an object array
-    would reach it as "b'…'". `name` is the input's, for messages. Raises InvalidInput.
+    would reach it as "b'…'". `name` is the input's, for messages; `files`: whether they are files,
+    which never reach the runtime, and stay bytes. Raises InvalidInput.
     """
     array = np.empty(len(parts), np.object_)
+    if files:
+        array[:] = parts
+        return array
     try:
         for first in range(0, len(parts), TEXTS_AT_ONCE):
             some = parts[first : first + TEXTS_AT_ONCE]

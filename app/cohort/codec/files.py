@@ -79,12 +79,12 @@ def read_files(files: Sequence[File], specs: Sequence[TensorSpec]) -> Arrays:
                 "a body that is one file is for a model with one input; this one takes "
                 f"{names}: send multipart/form-data with a part of each name"
             )
-        return {specs[0].name: _make(specs[0], files)}
+        return {specs[0].name: specs[0].fit(_make(specs[0], files))}
     named: dict[str, list[File]] = {}
     for file in files:
         named.setdefault(file.name or "", []).append(file)
     check_names(specs, named)
-    return {spec.name: _make(spec, named[spec.name]) for spec in specs}
+    return {spec.name: spec.fit(_make(spec, named[spec.name])) for spec in specs}
 
 
 def _make(spec: TensorSpec, files: Sequence[File]) -> Array:
@@ -136,6 +136,8 @@ def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
         )
     if any(len(file.data) > FILE_BYTES for file in files):
         raise InvalidInput(f"input {quoted(spec.name)} has a file of more than {FILE_BYTES} bytes")
+    if spec.files:
+        return from_texts([file.data for file in files], files=True).reshape(shape)
     only = files[0].data
     if count == 1 and only and not _is_text(files[0]):
         return np.frombuffer(only, f"V{len(only)}").reshape(shape)  # without a copy

@@ -27,6 +27,7 @@ from cohort.codec.json_tensors import (
     uneven_depth,
 )
 from cohort.codec.long_json import LongList
+from cohort.codec.missing_values import Missing
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 
@@ -38,8 +39,9 @@ def from_json(spec: TensorSpec, value: object) -> Array:
         return fitted(spec, rows.array())
     if spec.datatype != "BYTES":
         return from_lists(spec, value)
-    texts = Base64Texts(spec.name)
-    return texts.finish(from_lists(spec, texts.read(value)))
+    texts = Base64Texts(spec.name, files=spec.files)
+    array = texts.finish(from_lists(spec, texts.read(value)))
+    return array if array.ndim else array.reshape((1,) * len(spec.shape or ()))  # one alone
 
 
 def fitted(spec: TensorSpec, array: Array) -> Array:
@@ -47,12 +49,14 @@ def fitted(spec: TensorSpec, array: Array) -> Array:
     return array if array.size else array.reshape(filled(array.shape, spec))
 
 
-def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+def decode_tensor(
+    name: str, datatype: str, shape: Sequence[int], data: object, missing: Missing = None
+) -> Array:
     """As `from_data`, for LongLists too."""
     if not isinstance(data, LongList):
-        return from_data(name, datatype, shape, data)
+        return from_data(name, datatype, shape, data, missing)
     wanted = checked_shape(name, datatype, shape)
-    rows = Rows(name, datatype)
+    rows = Rows(name, datatype, missing=missing)
     rows.add_list(data)
     array = rows.array()
     check_data(name, wanted, array.shape, array.size)
@@ -61,8 +65,9 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
 
 def rows_of(spec: TensorSpec) -> Rows:
     """The rows of an input, in which any text may be base64."""
-    texts = Base64Texts(spec.name) if spec.datatype == "BYTES" else None
-    return Rows(spec.name, spec.datatype, texts=texts)
+    is_text = spec.datatype == "BYTES"
+    texts = Base64Texts(spec.name, files=spec.files) if is_text else None
+    return Rows(spec.name, spec.datatype, texts=texts, missing=spec.missing)
 
 
 class Rows:
@@ -71,14 +76,21 @@ class Rows:
     name, datatype: The input's.
     among: Where the list is, and what its elements must be like; default: anywhere, anything.
     texts: Reads base64; default None: there is none.
+    missing: Stands for null; default None: NaN for floats.
     """
 
     def __init__(
-        self, name: str, datatype: str, among: Among = ALL, texts: Base64Texts | None = None
+        self,
+        name: str,
+        datatype: str,
+        among: Among = ALL,
+        texts: Base64Texts | None = None,
+        missing: Missing = None,
     ) -> None:
         self._name = name
         self._datatype = datatype
         self._texts = texts
+        self._missing = missing
         self._among = among
         self._parts: list[Array] = []
 
@@ -131,7 +143,9 @@ class Rows:
     def _add_short(self, elements: list[Any]) -> None:
         if elements:
             shape, leaves = take_apart(self._name, elements, self._among)
-            self._append(to_array(self._name, self._datatype, leaves, shape, self._among))
+            self._append(
+                to_array(self._name, self._datatype, leaves, shape, self._among, self._missing)
+            )
 
     def _add_long(self, element: LongList) -> None:
         among, name = self._among, self._name
@@ -143,7 +157,7 @@ class Rows:
         if len(among.outer) + 2 > MAX_RANK:
             raise too_deep(name)
         inner = Among((*among.outer, among.first), 0, None if like is None else like[1:])
-        rows = Rows(name, self._datatype, inner, self._texts)
+        rows = Rows(name, self._datatype, inner, self._texts, self._missing)
         rows.add_list(element)
         array = rows._joined()
         if like is not None and len(array) != like[0]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from weakref import WeakKeyDictionary
@@ -115,8 +115,12 @@ class OpenedModel:
     @property
     def signature(self) -> Signature:
         """What callers must know of it."""
-        session = self._prepared.session
-        return Signature(session.inputs, session.outputs, session.optional_inputs)
+        return self._prepared.session.signature
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The metadata of its file."""
+        return self._prepared.session.metadata.properties
 
     @property
     def published(self) -> Published:

@@ -131,6 +131,11 @@ class OpenedPipeline:
         return Signature(self._prepared.wiring.inputs, self._prepared.wiring.outputs)
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """None: it has no file of a model."""
+        return {}
+
+    @property
     def published(self) -> Published:
         """What its manifest says, and who signed it."""
         return self._prepared.published

@@ -16,9 +16,10 @@ from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
-from cohort.process.resources import part_of
+from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
-from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
+from cohort.processing import ProcessedEngines, Workroom
+from cohort.registry import EngineFactory, OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
@@ -26,6 +27,7 @@ from cohort.scheduling import Scheduler
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
+from cohort.transforms.factory import TransformedEngines
 
 log = structlog.get_logger("cohort")
 
@@ -39,6 +41,7 @@ class Core:
     watchdog: Stops runs on the event loop that take too long.
     inspector: Inspects models before they are opened.
     memory: What requests may hold.
+    workroom: Where inputs are prepared as configs say.
     metrics: What is counted; whoever has more to tell registers there.
     start_up: Says what was loaded first.
     registry: The models.
@@ -59,9 +62,11 @@ class Core:
         self.scheduler = Scheduler({"cpu": cores()})
         self.watchdog = Watchdog(OrtRunControl)
         self.memory = MemoryBudget(
-            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
-            // settings.workers
+            memory_for_requests(available_memory(), settings.workers)
+            if settings.memory_mb is None
+            else settings.memory_mb * 2**20 // settings.workers
         )
+        self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
@@ -106,7 +111,16 @@ class Core:
         pipelines = PipelineEngines(
             lambda: self.registry, count=self._steps.steps_of, trust=self.trust
         )
-        return make([onnx, pipelines], observe=self.registry_events, trust=self.trust)
+        engines = [self._with_processing(one, settings) for one in (onnx, pipelines)]
+        return make(engines, observe=self.registry_events, trust=self.trust)
+
+    def _with_processing(self, engines: EngineFactory, settings: Settings) -> EngineFactory:
+        """Engines that take and give what configs say."""
+        return TransformedEngines(
+            ProcessedEngines(engines, self.workroom),
+            allowed=settings.model_code == "allow",
+            maximum=self.memory.maximum,
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -117,6 +131,7 @@ class Core:
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
             stack.callback(self.inspector.close)
+            stack.callback(self.workroom.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
             yield
 

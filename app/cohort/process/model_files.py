@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -99,29 +97,3 @@ class ModelFiles:
         yield partial(watch.follow, self.rollouts.check_file)
         if self.trust is not None:
             yield partial(watch.follow, self.trust.check_file)
-
-
-@asynccontextmanager
-async def running(
-    core: Core, files: ModelFiles, others: Iterable[Background]
-) -> AsyncIterator[None]:
-    """Serve what is in the files; the first models load while requests are already accepted.
-
-    others: What else is to run in the background.
-
-    Raises ExceptionGroup where something in the background fails.
-    """
-    failure: Exception | None = None
-    async with AsyncExitStack() as stack:
-        stack.enter_context(core.running())
-        steps = await stack.enter_async_context(files.followed())
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        background = [tasks.create_task(step()) for step in (*others, *steps)]
-        stack.callback(lambda: [task.cancel() for task in background])  # no more loading
-        stack.callback(core.data_plane.close)  # first: no new requests
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - the caller gets it as it is, in no group
-            failure = error
-    if failure is not None:
-        raise failure

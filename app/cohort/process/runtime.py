@@ -18,7 +18,8 @@ from cohort.errors import InvalidInput, quoted
 from cohort.process.background import repeat
 from cohort.process.core import Core
 from cohort.process.logs import join_program
-from cohort.process.model_files import GUARD_INTERVAL_SECONDS, ModelFiles, running
+from cohort.process.model_files import GUARD_INTERVAL_SECONDS, ModelFiles
+from cohort.process.running import running
 from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContext
 from cohort.settings import read_settings
 from cohort.tensors import Array, Arrays, TensorSpec, check_names

@@ -35,9 +35,10 @@ from cohort.process.background import Step, repeat
 from cohort.process.core import Core
 from cohort.process.health_watch import HealthWatch
 from cohort.process.key_files import issuer_of, watch_keys
-from cohort.process.model_files import GUARD_INTERVAL_SECONDS, Background, ModelFiles, running
+from cohort.process.model_files import GUARD_INTERVAL_SECONDS, Background, ModelFiles
 from cohort.process.notifications import make_webhooks, notification_of, notification_of_unbatched
 from cohort.process.resources import available_connections, part_of, share_connections
+from cohort.process.running import running
 from cohort.registry import RegistryEvent, VersionUnbatched
 from cohort.rollouts import RolloutEvent
 from cohort.settings import Settings

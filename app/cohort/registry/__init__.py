@@ -32,6 +32,7 @@ from cohort.registry.engine import (
     OpenedVersion,
     PipelineDescription,
     RequestQueue,
+    RunNow,
     Site,
     StepDescription,
     Unmeasured,
@@ -50,7 +51,7 @@ from cohort.registry.events import (
 from cohort.registry.on_demand import OnDemandRegistry
 from cohort.registry.registry import LOOK_SECONDS, Registry
 from cohort.registry.seen import Readable, SeenRegistry
-from cohort.registry.source import Source
+from cohort.registry.source import Preparation, Source
 from cohort.registry.succession import hold_back
 
 __all__ = [
@@ -74,10 +75,12 @@ __all__ = [
     "OnDemandRegistry",
     "OpenedVersion",
     "PipelineDescription",
+    "Preparation",
     "Readable",
     "Registry",
     "RegistryEvent",
     "RequestQueue",
+    "RunNow",
     "SeenRegistry",
     "Site",
     "Source",

@@ -7,9 +7,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
-from cohort.errors import ModelNotFound, NotReady, check_model_name, shortened
+from cohort.errors import (
+    InvalidInput,
+    ModelNotFound,
+    NotReady,
+    check_model_name,
+    quoted,
+    shortened,
+)
 from cohort.profiling import ProfileResult
-from cohort.registry.engine import Engine
+from cohort.registry.engine import BatchEngine, Engine
 from cohort.registry.source import Source
 from cohort.registry.succession import hold_back
 from cohort.repository import Signatures
@@ -93,6 +100,18 @@ class VersionEntry:
         """The same without its engine: what signed it is trusted no more; to be loaded again."""
         reason = "the key that signed it was taken out of COHORT_TRUSTED_KEYS"
         return replace(self.to_reload(), state=State.UNAVAILABLE, engine=None, reason=reason)
+
+    def by_tensors(self, model: str) -> BatchEngine:
+        """Its engine, which answers requests that are tensors.
+
+        model: Its model's name. Raises NotReady where it has none, or InvalidInput where that takes
+        something else.
+        """
+        if self.engine is None:
+            raise NotReady(f"version {self.number} of model {quoted(model)} is not loaded")
+        if (engine := self.engine.by_tensors) is None:
+            raise InvalidInput(f"model {quoted(model)} takes no tensors")
+        return engine
 
     @property
     def signature(self) -> Signature | None:

@@ -114,7 +114,10 @@ class EngineDescription:
     files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
     published: What its manifest says, and who signed it; default: it has none.
     batching: How requests share runs; default None: this engine has no runs that they share.
+    processing: What it makes of inputs that callers send, in sentences by name; default: nothing.
     pipeline: The models that it is made of; default None: it is a model itself.
+    memory_bytes: What the process's memory grew by while the version was loaded, shared with others
+        that were loaded at the same time; default 0: not known.
     """
 
     metadata: Metadata
@@ -123,7 +126,9 @@ class EngineDescription:
     files: Mapping[str, str] = field(default_factory=dict)
     published: Published = field(default_factory=Published)
     batching: BatchingDescription | None = None
+    processing: Mapping[str, str] = field(default_factory=dict)
     pipeline: PipelineDescription | None = None
+    memory_bytes: int = 0
 
 
 class Cancellable(Protocol):
@@ -319,11 +324,15 @@ class OpenedVersion(Protocol):
     """A version that is open, and not started yet.
 
     signature: What callers must know of it.
+    properties: The metadata of its file.
     published: What its manifest says, and who signed it.
     """
 
     @property
     def signature(self) -> Signature: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
 
     @property
     def published(self) -> Published: ...

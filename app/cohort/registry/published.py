@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
 
-from cohort.errors import InvalidInput, NotReady, VersionNotFound, quoted
+from cohort.errors import NotReady, VersionNotFound, quoted
 from cohort.registry.actions import Load
 from cohort.registry.catalog import (
     RESTING,
@@ -69,16 +69,12 @@ class PublishedCatalog:
     def lease(self, model: str, version: str | None = None) -> BatchEngine:
         """See `VersionDirectory`."""
         try:
-            engine = self.find(model, version).engine
+            engine = self.find(model, version).by_tensors(model)
         except NotReady:
             self.demand(model)
             raise
-        if engine is None:
-            raise NotReady(f"model {quoted(model)} is being unloaded")
-        if (found := engine.by_tensors) is None:
-            raise InvalidInput(f"model {quoted(model)} takes no tensors")
-        found.leases.count += 1
-        return found
+        engine.leases.count += 1
+        return engine
 
     def version(self, model: str, version: str) -> VersionEntry:
         """The entry of one version. Raises ModelNotFound or VersionNotFound."""

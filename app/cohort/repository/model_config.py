@@ -12,6 +12,11 @@ from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema,
 
 from cohort.batching import BatchPolicy
 from cohort.errors import CohortError
+from cohort.repository.processing_config import (
+    PROCESSING_RANGES,
+    InputConfigs,
+    OutputConfigs,
+)
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.yaml_files import parse_yaml, read_text
 from cohort.session import SPELLINGS, Provider, ProviderPolicy, SessionOptions, parse_provider
@@ -163,6 +168,15 @@ _CHAIN_SCHEMA = {
 }
 
 
+_TRANSFORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+
+def _check_transform(value: str | None) -> str | None:
+    if value is not None and not _TRANSFORM.fullmatch(value):
+        raise invalid(f"must be module:Class, got {show(value)}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class PagePolicy:
     """What the page /playground may do with a model.
@@ -207,6 +221,14 @@ class ModelConfig:
         Requests like them are tried together. Where the graph proves rows independent for some
         sizes only, requests of the sizes of an example share runs. With outputs to be met: `cohort
         publish --examples`.
+    inputs: What callers send for inputs of the model, by name: pictures, sound, text; default none:
+        what the model takes.
+    outputs: What callers get of outputs of the model, by name, such as labels; default none: what
+        the model gives.
+    transform: A class of Python, `module:Class`, whose module lies beside this file or in the
+        version's folder: `before(request)` makes the model's inputs of what callers send, and
+        `after(outputs)` what they get; for servers with COHORT_MODEL_CODE=allow; default None: none
+        is called.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -237,6 +259,9 @@ class ModelConfig:
         PlainValidator(_parse_examples),
         WithJsonSchema(_EXAMPLES_SCHEMA),
     ] = ()
+    inputs: InputConfigs = field(default_factory=dict)
+    outputs: OutputConfigs = field(default_factory=dict)
+    transform: Annotated[str | None, AfterValidator(_check_transform)] = None
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 
@@ -258,6 +283,7 @@ RANGES: Mapping[str, Range] = {
     "max_output_mb": Range(1, 2**20),
     "warm_up.rows.*": Range(1, 2**20),
     "load_timeout_s": Range(0.001, 86_400),
+    **PROCESSING_RANGES,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from cohort.batching import Outputs
+from cohort.connections.memory import count_bytes
 from cohort.errors import CohortError, NotReady, Overloaded
 from cohort.registry import BatchEngine, Cancellable, Catalog, RequestQueue, State
 from cohort.tensors import Arrays, by_name, check_inputs, sent_specs
@@ -66,7 +67,7 @@ class SideQueue:
         engine = self._find()
         specs = engine.outputs
         check_inputs(sent_specs(engine.inputs, engine.optional_inputs, arrays), arrays)
-        size = sum([array.nbytes for array in arrays.values()])
+        size = count_bytes(arrays.values())
         if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
             raise Overloaded("the copies that wait take too much memory")
         queue = self._open(engine)
@@ -93,11 +94,9 @@ class SideQueue:
     def _find(self) -> BatchEngine:
         model = self._catalog().get(self.model)
         entry = model.versions.get(self.version) if model is not None else None
-        if entry is None or entry.state is not State.READY or entry.engine is None:
+        if entry is None or entry.state is not State.READY:
             raise NotReady(f"version {self.version} is not ready")
-        if (engine := entry.engine.by_tensors) is None:
-            raise NotReady(f"version {self.version} takes no tensors")
-        return engine
+        return entry.by_tensors(self.model)
 
     def _open(self, engine: BatchEngine) -> RequestQueue:
         if self._queue is None or self._engine is not engine:

@@ -286,14 +286,8 @@ class DataPlane:
         except NotReady:
             self._registry.demand(name)
             raise
-        if entry.engine is None:
-            raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
-        number = str(entry.number)
-        counts = self._metrics.version(name, number)
-        engine = entry.engine.by_tensors
-        if engine is None:
-            raise InvalidInput(f"model {quoted(name)} takes no tensors")
-        served = ServedVersion(name, number, engine, counts)
+        engine, number = entry.by_tensors(name), str(entry.number)
+        served = ServedVersion(name, number, engine, self._metrics.version(name, number))
         self._served[name, version] = served
         return served
 

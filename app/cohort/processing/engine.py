@@ -1,0 +1,96 @@
+"""An engine that takes what callers send, in front of one that takes tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Self
+
+from cohort.batching import RunResult
+from cohort.processing.around import Around, Watch
+from cohort.processing.prepared_queue import PreparedQueue
+from cohort.processing.workroom import Workroom
+from cohort.registry import BatchEngine, EngineDescription, RequestQueue, RunNow
+from cohort.session import AssignedNode
+from cohort.tensors import Arrays, TensorSpec
+
+WITHOUT_LIMIT = Watch(float("inf"), None)
+
+
+class ProcessedEngine:
+    """Prepares inputs and finishes outputs around another engine. Implements `BatchEngine`.
+
+    engine: Runs the model; closed with this one, whose leases are its own.
+    around: What is done with inputs and outputs; closed with this one.
+    workroom: Where that is done.
+    """
+
+    def __init__(self, engine: BatchEngine, around: Around, workroom: Workroom) -> None:
+        self._engine = engine
+        self._around = around
+        self._workroom = workroom
+        self._queue = PreparedQueue(around, engine, workroom, lambda: engine.room_for(0))
+        self.leases = engine.leases
+        self.inputs: Sequence[TensorSpec] = around.inputs
+        self.optional_inputs: Sequence[TensorSpec] = around.optional
+        self.outputs: Sequence[TensorSpec] = around.outputs
+        self.labels = engine.labels
+        self.timeout = engine.timeout
+        self.example = around.example(engine.example)
+        self.submit = self._queue.submit
+
+    @property
+    def by_tensors(self) -> Self:
+        """This: requests are tensors, some of which hold files or text."""
+        return self
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are prepared or queued."""
+        return self._queue.working + self._engine.waiting
+
+    @property
+    def inline_rows(self) -> int:
+        """See `BatchEngine`: inputs that are prepared cannot be joined before."""
+        return 1 if self._around.prepares else self._engine.inline_rows
+
+    @property
+    def run_now(self) -> RunNow:
+        """Runs on the event loop before returning."""
+        return self._run_and_finish if self._around.finishes else self._engine.run_now
+
+    def _run_and_finish(
+        self, inputs: Arrays, arrived: float, rows: int, requests: int, /
+    ) -> RunResult | None:
+        result = self._engine.run_now(inputs, arrived, rows, requests)
+        if result is None or result[0] is None:
+            return result
+        return self._around.finish(result[0], WITHOUT_LIMIT), None
+
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
+        return self._engine.room_for(priority) - self._queue.working
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        self._engine.check_room(priority)
+        self._queue.check_room()
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
+        """Open another queue on the same model; see `BatchEngine`."""
+        queue = self._engine.side_queue(max_requests=max_requests, shadow=shadow)
+        return PreparedQueue(self._around, queue, self._workroom, lambda: max_requests)
+
+    def describe(self) -> EngineDescription:
+        """Describe it as it is now."""
+        told = self._around.description
+        return replace(self._engine.describe(), processing=told)
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it."""
+        return self._engine.assigned_nodes()
+
+    def close(self) -> None:
+        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        self._engine.close()
+        self._around.close()

@@ -1,0 +1,138 @@
+"""What callers get of a model's outputs: labels, and numbers that say more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cohort.codec.labels import can_be_labelled
+from cohort.errors import LoadFailed
+from cohort.repository import METADATA, OutputConfig
+from cohort.session import metadata_labels
+from cohort.tensors import BY_NAME, Array, TensorSpec
+
+Finish = Callable[[Array], Array]
+"""Makes of an output what callers get, of its shape and datatype."""
+
+MOST_LABEL_BYTES = 16 << 20
+
+
+def label_spec(
+    spec: TensorSpec, config: OutputConfig, folder: Path, properties: Mapping[str, str]
+) -> TensorSpec:
+    """The spec of an output with the labels that a config gives it.
+
+    Raises LoadFailed where there are none, or other ones than the output has columns.
+    """
+    where = f"outputs.{spec.name}"
+    if config.labels is None:
+        for key in ("top", "threshold"):
+            if getattr(config, key) is not None:
+                raise LoadFailed(f"{where}.{key}: it is about labels, and there are none")
+        return spec
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind == "text":
+        raise LoadFailed(f"{where}.labels: {spec.datatype} cannot be ranked into classes")
+    if not can_be_labelled(spec):
+        raise LoadFailed(
+            f"{where}.labels: shape {spec.shape_text} has no columns, of which each is a class"
+        )
+    if config.threshold is not None and datatype.kind != "float":
+        raise LoadFailed(f"{where}.threshold: {spec.datatype} is not floats, as scores are")
+    labels = _labels(where, spec, config.labels, folder, properties)
+    if not labels:
+        raise LoadFailed(f"{where}.labels: there are none")
+    columns = spec.shape[-1] if spec.shape else None
+    if isinstance(columns, int) and columns != len(labels):
+        raise LoadFailed(
+            f"{where}.labels: {len(labels)} labels for an output of {columns} columns, shape "
+            f"{spec.shape_text}"
+        )
+    return replace(spec, classes=tuple(labels), named=config.top or 0, threshold=config.threshold)
+
+
+def _labels(
+    where: str,
+    spec: TensorSpec,
+    labels: Sequence[str] | str,
+    folder: Path,
+    properties: Mapping[str, str],
+) -> Sequence[str]:
+    if not isinstance(labels, str):
+        return labels
+    if labels == METADATA:
+        known = spec.labels or metadata_labels(properties)
+        if not known:
+            raise LoadFailed(
+                f"{where}.labels: the model's file names no classes: list them here, or convert it "
+                "with --classes"
+            )
+        return known
+    return read_labels(where, folder, labels)
+
+
+def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
+    """The lines of a file of labels. Raises LoadFailed."""
+    if Path(name).name != name:
+        raise LoadFailed(f"{where}.labels: must be the name of a file beside model.onnx")
+    file = folder / name
+    try:
+        if file.stat().st_size > MOST_LABEL_BYTES:
+            raise LoadFailed(f"{where}.labels: {name} has more than {MOST_LABEL_BYTES >> 20} MB")
+        text = file.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise LoadFailed(
+            f"{where}.labels: there is no {name} beside model.onnx; put it into {folder.name}/"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadFailed(f"{where}.labels: {name} cannot be read as text: {error}") from error
+    labels = [line.strip() for line in text.splitlines()]
+    while labels and not labels[-1]:
+        labels.pop()
+    return labels
+
+
+def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
+    """What becomes of an output; None where it stays. Raises LoadFailed."""
+    places = config.round
+    if not config.softmax and not config.sigmoid and places is None:
+        return None
+    where = f"outputs.{spec.name}"
+    if config.softmax and config.sigmoid:
+        raise LoadFailed(f"{where}: it is either softmax or sigmoid")
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind != "float":
+        raise LoadFailed(
+            f"{where}: {spec.datatype} is not floats, which softmax, sigmoid and round take"
+        )
+    if config.softmax and spec.shape is not None and not spec.shape:
+        raise LoadFailed(f"{where}.softmax: the output is one number")
+    first = softmax if config.softmax else sigmoid if config.sigmoid else None
+    if places is None:
+        return first
+    return lambda array: rounded(array if first is None else first(array), places)
+
+
+def rounded(array: Array, places: int) -> Array:
+    """Each number with so many decimal places, in the array's own datatype."""
+    return np.round(array.astype(np.float64), places).astype(array.dtype)
+
+
+def softmax(array: Array) -> Array:
+    """The softmax of the last axis, in the array's own datatype."""
+    if not array.size or not array.ndim:
+        return array
+    exact = array.astype(np.float64)
+    exact -= exact.max(axis=-1, keepdims=True)
+    np.exp(exact, out=exact)
+    exact /= exact.sum(axis=-1, keepdims=True)
+    return exact.astype(array.dtype)
+
+
+def sigmoid(array: Array) -> Array:
+    """The sigmoid of each number, in the array's own datatype."""
+    exact = array.astype(np.float64)
+    return (0.5 * (1 + np.tanh(0.5 * exact))).astype(array.dtype)

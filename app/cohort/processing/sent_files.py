@@ -1,0 +1,35 @@
+"""The bytes of a file that a caller sent as an element of an input."""
+
+from __future__ import annotations
+
+from cohort.codec.base64_json import decode_base64
+from cohort.errors import InvalidInput, quoted
+
+
+def file_bytes(element: object, name: str, row: int) -> bytes:
+    """The bytes of one element: bytes as they are, a string as base64 or as a data: URL of it.
+
+    name: The input's. row: Its place in it, for the message. Raises InvalidInput.
+    """
+    data: bytes
+    if isinstance(element, str):
+        head, comma, _ = element[:256].partition(",")
+        if head.startswith("data:") and comma:
+            if not head.endswith(";base64"):
+                raise _no_file(name, row, "a data: URL that is not base64")
+            element = element[len(head) + 1 :]
+        try:
+            data = decode_base64(name, {"b64": element})
+        except InvalidInput:
+            raise _no_file(name, row, "a string that is not base64") from None
+    else:
+        data = bytes(element)  # type: ignore[call-overload]
+    if not data:
+        raise _no_file(name, row, "none: it is empty")
+    return data
+
+
+def _no_file(name: str, row: int, got: str) -> InvalidInput:
+    return InvalidInput(
+        f'input {quoted(name)} row {row}: expected a file as {{"b64": "…"}}, got {got}'
+    )
