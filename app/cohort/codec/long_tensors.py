@@ -48,12 +48,15 @@ def fitted(spec: TensorSpec, array: Array) -> Array:
     return array if array.size else array.reshape(filled(array.shape, spec))
 
 
-def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
-    """As `from_data`, for LongLists too."""
+def decode_tensor(
+    name: str, datatype: str, shape: Sequence[int], data: object, *, files: bool = False
+) -> Array:
+    """As `from_data`, for LongLists too, and base64 in the place of texts where they are files."""
+    texts = Base64Texts(name, files=True) if files else None
     if not isinstance(data, LongList):
-        return from_data(name, datatype, shape, data)
+        return from_data(name, datatype, shape, data if texts is None else texts.read(data))
     wanted = checked_shape(name, datatype, shape)
-    rows = Rows(name, datatype)
+    rows = Rows(name, datatype, texts=texts)
     rows.add_list(data)
     array = rows.array()
     check_data(name, wanted, array.shape, array.size)

@@ -155,7 +155,8 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     elif sent.values is not None:
         array = _from_values(sent, sent.values, files=spec.files)
     else:
-        array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
+        shape, files = sent.shape, spec.files
+        array = decode_tensor(sent.name, sent.datatype, shape, sent.data, files=files)
     if not array.size:
         _check_empty(spec, array.shape)
     return array
