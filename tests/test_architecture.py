@@ -39,6 +39,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "session",
                 "model_file",
                 "processing",
+                "sequences",
                 "settings",
             ),
         }

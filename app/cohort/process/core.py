@@ -23,6 +23,7 @@ from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
 from cohort.scheduling import Scheduler
+from cohort.sequences import SequencedEngines
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
@@ -104,7 +105,7 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        engines = ProcessedEngines(onnx, self.workroom)
+        engines = SequencedEngines(ProcessedEngines(onnx, self.workroom), settings.workers)
         return make([engines], observe=self.registry_events, trust=self.trust)
 
     @contextmanager

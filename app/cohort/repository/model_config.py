@@ -18,6 +18,7 @@ from cohort.repository.processing_config import (
     OutputConfigs,
 )
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
+from cohort.repository.sequence_config import SEQUENCE_RANGES, SequencePolicy, StateConfig
 from cohort.repository.yaml_files import parse_yaml, read_text
 from cohort.session import SPELLINGS, Provider, ProviderPolicy, SessionOptions, parse_provider
 
@@ -216,6 +217,9 @@ class ModelConfig:
         what the model takes.
     outputs: What callers get of outputs of the model, by name, such as labels; default none: what
         the model gives.
+    state: Inputs that callers leave out, because a sequence of requests remembers them: {h_in:
+        h_out} has the output h_out of one request as the input h_in of the next; default none.
+    sequences: How many are remembered, and for how long.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -248,8 +252,15 @@ class ModelConfig:
     ] = ()
     inputs: InputConfigs = field(default_factory=dict)
     outputs: OutputConfigs = field(default_factory=dict)
+    state: StateConfig = field(default_factory=dict)
+    sequences: SequencePolicy = field(default_factory=SequencePolicy)
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
+
+    @property
+    def changes_signature(self) -> bool:
+        """Whether callers send and get something else than the model takes and gives."""
+        return bool(self.inputs or self.outputs or self.state)
 
 
 A_DAY_MS = 86_400_000
@@ -270,6 +281,7 @@ RANGES: Mapping[str, Range] = {
     "warm_up.rows.*": Range(1, 2**20),
     "load_timeout_s": Range(0.001, 86_400),
     **PROCESSING_RANGES,
+    **SEQUENCE_RANGES,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cohort.codec import Selection, is_coalescible
 from cohort.metrics import VersionMetrics
-from cohort.registry import BatchEngine
+from cohort.registry import BatchEngine, NotedEngine
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
@@ -19,6 +19,7 @@ class ServedVersion:
 
     model, version: Its names.
     engine: Runs its requests.
+    noted: The same where it wants to know what requests say beside their inputs; else None.
     counts: Where its requests are counted.
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
@@ -29,8 +30,8 @@ class ServedVersion:
     """
 
     __slots__ = (
-        "_selections", "coalescible", "counts", "engine", "inputs", "model", "optional_inputs",
-        "outputs", "row_bytes", "sent", "target", "version", "width",
+        "_selections", "coalescible", "counts", "engine", "inputs", "model", "noted",
+        "optional_inputs", "outputs", "row_bytes", "sent", "target", "version", "width",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +40,7 @@ class ServedVersion:
         self.model = model
         self.version = version
         self.engine = engine
+        self.noted = engine if isinstance(engine, NotedEngine) else None
         self.counts = counts
         self.inputs: Sequence[TensorSpec] = engine.inputs
         self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
