@@ -54,8 +54,12 @@ myst_fence_as_directive = ["mermaid"]
 NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
-        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs", "guide/text"),
+        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
+        "guide/transform",
+        "guide/text",
         "guide/sound",
+        "guide/labels",
+        "guide/sequences",
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),

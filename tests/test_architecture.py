@@ -33,6 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             *("metrics", "rollouts", "registry", "remote", "repository", "inspection", "profiling"),
             *(
                 "onnx_engine",
+                "pipelines",
                 "scheduling",
                 "batching",
                 "row_independence",
@@ -40,6 +41,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "model_file",
                 "processing",
                 "transforms",
+                "sequences",
                 "settings",
             ),
         }

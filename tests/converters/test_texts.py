@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ids_are_those_of_transformers(folder: Path, kind: str) -> None:
     """Of 1,000 texts and as many pairs: emoji, CJK, empty ones, and some of 100 KB."""
     sys.path.insert(0, str(SOURCES))
-    from huggingface_texts import texts  # type: ignore[import-not-found]
+    texts = import_module("huggingface_texts").texts
 
     inputs = {name: TensorSpec(name, "INT64", ("N", "length")) for name in NAMES}
     given: list[str] = texts()

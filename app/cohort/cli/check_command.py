@@ -49,11 +49,11 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     Prints every problem with its file and key, and exits with 1 where there is one.
     """
     settings = options.settings_from(context)
-    from cohort.repository import scan
+    from cohort.repository import MODEL_FILE, PIPELINE_FILE, scan
 
     fetched = options.fetch_models(settings)
     # As it is now: a check does not wait for a copy to end.
-    snapshot = scan(settings.models_folder, quiet=0)
+    snapshot = scan(settings.models_folder, quiet=0, kinds=(MODEL_FILE, PIPELINE_FILE))
     problems = [
         *fetched,
         *snapshot.problems,
@@ -68,6 +68,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     named = _named(settings, snapshot, problems, notes)
     notes += _held_back(snapshot, named)
     notes += _unread(snapshot)
+    _check_pipelines(snapshot, problems, notes)
     from cohort.process.version_table import UNLIMITED
 
     console = Console(width=None if sys.stdout.isatty() else UNLIMITED)
@@ -220,12 +221,13 @@ class _Wanted(NamedTuple):
 
 def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
     from cohort.registry import Source, select_versions
+    from cohort.repository import MODEL_FILE
 
     for name, sources in select_versions(snapshot, {}, pinned=named).items():
         model = snapshot.models[name]
         if model.config is not None:
             for number in sources:
-                if number in model.versions:
+                if number in model.versions and model.versions[number].path.name == MODEL_FILE:
                     found = model.versions[number]
                     source = Source(found.path, found.stamp, model.config)
                     yield _Wanted(f"{name}/{number}", source, model.config)
@@ -250,6 +252,26 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
             inside, read = found.folder / CONFIG_FILE, model.folder / CONFIG_FILE
             if inside.exists() and not read.exists():
                 yield f"{name}/{number}/{CONFIG_FILE} is not read; {name}/{CONFIG_FILE} would be"
+
+
+def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:
+    """Check each pipeline against the files of its models."""
+    from cohort.errors import LoadFailed
+    from cohort.pipelines import check_pipeline, notes_on
+    from cohort.repository import PIPELINE_FILE, Problem
+
+    for name, model in snapshot.models.items():
+        for number, found in model.versions.items():
+            if found.path.name != PIPELINE_FILE:
+                continue
+            inside = "" if found.folder == model.folder else f"{number}/"
+            file = f"{name}/{inside}{PIPELINE_FILE}"
+            try:
+                wiring = check_pipeline(found, snapshot)
+            except (LoadFailed, OSError) as error:
+                problems.append(Problem(file, "", str(error)))
+            else:
+                notes += [f"{file}: {note}" for note in notes_on(wiring.graph)]
 
 
 def _open_all(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from cohort.codec.json_outputs import encode_tensor
 from cohort.codec.json_tensors import shown
-from cohort.codec.ranking import best_of, check_classes
+from cohort.codec.ranking import best_of, check_classes, scores_at
 from cohort.errors import InvalidInput, quoted, quoted_names
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
@@ -23,6 +23,9 @@ MOST_LABEL_TEXT = 64 << 20
 
 FEW_LABELS = 32
 """Labels of a row that are written for many requests at once."""
+
+WRITTEN_AT_ONCE = 1 << 14
+"""Labels that are written at once, where there are more: no other thread runs meanwhile."""
 
 LABEL_BYTES = 128
 """What an object with a label takes as long to write as, in bytes of JSON, besides its text."""
@@ -104,18 +107,15 @@ class Labeller:
         Raises InvalidInput for more than one request gets, InferenceFailed for NaN and infinity.
         """
         best = self._best(array, top, check)
-        numbers = _numbers(encode_tensor(self.spec.name, best.scores))
-        known = self._known
-        begins = [known.get(one) or self._begin(one) for one in best.places]
-        texts = [b"%b%b}" % pair for pair in zip(begins, numbers, strict=False)]
         count = best.each
-        if best.kept is not None:
-            texts = [
-                b"[%b]" % b",".join(texts[row * count : row * count + kept])
-                for row, kept in enumerate(best.kept)
-            ]
-        elif not count:
-            texts = [b"null"] * best.rows
+        if len(best.places) <= WRITTEN_AT_ONCE:
+            texts = self._texts(best)
+        else:
+            texts = []
+            step = max(WRITTEN_AT_ONCE // count, 1)
+            for row in range(0, best.rows, step):
+                check()
+                texts += self._texts(best.part(row, step))
         for size in reversed(array.shape[1:-1]):
             texts = [
                 b"[%b]" % b",".join(texts[at * size : (at + 1) * size])
@@ -140,6 +140,19 @@ class Labeller:
         """The shape of what `names` gives for an output of this shape."""
         rows = tuple(array_shape[:-1]) or (1,)
         return (*rows, self.count(array_shape[-1], top)) if self.is_list(top) else rows
+
+    def _texts(self, best: _Best) -> list[bytes]:
+        """The labels of rows in JSON, without the lists of more axes."""
+        numbers = _numbers(encode_tensor(self.spec.name, best.scores))
+        known, count = self._known, best.each
+        begins = [known.get(one) or self._begin(one) for one in best.places]
+        texts = [b"%b%b}" % pair for pair in zip(begins, numbers, strict=False)]
+        if best.kept is not None:
+            return [
+                b"[%b]" % b",".join(texts[row * count : row * count + kept])
+                for row, kept in enumerate(best.kept)
+            ]
+        return texts if count else [b"null"] * best.rows
 
     @property
     def tensor(self) -> TensorSpec:
@@ -166,13 +179,13 @@ class Labeller:
                 "for fewer labels"
             )
         places = best_of(scores, self._kind, count, check)
-        found: Any = np.take_along_axis(scores, places, axis=1)
+        found = scores_at(scores, places)
         kept: Sequence[int] | None = None
         if spec.threshold is not None:
-            kept = (found >= spec.threshold).sum(axis=1).tolist()
+            kept = (found >= spec.threshold).reshape(places.shape).sum(axis=1).tolist()
         elif self.is_list(top):
             kept = [count] * len(scores)
-        return _Best(places.ravel().tolist(), found.ravel(), len(scores), count, kept)
+        return _Best(places.ravel().tolist(), found, len(scores), count, kept)
 
     def _label(self, place: int) -> str:
         return self.labels[place] if place < len(self.labels) else str(place)
@@ -193,6 +206,13 @@ class _Best(NamedTuple):
     rows: int
     each: int  # labels of a row, at most
     kept: Sequence[int] | None  # how many of them are in its list; None: it is not one
+
+    def part(self, row: int, rows: int) -> _Best:
+        """So many rows from one on."""
+        at, end = row * self.each, (row + rows) * self.each
+        scores = self.scores[at:end]
+        kept = None if self.kept is None else self.kept[row : row + rows]
+        return _Best(self.places[at:end], scores, min(rows, self.rows - row), self.each, kept)
 
 
 def labellers_of(outputs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Labeller | None]:

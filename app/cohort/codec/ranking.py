@@ -64,21 +64,25 @@ def best_of(
 
 
 def _best(scores: Array, kind: str, count: int) -> Any:
-    keys: Any = scores
-    if kind == "float":
-        if scores.dtype.itemsize < 4:
-            keys = scores.astype(np.float32)
-        keys = -keys  # NaN is last in a sort
-    else:
-        keys = scores if scores.dtype.isbuiltin == 1 else scores.astype(np.int64)
-        keys = ~keys  # the last comes first, and nothing overflows
+    plain: Any = scores
+    if scores.dtype.isbuiltin != 1:
+        plain = scores.astype(np.float32 if kind == "float" else np.int64)
     if count == 1 and scores.size:
-        first = keys.argmin(axis=1)[:, None]
-        if kind != "float" or not np.isnan(np.take_along_axis(keys, first, 1)).any():
+        first = plain.argmax(axis=1)[:, None]  # of equal ones the first, and NaN before all
+        if kind != "float" or not np.isnan(scores_at(plain, first)).any():
             return first
+    keys = -plain if kind == "float" else ~plain  # the last comes first, and NaN stays last
     if count < keys.shape[1] > SORTED_WHOLE:
         return np.array([_few(row, count) for row in keys]).reshape(len(keys), count)
-    return np.argsort(keys, axis=1, kind="stable")[:, :count]
+    return keys.argsort(axis=1, kind="stable")[:, :count]
+
+
+def scores_at(scores: Array, places: NDArray[np.intp]) -> Any:
+    """The scores at some places of each row, one after the other."""
+    rows, classes = scores.shape
+    if rows == 1:
+        return scores[0].take(places[0])
+    return scores.ravel().take((places + np.arange(rows)[:, None] * classes).ravel())
 
 
 def _few(keys: Any, count: int) -> Any:

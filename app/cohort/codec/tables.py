@@ -1,7 +1,8 @@
 """Rows and columns, as pandas and CSV have them, to a model's inputs.
 
 A column is the input of its name where the names are those of the inputs. Else all columns are the
-features of the only input: by their names where the model's file says them, or in their order.
+features of the only input: by their names where these are those in the model's file, or, where
+none of them is, in their order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cohort.codec.long_json import LISTS, LongList, few_of, portions_of
 from cohort.codec.long_tensors import rows_of
 from cohort.codec.predict_request import make_input
 from cohort.errors import InvalidInput, did_you_mean, quoted
-from cohort.tensors import Array, Arrays, TensorSpec
+from cohort.tensors import ANY, Array, Arrays, TensorSpec
 
 CELL_WORK = 4
 """A byte of a table takes as long to read as so many of JSON, besides its own."""
@@ -41,7 +42,8 @@ class Table:
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the columns. Raises InvalidInput."""
         for spec in specs:
-            spec.dtype  # noqa: B018 - raises for what cannot be sent
+            if spec.datatype != ANY:
+                spec.dtype  # noqa: B018 - raises for what cannot be sent
         named, names = isinstance(self.first, dict), self.names
         width = _width(self.first) if names is None else len(names)
         places = place_inputs(names, width, specs)
@@ -95,7 +97,7 @@ class Column:
     def __init__(self, spec: TensorSpec, place: Place) -> None:
         self.spec = spec
         self._place = place
-        self._rows = rows_of(spec)
+        self._rows = _AnyRows(spec) if spec.datatype == ANY else rows_of(spec)
 
     def add(self, rows: Sequence[list[Any]]) -> None:
         """Add the cells of some rows. Raises InvalidInput."""
@@ -112,6 +114,22 @@ class Column:
     def array(self) -> Array:
         """The array of all that was added."""
         return self._rows.array()
+
+
+class _AnyRows:
+    """The rows of an input that is not declared."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self._spec = spec
+        self._cells: list[Any] = []
+
+    def add(self, cells: list[Any]) -> None:
+        """Add some."""
+        self._cells += cells
+
+    def array(self) -> Array:
+        """The array of all, by what is in them. Raises InvalidInput."""
+        return make_input(self._spec, self._cells)
 
 
 def is_wide(spec: TensorSpec) -> bool:
@@ -143,7 +161,7 @@ def place_inputs(
         return _places(columns, names)
     if len(specs) == 1:
         (spec,) = specs
-        if columns is not None and spec.columns:
+        if columns is not None and not {*spec.columns}.isdisjoint(columns):
             check_columns(columns, spec.columns)
             places = _places(columns, spec.columns)
             return [range(width) if places == [*range(width)] else places]

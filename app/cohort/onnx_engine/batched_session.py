@@ -364,6 +364,7 @@ class BatchedSession:
                 self._batcher.inline.unpredictable,
                 session.rows,
             ),
+            memory_bytes=self._prepared.memory_bytes,
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:

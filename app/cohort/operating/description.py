@@ -17,6 +17,7 @@ from cohort.registry import (
     Engine,
     EngineDescription,
     ModelEntry,
+    PipelineDescription,
     State,
     VersionEntry,
 )
@@ -136,7 +137,9 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
 
     `held_back` says why only requests that name the version, and rollouts, reach it;
     `retry_in_seconds` when one that failed is loaded again, null: when its files change.
-    `objective_ms`, null without one, `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
+    `memory_bytes` is what the process's memory grew by at its load, shared with other loads at the
+    same time; null where that is not known. `objective_ms`, null without one, `timeout_ms` and
+    `max_queue_delay_ms` are in milliseconds.
     """
     result = _describe_state(entry, model)
     engine = entry.engine
@@ -170,14 +173,37 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             ],
             "nodes": dict(placement.nodes),
         },
+        "memory_bytes": description.memory_bytes or None,
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
+    if (pipeline := description.pipeline) is not None:
+        result["pipeline"] = _describe_pipeline(pipeline)
     if (batching := description.batching) is not None:
         result["batching"] = _describe_batching(batching, entry)
         result["profile"] = describe_profile(
             batching.profile, description.device, batching.unpredictable
         )
     return result
+
+
+def _describe_pipeline(pipeline: PipelineDescription) -> Description:
+    """The steps of a pipeline, each after those that it needs, and where its outputs come from."""
+    return {
+        "steps": [
+            {
+                "name": step.name,
+                "model": step.model,
+                "version": None if step.version is None else str(step.version),
+                "serving": None if step.serving is None else str(step.serving),
+                "inputs": {name: list(one) for name, one in step.inputs.items()},
+                "when": step.when,
+            }
+            for step in pipeline.steps
+        ],
+        "outputs": {name: list(one) for name, one in pipeline.outputs.items()},
+        "conditions": pipeline.conditions or None,
+        "row_by_row": list(pipeline.row_by_row),
+    }
 
 
 def _describe_batching(batching: BatchingDescription, entry: VersionEntry) -> Description:

@@ -11,18 +11,20 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import Metrics, RolloutMetrics
+from cohort.metrics import Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
+from cohort.pipelines import PipelineEngines
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
 from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
 from cohort.processing import ProcessedEngines, Workroom
-from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
+from cohort.registry import EngineFactory, OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
 from cohort.scheduling import Scheduler
+from cohort.sequences import SequencedEngines
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
@@ -74,6 +76,7 @@ class Core:
             self._log_inspected,
         )
         self.registry_events = Listeners[RegistryEvent]()
+        self._steps = StepMetrics(self.metrics)
         self.registry = self._make_registry(settings)
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
@@ -88,7 +91,7 @@ class Core:
             gather=self.scheduler.gather,
         )
         rollout_metrics = RolloutMetrics()
-        self.metrics.register(rollout_metrics)
+        self.metrics.register(rollout_metrics, self._steps)
         self.registry_events.add(self.metrics.observe)
         self.registry_events.add(RegistryLog(self.registry, self.start_up).observe)
         self.registry_events.add(self._begin_waiting)
@@ -106,12 +109,20 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        engines = TransformedEngines(
-            ProcessedEngines(onnx, self.workroom),
+        pipelines = PipelineEngines(
+            lambda: self.registry, count=self._steps.steps_of, trust=self.trust
+        )
+        engines = [self._with_processing(one, settings) for one in (onnx, pipelines)]
+        return make(engines, observe=self.registry_events, trust=self.trust)
+
+    def _with_processing(self, engines: EngineFactory, settings: Settings) -> EngineFactory:
+        """Engines that take and give what configs say."""
+        transformed = TransformedEngines(
+            ProcessedEngines(engines, self.workroom),
             allowed=settings.model_code == "allow",
             maximum=self.memory.maximum,
         )
-        return make([engines], observe=self.registry_events, trust=self.trust)
+        return SequencedEngines(transformed, settings.workers)
 
     @contextmanager
     def running(self) -> Iterator[None]:

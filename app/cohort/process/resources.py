@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cohort.connections.memory import MemoryBudget
-from cohort.session import give_back_memory
+from cohort.session import give_back_arenas, give_back_memory
 
 RESERVED_FILES = 256
 """Open files kept for models and logs; and a tenth of the limit where that is more."""
@@ -51,6 +51,7 @@ async def return_memory(memory: MemoryBudget) -> None:
     while True:
         await asyncio.sleep(IDLE_SECONDS)
         if not memory.used and memory.take_peak() > MUCH_BYTES:
+            await asyncio.to_thread(give_back_arenas)
             await asyncio.to_thread(give_back_memory)
 
 

@@ -18,6 +18,12 @@ from cohort.tensors import Array, Arrays, TensorSpec
 MakeStep = Callable[[StepContext], Step]
 
 
+def _pictures(context: StepContext) -> Step:
+    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for who takes pictures
+
+    return ImageStep(context)
+
+
 def _text(context: StepContext) -> Step:
     from cohort.processing.texts import TextStep  # noqa: PLC0415 - tokenizers, for models of text
 
@@ -30,7 +36,7 @@ def _sound(context: StepContext) -> Step:
     return SoundStep(context)
 
 
-STEPS: Mapping[str, MakeStep] = {"audio": _sound, "tokenizer": _text}
+STEPS: Mapping[str, MakeStep] = {"image": _pictures, "audio": _sound, "tokenizer": _text}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
@@ -189,7 +195,7 @@ def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None
     """The value for a missing one, as the input's datatype has it. Raises LoadFailed."""
     value = context.config.missing
     if value is None:
-        return None
+        return spec.missing
     if spec.datatype == "BYTES":
         return value if isinstance(value, str) else f"{value:g}"
     if value == "nan":

@@ -41,6 +41,7 @@ class Source:
     stamp: Changes whenever a file of the version does.
     config: The model's config; None where it cannot be used.
     problem: Why it cannot be used; default "".
+    model: The model's name; default "": not known.
     preparation: What becomes of requests before; default None: nothing.
     """
 
@@ -48,6 +49,7 @@ class Source:
     stamp: str
     config: ModelConfig | None
     problem: str = ""
+    model: str = field(default="", compare=False)
     preparation: Preparation | None = field(default=None, compare=False)
 
     def is_on_disk(self) -> bool:

@@ -59,7 +59,8 @@ from cohort.repository.processing_config import (
     OutputConfig,
     OutputConfigs,
 )
-from cohort.repository.schema import Range, invalid, show, validate_tree
+from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
+from cohort.repository.sequence_config import SequencePolicy, StateConfig
 from cohort.repository.snapshot import (
     EMPTY_FOLDER,
     QUIET_SECONDS,
@@ -71,7 +72,7 @@ from cohort.repository.snapshot import (
     scan,
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
-from cohort.repository.version_files import MAX_FILES, MODEL_FILE, stamp_files
+from cohort.repository.version_files import MAX_FILES, MODEL_FILE, PIPELINE_FILE, stamp_files
 from cohort.repository.yaml_files import (
     ConfigProblems,
     Problem,
@@ -88,6 +89,7 @@ __all__ = [
     "METADATA",
     "MODEL_FILE",
     "NEVER_SEEN",
+    "PIPELINE_FILE",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",
     "VERSION_NUMBER",
@@ -114,10 +116,12 @@ __all__ = [
     "PublishedAccuracy",
     "PublishedRows",
     "Range",
+    "SequencePolicy",
     "Signatures",
     "Snapshot",
     "SourceDifference",
     "SourceFramework",
+    "StateConfig",
     "StepDifference",
     "StepRecord",
     "Trust",
@@ -144,6 +148,7 @@ __all__ = [
     "show",
     "sign_manifest",
     "stamp_files",
+    "unknown_key",
     "validate_tree",
     "verify_digests",
     "verify_opened",

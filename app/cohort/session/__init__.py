@@ -14,6 +14,7 @@ from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
 from cohort.session.file_kinds import why_pointer
 from cohort.session.identity import machine, runtime_build
 from cohort.session.memory import give_back_memory
+from cohort.session.memory_growth import MEMORY_GROWTH
 from cohort.session.model_files import find_external
 from cohort.session.opening import Opener, SessionOptions, open_session
 from cohort.session.private_copy import PrivateCopy, clean_copies
@@ -33,7 +34,14 @@ from cohort.session.rules import (
     check_model_file,
     model_rules,
 )
-from cohort.session.running import CPU_DEVICE, Fallback, OrtRunControl, Placement, Session
+from cohort.session.running import (
+    CPU_DEVICE,
+    Fallback,
+    OrtRunControl,
+    Placement,
+    Session,
+    give_back_arenas,
+)
 from cohort.session.runtime import ORT_VERSION
 from cohort.session.signatures import Signature, read_signature
 from cohort.session.thread_priority import lower_priority
@@ -44,6 +52,7 @@ __all__ = [
     "ANY_MODEL",
     "CPU_DEVICE",
     "MAX_NODES",
+    "MEMORY_GROWTH",
     "ORT_VERSION",
     "ROOM",
     "SPELLINGS",
@@ -74,6 +83,7 @@ __all__ = [
     "cpu_limit",
     "default_chain",
     "find_external",
+    "give_back_arenas",
     "give_back_memory",
     "infer_types",
     "lacks_resources",

@@ -17,6 +17,7 @@ from cohort.session.assignment import count_nodes
 from cohort.session.cancellation import CancellationToken
 from cohort.session.class_maps import Classes, with_columns
 from cohort.session.declared_classes import declared_classes, with_classes
+from cohort.session.declared_inputs import declared_inputs
 from cohort.session.divisions import with_safe_divisions
 from cohort.session.failures import sentence
 from cohort.session.memory import limit_provider, limit_session, limited_memory
@@ -354,9 +355,10 @@ def _session(
     raw: Any, model: ModelFile, placement: Placement, device: str, opener: Opener
 ) -> Session:
     try:
-        inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
+        properties = model.metadata.properties
+        inputs = declared_inputs([_spec(one, model.shapes) for one in raw.get_inputs()], properties)
         optional = [_spec(one, model.shapes) for one in raw.get_overridable_initializers()]
-        declared = declared_classes(model.metadata.properties)
+        declared = declared_classes(properties)
         outputs = tuple(
             with_classes(_spec(one, model.shapes, opener.class_maps.get(one.name, ())), declared)
             for one in raw.get_outputs()

@@ -96,7 +96,7 @@ class PredictCall(PredictRequest):
         """Write the response. Raises where an output cannot be written as it was asked for."""
         if self.as_npy:
             return Encoded(
-                write_npy(outputs[self._positions[0]]),
+                write_npy(outputs[self._positions[0]], partial(lease.check_time, self.timeout)),
                 version_headers(lease.version, lease.variant, NPY),
             )
         return self.write(lease, outputs)
