@@ -111,7 +111,7 @@ class TextStep:
 
     def is_short(self, values: Array) -> bool:
         """Whether there are few and short texts, and no regular expression is to be tried."""
-        if values.size > SHORT_TEXTS or self._tokenizer.unbounded or values.dtype != np.object_:
+        if values.size > SHORT_TEXTS or not self._tokenizer.is_quick or values.dtype != np.object_:
             return False
         return sum(map(len, values.ravel().tolist())) <= SHORT_CHARACTERS
 

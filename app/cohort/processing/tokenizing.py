@@ -84,7 +84,7 @@ class TextTokenizer:
     """Makes ids of texts. Used on any thread.
 
     most_characters: Of a text, which takes less than SLOW_SECONDS then.
-    unbounded: Whether it has regular expressions, whose time the length of a text does not bound.
+    is_quick: Whether short texts take it little time, which regular expressions may not.
     pad_id, pad_type: What stands for no id, and the type of that.
     pads_left: Whether that stands before the text.
 
@@ -117,8 +117,9 @@ class TextTokenizer:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         patterns = list(_check_parts(tokenizer))
-        self.unbounded = any(one not in HARMLESS for one in patterns)
         self.most_characters = _find_most_characters(tokenizer, patterns)
+        known = all(one in HARMLESS for one in patterns)
+        self.is_quick = known and self.most_characters == MOST_CHARACTERS
         direction = truncation.get("direction", "right")
         self._pairs = _Pairs(tokenizer, self.max_length, direction) if pairs else None
         if not pairs:
