@@ -14,6 +14,7 @@ from cohort.pipelines.conditions import Condition, ConditionWrong, parse_conditi
 from cohort.repository import (
     PIPELINE_FILE,
     ConfigProblems,
+    ModelConfig,
     Problem,
     Range,
     invalid,
@@ -146,14 +147,53 @@ RANGES: Mapping[str, Range] = {"steps.*.version": Range(1, 10**18 - 1)}
 
 def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
     """Read the text of a pipeline; `file` is what messages call it. Raises ConfigProblems."""
-    tree = parse_yaml(text, file)
-    if not isinstance(tree, dict):
-        raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
+    tree, _ = _split(_parse(text, file))
     pipeline = validate_tree(tree, Pipeline, file, RANGES)
     problems = [Problem(file, key, sentence) for key, sentence in _wrong(pipeline)]
     if problems:
         raise ConfigProblems(problems)
     return pipeline
+
+
+def parse_processing(text: str, file: str = PIPELINE_FILE) -> ModelConfig:
+    """What a pipeline's text says of its inputs and outputs as a config.yaml says it of a model's.
+
+    Raises ConfigProblems.
+    """
+    _, processing = _split(_parse(text, file))
+    return validate_tree(processing, ModelConfig, file, {})
+
+
+def _parse(text: str, file: str) -> dict[str, Any]:
+    tree = parse_yaml(text, file)
+    if not isinstance(tree, dict):
+        raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
+    return tree
+
+
+OWN_KEYS = {"inputs": ("datatype", "shape"), "outputs": ("from",)}
+"""What only a pipeline says of its inputs and outputs."""
+
+
+def _split(tree: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A pipeline's tree without, and with nothing but, what a config.yaml may say as well."""
+    plain: dict[str, Any] = dict(tree)
+    processing: dict[str, Any] = {}
+    for part, own in OWN_KEYS.items():
+        named = tree.get(part)
+        if not isinstance(named, dict):
+            continue
+        plain[part], processing[part] = dict(named), {}
+        for name, said in named.items():
+            rest = {k: v for k, v in said.items() if k not in own} if isinstance(said, dict) else {}
+            if rest:
+                processing[part][name] = rest
+                plain[part][name] = {k: v for k, v in said.items() if k in own}
+            if "tokenizer" in rest:  # an input beside those that the steps name
+                del plain[part][name]
+    if not any((plain.get("inputs") or {}).values()) and processing.get("inputs"):
+        plain.pop("inputs", None)  # they follow from the steps
+    return plain, processing
 
 
 def _wrong(pipeline: Pipeline) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cohort.errors import (
@@ -14,12 +14,12 @@ from cohort.errors import (
     NotReady,
     quoted,
 )
-from cohort.pipelines.document import Pipeline, parse_pipeline
+from cohort.pipelines.document import Pipeline, parse_pipeline, parse_processing
 from cohort.pipelines.engine import PipelineEngine, PreparedPipeline
 from cohort.pipelines.graph import Graph, build_graph
 from cohort.pipelines.steps import StepEnded, facts_of
 from cohort.pipelines.wiring import MemberFacts, connect
-from cohort.registry import Readable, Site, Source
+from cohort.registry import EngineFactory, OpenedVersion, Readable, Site, Source
 from cohort.repository import (
     PIPELINE_FILE,
     ConfigProblems,
@@ -118,6 +118,37 @@ class PipelineEngines:
         """Nothing goes on on the side."""
 
 
+class PipelineConfigs:
+    """Has what a pipeline.yaml says of its inputs and outputs stand in the version's config.
+
+    Implements `EngineFactory`.
+
+    engines: Opens pipelines by such a config.
+    """
+
+    file = PIPELINE_FILE
+
+    def __init__(self, engines: EngineFactory) -> None:
+        self._engines = engines
+        self.look, self.rest, self.close = engines.look, engines.rest, engines.close
+
+    def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
+        """See `EngineFactory`."""
+        config, path = source.config, source.path
+        if config is None:
+            return self._engines.open(source, token)
+        said = read_processing(path)
+        inputs, outputs = {**config.inputs, **said.inputs}, {**config.outputs, **said.outputs}
+        source = replace(source, config=replace(config, inputs=inputs, outputs=outputs))
+        try:
+            return self._engines.open(source, token)
+        except LoadFailed as error:
+            elsewhere = f"{path.parent.parent.name}/config.yaml: "
+            if not (said.inputs or said.outputs) or not str(error).startswith(elsewhere):
+                raise
+            raise LoadFailed(f"{path.name}: {str(error).removeprefix(elsewhere)}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedPipeline:
     """A pipeline that fits its models. Implements `OpenedVersion`."""
@@ -146,6 +177,15 @@ class OpenedPipeline:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def read_processing(path: Path) -> ModelConfig:
+    """What the pipeline at `path` says of its inputs and outputs. Raises LoadFailed."""
+    try:
+        text = read_text(path, path.name)
+        return ModelConfig() if text is None else parse_processing(text)
+    except ConfigProblems as error:
+        raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
 
 
 def read_pipeline(path: Path) -> tuple[Pipeline, Graph]:

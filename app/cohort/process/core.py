@@ -13,7 +13,7 @@ from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
 from cohort.metrics import Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
-from cohort.pipelines import PipelineEngines
+from cohort.pipelines import PipelineConfigs, PipelineEngines
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
 from cohort.process.resources import memory_for_requests, part_of
@@ -111,7 +111,10 @@ class Core:
         pipelines = PipelineEngines(
             lambda: self.registry, count=self._steps.steps_of, trust=self.trust
         )
-        engines = [self._with_processing(one, settings) for one in (onnx, pipelines)]
+        engines = [
+            self._with_processing(onnx, settings),
+            PipelineConfigs(self._with_processing(pipelines, settings)),
+        ]
         return make(engines, observe=self.registry_events, trust=self.trust)
 
     def _with_processing(self, engines: EngineFactory, settings: Settings) -> EngineFactory:
