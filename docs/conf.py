@@ -55,6 +55,9 @@ NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
         *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
+        "guide/transform",
+        "guide/sound",
+        "guide/labels",
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),

@@ -33,12 +33,14 @@ LAYERS: tuple[frozenset[str], ...] = (
             *("metrics", "rollouts", "registry", "remote", "repository", "inspection", "profiling"),
             *(
                 "onnx_engine",
+                "pipelines",
                 "scheduling",
                 "batching",
                 "row_independence",
                 "session",
                 "model_file",
                 "processing",
+                "transforms",
                 "settings",
             ),
         }

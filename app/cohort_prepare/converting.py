@@ -23,6 +23,7 @@ from cohort_prepare.finishing import (
     open_exported,
     open_rows,
     replace_class_maps,
+    scores_of,
     write_description,
 )
 from cohort_prepare.onnx_files import model_digest, model_size, write_onnx, write_onnx_to
@@ -67,6 +68,7 @@ def convert_source(
     opset: int | None = None,
     verify: bool = True,
     dynamic: Mapping[str, Mapping[str, str]] | None = None,
+    labels: Sequence[str] = (),
     say: Say = lambda _: None,
 ) -> Converted:
     """Write `source` as ONNX to `out`, over what is there.
@@ -77,6 +79,7 @@ def convert_source(
     verify: Whether to run both and compare; default yes.
     dynamic: Open dimensions of a PyTorch module's inputs besides the rows: labels by input and
         axis; default None: there are none.
+    labels: The names of its classes, one for each column of its scores; default none.
     say: Told what is done now.
 
     Raises Misused and Rejected, and OSError where it cannot be written.
@@ -99,10 +102,18 @@ def convert_source(
         model = check_export(made, opset or DEFAULT_OPSET)
         fixed = open_rows(model, folder)
         classes = {**maps, **export.classes}
-        write_description(model, graph_name=export.what, classes=classes)
+        if labels:
+            classes[scores_of(model, len(labels))] = tuple(labels)
+        write_description(
+            model,
+            graph_name=export.what,
+            classes=classes,
+            columns=export.columns,
+            missing=export.missing,
+        )
         write_onnx_to(model, made)
         session = open_exported(made)
-        notes = [*export.notes, *_notes(session, fixed)]
+        notes = [*export.notes, *_notes(session, fixed), *_gap_notes(export.missing)]
         if opset is not None and onnx_opset(model) != opset:
             notes.append(f"its opset is {onnx_opset(model)}: the exporter writes no {opset}")
         difference, rows = None, 0
@@ -151,6 +162,13 @@ def _notes(session: Session, fixed: str) -> list[str]:
         return [f"{fixed}; requests are not batched"]
     reason = why_unbatchable(session.inputs, session.outputs, session.rows)
     return [f"requests are not batched: {reason}"] if reason else []
+
+
+def _gap_notes(missing: Mapping[str, str]) -> list[str]:
+    return [
+        f"a missing {name} is {value!r}, which the server puts there for null: ONNX's text has none"
+        for name, value in missing.items()
+    ]
 
 
 def _record(

@@ -169,6 +169,8 @@ class SourceExport:
     """What an adapter says of the model it exported (`cohort_prepare.frameworks.Exported`).
 
     sample: Inputs that the model takes, where its adapter knows some.
+    columns: The names of the columns of its only input; default: not known.
+    missing: What stands for a missing value, by input; default: nothing.
     versions: The libraries that did it, with their versions.
     """
 
@@ -176,6 +178,8 @@ class SourceExport:
     notes: Sequence[str] = ()
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
     sample: Arrays = field(default_factory=dict)
+    columns: Sequence[str] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

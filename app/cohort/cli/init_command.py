@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +28,22 @@ if TYPE_CHECKING:
     metavar="NUMBER",
     help="The version to make.",
 )
+@click.option(
+    "--transform",
+    is_flag=True,
+    help="Write transform.py with a class of Python around the model, its test, and the key of "
+    "config.yaml that names it.",
+)
 @click.pass_context
 def init(
-    context: click.RichContext, /, model: str, file: Path | None, number: int, **_: object
+    context: click.RichContext,
+    /,
+    model: str,
+    file: Path | None,
+    number: int,
+    *,
+    transform: bool,
+    **_: object,
 ) -> None:
     """Make the folder of MODEL, with a config.yaml that has every key, commented out.
 
@@ -40,6 +54,7 @@ def init(
       cohort init mine                          models/mine/1/ and models/mine/config.yaml
       cohort init mine my.onnx                  and my.onnx in it
       cohort init mine better.onnx --version 2
+      cohort init mine my.onnx --transform      and transform.py around it, with a test
     """
     settings = options.settings_from(context)
     if settings.remote:
@@ -52,7 +67,9 @@ def init(
         options.fail(f"{version} is there already; --version {max(there) + 1} makes another")
     try:
         version.mkdir(parents=True, exist_ok=True)
-        _write_config(settings.models_folder, folder)
+        _write_config(settings.models_folder, folder, transform=transform)
+        if transform:
+            _write_transform(folder)
         if file is not None:
             _copy(file, external, version)
     except OSError as error:
@@ -90,17 +107,39 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
     return external
 
 
-def _write_config(models: Path, folder: Path) -> None:
+def _write_transform(folder: Path) -> None:
+    from cohort.cli.editor_schemas import packaged
+
+    for name in ("transform.py", "test_transform.py"):
+        try:
+            with (folder / name).open("x", encoding="utf-8") as opened:
+                opened.write(packaged(f"{name}.txt", "templates"))
+            click.echo(f"Wrote {folder / name}.")
+        except FileExistsError:
+            click.echo(f"{folder / name} stays as it is.")
+    click.echo("Code of models runs where COHORT_MODEL_CODE=allow: it is the operator's word.")
+
+
+TRANSFORM_KEY = re.compile(r"^# (transform: ).*$", re.MULTILINE)
+"""In the packaged config.yaml."""
+
+
+def _write_config(models: Path, folder: Path, *, transform: bool) -> None:
     from cohort.cli.editor_schemas import keep_schemas, packaged
 
     keep_schemas(models)
     config = folder / "config.yaml"
     try:
         with config.open("x", encoding="utf-8") as opened:
-            opened.write(packaged("config.yaml"))
-        click.echo(f"Wrote {config}: every key, commented out.")
+            text = packaged("config.yaml")
+            if transform:
+                text = TRANSFORM_KEY.sub(r"\1transform:Transform", text, count=1)
+            opened.write(text)
+        click.echo(f"Wrote {config}: every key, commented out{' but one' if transform else ''}.")
     except FileExistsError:
         click.echo(f"{config} stays as it is.")
+        if transform:
+            click.echo(f"Add to {config}: transform: transform:Transform")
 
 
 def _copy(file: Path, external: Sequence[str], version: Path) -> None:

@@ -11,14 +11,15 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import Metrics, RolloutMetrics
+from cohort.metrics import Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
+from cohort.pipelines import PipelineEngines
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
-from cohort.process.resources import part_of
+from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
 from cohort.processing import ProcessedEngines, Workroom
-from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
+from cohort.registry import EngineFactory, OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
@@ -26,6 +27,7 @@ from cohort.scheduling import Scheduler
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
+from cohort.transforms.factory import TransformedEngines
 
 log = structlog.get_logger("cohort")
 
@@ -60,8 +62,9 @@ class Core:
         self.scheduler = Scheduler({"cpu": cores()})
         self.watchdog = Watchdog(OrtRunControl)
         self.memory = MemoryBudget(
-            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
-            // settings.workers
+            memory_for_requests(available_memory(), settings.workers)
+            if settings.memory_mb is None
+            else settings.memory_mb * 2**20 // settings.workers
         )
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
@@ -72,6 +75,7 @@ class Core:
             self._log_inspected,
         )
         self.registry_events = Listeners[RegistryEvent]()
+        self._steps = StepMetrics(self.metrics)
         self.registry = self._make_registry(settings)
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
@@ -86,7 +90,7 @@ class Core:
             gather=self.scheduler.gather,
         )
         rollout_metrics = RolloutMetrics()
-        self.metrics.register(rollout_metrics)
+        self.metrics.register(rollout_metrics, self._steps)
         self.registry_events.add(self.metrics.observe)
         self.registry_events.add(RegistryLog(self.registry, self.start_up).observe)
         self.registry_events.add(self._begin_waiting)
@@ -104,8 +108,19 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        engines = ProcessedEngines(onnx, self.workroom)
-        return make([engines], observe=self.registry_events, trust=self.trust)
+        pipelines = PipelineEngines(
+            lambda: self.registry, count=self._steps.steps_of, trust=self.trust
+        )
+        engines = [self._with_processing(one, settings) for one in (onnx, pipelines)]
+        return make(engines, observe=self.registry_events, trust=self.trust)
+
+    def _with_processing(self, engines: EngineFactory, settings: Settings) -> EngineFactory:
+        """Engines that take and give what configs say."""
+        return TransformedEngines(
+            ProcessedEngines(engines, self.workroom),
+            allowed=settings.model_code == "allow",
+            maximum=self.memory.maximum,
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ whose config asks for it answer what callers send, on threads where that takes l
 
 from cohort.processing.around import Around, Watch
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.factory import OpenedProcessed, ProcessedEngines
+from cohort.processing.factory import OpenedProcessed, ProcessedEngines, open_around, with_trial
 from cohort.processing.processing import Processing, make_processing
 from cohort.processing.steps import Step
 from cohort.processing.workroom import Workroom
@@ -22,4 +22,6 @@ __all__ = [
     "Watch",
     "Workroom",
     "make_processing",
+    "open_around",
+    "with_trial",
 ]

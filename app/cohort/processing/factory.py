@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from cohort.errors import LoadFailed
 from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
 from cohort.processing.processing import make_processing
+from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 from cohort.registry import (
     Engine,
@@ -39,18 +41,14 @@ class ProcessedEngines:
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
+        source = with_trial(source)
         opened = self._engines.open(source, token)
-        config = source.config
-        if config is None or not (config.inputs or config.outputs):
-            return opened
         try:
-            processing = make_processing(
-                config, opened.signature, source.path.parent, opened.properties
-            )
+            around = open_around(source, opened.signature, opened.properties)
         except BaseException:
             opened.close()
             raise
-        return opened if processing is None else OpenedProcessed(opened, processing, self._workroom)
+        return opened if around is None else OpenedProcessed(opened, around, self._workroom)
 
     def look(self) -> None:
         """See `EngineFactory`."""
@@ -65,6 +63,32 @@ class ProcessedEngines:
         self._engines.close()
 
 
+def with_trial(source: Source) -> Source:
+    """A source whose load tries what its config says of inputs."""
+    config = source.config
+    if config is None or not (config.inputs or config.outputs):
+        return source
+    return replace(source, preparation=TriedProcessing(config, source.path.parent))
+
+
+def open_around(
+    source: Source, signature: Signature, properties: Mapping[str, str]
+) -> Around | None:
+    """What the config of a version says of its inputs and outputs; None where it says nothing.
+
+    signature: What its model takes and gives.
+    properties: The metadata of its file.
+
+    Raises LoadFailed for what does not fit the model, which says where that stands.
+    """
+    config, trial = source.config, source.preparation
+    if config is None or not (config.inputs or config.outputs):
+        return None
+    if isinstance(trial, TriedProcessing) and trial.processing is not None:
+        return trial.processing  # its load has made it
+    return make_processing(config, signature, source.path.parent, properties)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedProcessed:
     """A version that is open, with what becomes of its inputs. Implements `OpenedVersion`."""
@@ -76,10 +100,8 @@ class OpenedProcessed:
     @property
     def signature(self) -> Signature:
         """What callers must know of it."""
-        optional = [
-            spec for spec in self._opened.signature.optional if spec.name not in self._around.fills
-        ]
-        return Signature(self._around.inputs, self._around.outputs, optional)
+        around = self._around
+        return Signature(around.inputs, around.outputs, around.optional)
 
     @property
     def properties(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ from cohort.processing.tiff_tags import orientation_of, read_tags
 
 _T = TypeVar("_T")
 
-KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF"
+PICTURE_KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF"
 
 MOST_PIXELS = 1 << 26
 """Of a picture: 8192 x 8192. Decoding takes up to 24 bytes for each."""

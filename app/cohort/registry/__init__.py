@@ -30,9 +30,11 @@ from cohort.registry.engine import (
     LeaseCount,
     Measured,
     OpenedVersion,
+    PipelineDescription,
     RequestQueue,
     RunNow,
     Site,
+    StepDescription,
     Unmeasured,
     VersionDirectory,
 )
@@ -49,7 +51,7 @@ from cohort.registry.events import (
 from cohort.registry.on_demand import OnDemandRegistry
 from cohort.registry.registry import LOOK_SECONDS, Registry
 from cohort.registry.seen import Readable, SeenRegistry
-from cohort.registry.source import Source
+from cohort.registry.source import Preparation, Source
 from cohort.registry.succession import hold_back
 
 __all__ = [
@@ -72,6 +74,8 @@ __all__ = [
     "ModelEntry",
     "OnDemandRegistry",
     "OpenedVersion",
+    "PipelineDescription",
+    "Preparation",
     "Readable",
     "Registry",
     "RegistryEvent",
@@ -81,6 +85,7 @@ __all__ = [
     "Site",
     "Source",
     "State",
+    "StepDescription",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

@@ -59,7 +59,7 @@ from cohort.repository.processing_config import (
     OutputConfig,
     OutputConfigs,
 )
-from cohort.repository.schema import Range, invalid, show, validate_tree
+from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.snapshot import (
     EMPTY_FOLDER,
     QUIET_SECONDS,
@@ -71,7 +71,7 @@ from cohort.repository.snapshot import (
     scan,
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
-from cohort.repository.version_files import MAX_FILES, MODEL_FILE, stamp_files
+from cohort.repository.version_files import MAX_FILES, MODEL_FILE, PIPELINE_FILE, stamp_files
 from cohort.repository.yaml_files import (
     ConfigProblems,
     Problem,
@@ -88,6 +88,7 @@ __all__ = [
     "METADATA",
     "MODEL_FILE",
     "NEVER_SEEN",
+    "PIPELINE_FILE",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",
     "VERSION_NUMBER",
@@ -144,6 +145,7 @@ __all__ = [
     "show",
     "sign_manifest",
     "stamp_files",
+    "unknown_key",
     "validate_tree",
     "verify_digests",
     "verify_opened",

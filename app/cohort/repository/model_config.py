@@ -168,6 +168,15 @@ _CHAIN_SCHEMA = {
 }
 
 
+_TRANSFORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+
+def _check_transform(value: str | None) -> str | None:
+    if value is not None and not _TRANSFORM.fullmatch(value):
+        raise invalid(f"must be module:Class, got {show(value)}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class PagePolicy:
     """What the page /playground may do with a model.
@@ -216,6 +225,10 @@ class ModelConfig:
         what the model takes.
     outputs: What callers get of outputs of the model, by name, such as labels; default none: what
         the model gives.
+    transform: A class of Python, `module:Class`, whose module lies beside this file or in the
+        version's folder: `before(request)` makes the model's inputs of what callers send, and
+        `after(outputs)` what they get; for servers with COHORT_MODEL_CODE=allow; default None: none
+        is called.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -248,6 +261,7 @@ class ModelConfig:
     ] = ()
     inputs: InputConfigs = field(default_factory=dict)
     outputs: OutputConfigs = field(default_factory=dict)
+    transform: Annotated[str | None, AfterValidator(_check_transform)] = None
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 
