@@ -59,6 +59,7 @@ NAVIGATION = {
         "guide/images",
         "guide/sound",
         "guide/labels",
+        "guide/sequences",
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),
