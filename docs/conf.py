@@ -58,6 +58,7 @@ NAVIGATION = {
         "guide/transform",
         "guide/sound",
         "guide/labels",
+        "guide/sequences",
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),

@@ -41,6 +41,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "model_file",
                 "processing",
                 "transforms",
+                "sequences",
                 "settings",
             ),
         }

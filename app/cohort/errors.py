@@ -11,6 +11,7 @@ CohortError
 │   ├── ModelNotFound
 │   └── VersionNotFound
 ├── MethodNotAllowed
+├── SequenceEnded        what was remembered of earlier requests is gone
 ├── Overloaded
 ├── NotReady
 ├── DeadlineExceeded
@@ -137,6 +138,10 @@ class MethodNotAllowed(CohortError):
     def __init__(self, message: str, *, allow: str) -> None:
         super().__init__(message)
         self.allow = allow
+
+
+class SequenceEnded(CohortError):
+    """What a version remembered of a sequence of requests is gone, for its version changed."""
 
 
 class Overloaded(CohortError):

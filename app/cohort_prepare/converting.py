@@ -12,6 +12,7 @@ from cohort.comparing import Pair
 from cohort.profiling import why_unbatchable
 from cohort.session import Session
 from cohort.tensors import TensorSpec
+from cohort_prepare.beside import check_beside, write_beside
 from cohort_prepare.detecting import Say
 from cohort_prepare.evaluating.cases import Cases, fit_cases
 from cohort_prepare.evaluating.differences import Differences, add_pair, largest
@@ -47,6 +48,7 @@ class Converted:
     rows: How many rows were compared.
     size: Of the file, with external data, in bytes.
     sha256: The model's digest.
+    beside: The files that were written beside it, such as its tokenizer.
     """
 
     inputs: Sequence[TensorSpec]
@@ -58,6 +60,7 @@ class Converted:
     rows: int
     size: int
     sha256: str
+    beside: Sequence[Path] = ()
 
 
 def convert_source(
@@ -123,6 +126,8 @@ def convert_source(
             notes += more
         add_step(model, _record(source, export, onnx_opset(model), opset, difference))
         say("Writing the model")
+        check_beside(export, out)
+        beside = write_beside(export, folder, out)
         write_onnx(model, out)
     return Converted(
         session.inputs,
@@ -134,6 +139,7 @@ def convert_source(
         rows=rows,
         size=model_size(out),
         sha256=model_digest(out),
+        beside=beside,
     )
 
 

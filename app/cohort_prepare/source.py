@@ -172,6 +172,8 @@ class SourceExport:
     columns: The names of the columns of its only input; default: not known.
     missing: What stands for a missing value, by input; default: nothing.
     versions: The libraries that did it, with their versions.
+    files: The names of files beside the model that belong to it.
+    config: What `config.yaml` is to say of inputs and outputs.
     """
 
     what: str
@@ -181,6 +183,8 @@ class SourceExport:
     columns: Sequence[str] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _load(path: Path) -> Arrays:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cohort.codec.labels import Labeller, chosen, labellers_of, read_top
+from cohort.codec.labels import WRITTEN_AT_ONCE, Labeller, chosen, labellers_of, read_top
 from cohort.codec.ranking import SORTED_WHOLE, best_of
 from cohort.errors import InvalidInput
 from cohort.tensors import BY_NAME, TensorSpec
@@ -108,6 +108,17 @@ def test_work_is_bounded() -> None:
     with pytest.raises(InvalidInput, match="MB that one request gets"):
         long.names(few, 3)
     assert labeller().work(array, 1) > 100_000
+
+
+def test_many_labels_are_those_of_few() -> None:
+    """Written in parts, which nobody sees."""
+    rows: Any = np.random.default_rng(1).random((WRITTEN_AT_ONCE, 3)).astype(np.float32)
+    for top in (0, 2):
+        parts = [rows[at : at + 1000] for at in range(0, len(rows), 1000)]
+        apart = [text for part in parts for text in labeller().texts(part, top)]
+        assert labeller().texts(rows, top) == apart
+    one = labeller(0, threshold=0.9)
+    assert one.texts(rows, 0)[-1] == one.texts(rows[-1:], 0)[0]
 
 
 def test_who_checks_may_end_it() -> None:

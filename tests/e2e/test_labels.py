@@ -18,7 +18,7 @@ from cohort.rpc import inference_pb2 as messages
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.rpc.client import PATH
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 ROWS = [[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]]
 LABELS = ["circle", "square", "Größe"]
@@ -269,3 +269,23 @@ def test_a_check_names_a_config_that_does_not_fit(folder: Path, tmp_path: Path) 
     profiled = run_command("profile", "--models", tmp_path, "shapes")
     assert profiled.returncode == 1
     assert line in profiled.stderr
+
+
+def test_labels_that_change_on_disk_take_effect(tmp_path: Path) -> None:
+    """In `labels.txt` and in `config.yaml`: other names for the same columns."""
+    model = tmp_path / "models/shapes"
+    onnx_models.save(onnx_models.mlp(), model / "1/model.onnx")
+    (model / "config.yaml").write_text(CONFIG)
+    labels = model / "1/labels.txt"
+    labels.write_text("circel\ncircel\ncircel\n")
+
+    def label() -> str:
+        found = post(started, "/models/shapes/predict", input=ROWS[:1])
+        return str(found["labels"][0]["label"])
+
+    with cohort(tmp_path / "models", tmp_path) as started:
+        assert label() == "circel"
+        labels.write_text("circle\ncircle\ncircle\n")
+        wait_until(lambda: label() == "circle")
+        (model / "config.yaml").write_text("outputs: {y: {labels: [a, a, a]}}\n")
+        wait_until(lambda: label() == "a")

@@ -57,9 +57,9 @@ def alone(name: str, model: onnx.ModelProto) -> str:
 
 
 class Graphs:
-    """A registry of models and pipelines over a folder."""
+    """A registry of models and pipelines over a folder; models are `measured` if asked."""
 
-    def __init__(self, models: Path) -> None:
+    def __init__(self, models: Path, *, measured: bool = False) -> None:
         self.models = models
         self.scheduler = Scheduler()
         self.events: list[RegistryEvent] = []
@@ -69,7 +69,8 @@ class Graphs:
         onnx_engines = OnnxEngines(
             wake=self.scheduler.wake, count=self.metrics.batches_of, opener=VersionOpener(None)
         )
-        onnx_engines.close()  # nothing is measured, which may take longer than the test
+        if not measured:
+            onnx_engines.close()
         pipelines = PipelineEngines(lambda: self.registry, count=self.steps.steps_of)
         self.registry = Registry([onnx_engines, pipelines], observe=self.events.append)
         self.plane = make_data_plane(self.registry, self.metrics)

@@ -24,6 +24,9 @@ MOST_LABEL_TEXT = 64 << 20
 FEW_LABELS = 32
 """Labels of a row that are written for many requests at once."""
 
+WRITTEN_AT_ONCE = 1 << 14
+"""Labels that are written at once, where there are more: no other thread runs meanwhile."""
+
 LABEL_BYTES = 128
 """What an object with a label takes as long to write as, in bytes of JSON, besides its text."""
 
@@ -104,18 +107,15 @@ class Labeller:
         Raises InvalidInput for more than one request gets, InferenceFailed for NaN and infinity.
         """
         best = self._best(array, top, check)
-        numbers = _numbers(encode_tensor(self.spec.name, best.scores))
-        known = self._known
-        begins = [known.get(one) or self._begin(one) for one in best.places]
-        texts = [b"%b%b}" % pair for pair in zip(begins, numbers, strict=False)]
         count = best.each
-        if best.kept is not None:
-            texts = [
-                b"[%b]" % b",".join(texts[row * count : row * count + kept])
-                for row, kept in enumerate(best.kept)
-            ]
-        elif not count:
-            texts = [b"null"] * best.rows
+        if len(best.places) <= WRITTEN_AT_ONCE:
+            texts = self._texts(best)
+        else:
+            texts = []
+            step = max(WRITTEN_AT_ONCE // count, 1)
+            for row in range(0, best.rows, step):
+                check()
+                texts += self._texts(best.part(row, step))
         for size in reversed(array.shape[1:-1]):
             texts = [
                 b"[%b]" % b",".join(texts[at * size : (at + 1) * size])
@@ -140,6 +140,19 @@ class Labeller:
         """The shape of what `names` gives for an output of this shape."""
         rows = tuple(array_shape[:-1]) or (1,)
         return (*rows, self.count(array_shape[-1], top)) if self.is_list(top) else rows
+
+    def _texts(self, best: _Best) -> list[bytes]:
+        """The labels of rows in JSON, without the lists of more axes."""
+        numbers = _numbers(encode_tensor(self.spec.name, best.scores))
+        known, count = self._known, best.each
+        begins = [known.get(one) or self._begin(one) for one in best.places]
+        texts = [b"%b%b}" % pair for pair in zip(begins, numbers, strict=False)]
+        if best.kept is not None:
+            return [
+                b"[%b]" % b",".join(texts[row * count : row * count + kept])
+                for row, kept in enumerate(best.kept)
+            ]
+        return texts if count else [b"null"] * best.rows
 
     @property
     def tensor(self) -> TensorSpec:
@@ -193,6 +206,13 @@ class _Best(NamedTuple):
     rows: int
     each: int  # labels of a row, at most
     kept: Sequence[int] | None  # how many of them are in its list; None: it is not one
+
+    def part(self, row: int, rows: int) -> _Best:
+        """So many rows from one on."""
+        at, end = row * self.each, (row + rows) * self.each
+        scores = self.scores[at:end]
+        kept = None if self.kept is None else self.kept[row : row + rows]
+        return _Best(self.places[at:end], scores, min(rows, self.rows - row), self.each, kept)
 
 
 def labellers_of(outputs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Labeller | None]:

@@ -50,13 +50,21 @@ def fitted(spec: TensorSpec, array: Array) -> Array:
 
 
 def decode_tensor(
-    name: str, datatype: str, shape: Sequence[int], data: object, missing: Missing = None
+    name: str,
+    datatype: str,
+    shape: Sequence[int],
+    data: object,
+    missing: Missing = None,
+    *,
+    files: bool = False,
 ) -> Array:
-    """As `from_data`, for LongLists too."""
+    """As `from_data`, for LongLists too, and base64 in the place of texts where they are files."""
+    texts = Base64Texts(name, files=True) if files else None
     if not isinstance(data, LongList):
-        return from_data(name, datatype, shape, data, missing)
+        values = data if texts is None else texts.read(data)
+        return from_data(name, datatype, shape, values, missing)
     wanted = checked_shape(name, datatype, shape)
-    rows = Rows(name, datatype, missing=missing)
+    rows = Rows(name, datatype, texts=texts, missing=missing)
     rows.add_list(data)
     array = rows.array()
     check_data(name, wanted, array.shape, array.size)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 from cohort.metrics.exposition import parts
 from cohort.metrics.histogram import DURATION_BUCKETS, VERSION_LABELS, Histogram, Labels
 from cohort.metrics.metrics import Metrics
+from cohort.metrics.version_metrics import VersionMetrics
 from cohort.pipelines import StepEnded
 
 STEP_LABELS = (*VERSION_LABELS, "step")
 
 REJECTED = frozenset({"Overloaded", "NotReady"})
+
+
+class StepCounts:
+    """The counts of one step of a pipeline's version."""
+
+    __slots__ = ("durations", "member", "outcomes", "rows", "version")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}  # by code
+        self.rows = 0
+        self.durations = Histogram(DURATION_BUCKETS)
+        self.version = ""  # of the model that ran it last
+        self.member: VersionMetrics | None = None  # what counts for that
 
 
 class StepMetrics:
@@ -26,56 +38,53 @@ class StepMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._outcomes: Counter[Labels] = Counter()
-        self._rows: Counter[Labels] = Counter()
-        self._durations: dict[Labels, Histogram] = {}
+        self._steps: dict[Labels, StepCounts] = {}
 
     def steps_of(self, model: str, version: str) -> Callable[[StepEnded], None]:
         """What counts the steps of a version."""
-        return partial(self._count, (model, version))
+        known: dict[str, StepCounts] = {}
 
-    def _count(self, version: Labels, ended: StepEnded) -> None:
-        step, model, number, code, seconds, rows = ended
-        of = (*version, step)
-        self._outcomes[*of, code] += 1
-        self._rows[of] += rows
-        if code == "Skipped":
-            return
-        durations = self._durations.get(of)
-        if durations is None:
-            durations = self._durations[of] = Histogram(DURATION_BUCKETS)
-        durations.observe(seconds)
-        counts = self._metrics.version(model, number)
-        counts.request("", code, seconds)
-        if code in REJECTED:
-            counts.reject(code)
+        def count(ended: StepEnded) -> None:
+            step, member, number, code, seconds, rows = ended
+            counts = known.get(step)
+            if counts is None:
+                counts = known[step] = self._steps.setdefault((model, version, step), StepCounts())
+            counts.outcomes[code] = counts.outcomes.get(code, 0) + 1
+            counts.rows += rows
+            if code == "Skipped":
+                return
+            counts.durations.observe(seconds)
+            asked = counts.member
+            if asked is None or counts.version != number:
+                asked = counts.member = self._metrics.version(member, number)
+                counts.version = number
+            asked.request("", code, seconds)
+            if code in REJECTED:
+                asked.reject(code)
+
+        return count
 
     def collect(self) -> Iterator[Metric]:
         """The metric families as they are now; of many steps, in parts."""
-        for some in parts(list(self._outcomes.items()), 100):
+        for some in parts(list(self._steps.items()), 10):
             outcomes = CounterMetricFamily(
                 "model_step",
                 "Steps of a pipeline's requests by outcome: OK, Skipped, or the error's name.",
                 labels=(*STEP_LABELS, "code"),
             )
-            for labels, count in some:
-                outcomes.add_metric(labels, count)
-            yield outcomes
-        for of in parts(list(self._rows.items()), 100):
             rows = CounterMetricFamily(
                 "model_step_rows",
                 "Rows that a step ran for, where a condition decides for each.",
                 labels=STEP_LABELS,
             )
-            for labels, count in of:
-                rows.add_metric(labels, count)
-            yield rows
-        for timed in parts(list(self._durations.items()), 10):
             durations = HistogramMetricFamily(
                 "model_step_duration_seconds",
                 "From a step's request to its model's reply, by step of a pipeline.",
                 labels=STEP_LABELS,
             )
-            for labels, histogram in timed:
-                histogram.add_to(durations, labels)
-            yield durations
+            for labels, counts in some:
+                for code, count in list(counts.outcomes.items()):
+                    outcomes.add_metric((*labels, code), count)
+                rows.add_metric(labels, counts.rows)
+                counts.durations.add_to(durations, labels)
+            yield from (outcomes, rows, durations)

@@ -208,7 +208,9 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     elif sent.values is not None:
         array = _from_values(sent, sent.values, files=spec.files)
     else:
-        array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data, spec.missing)
+        array = decode_tensor(
+            sent.name, sent.datatype, sent.shape, sent.data, spec.missing, files=spec.files
+        )
     if not array.size:
         _check_empty(spec, array.shape)
     return array if array.ndim != 1 else spec.fit(array)

@@ -89,6 +89,8 @@ class PipelineEngine:
         self._prepared, self._site, self._catalog = prepared, site, catalog
         self._observe = observe
         self._met: dict[str, Met] = {}
+        self._hired_from: Catalog | None = None  # the catalog that `_hires` is of
+        self._hires: Mapping[str, Hired] = {}
         self.closed = False
         self.leases = LeaseCount()
         self.wiring = prepared.wiring
@@ -122,10 +124,18 @@ class PipelineEngine:
 
     # -- models
 
-    def hire(self, step: GraphStep) -> Hired:
-        """See `Hiring`."""
-        met = self.meet(step)
-        return Hired(met.engine, met.engine.leases, met.facts, met.version)
+    def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
+        """See `Hiring`. While no model has changed, it is known what runs them."""
+        catalog = self._catalog()
+        if catalog is self._hired_from:
+            for one in self._hires.values():
+                one.leases.count += 1
+            hired.update(self._hires)
+            return
+        for name, step in steps.items():
+            met = self.meet(step)
+            hired[name] = Hired(met.engine, met.engine.leases, met.facts, met.version)
+        self._hired_from, self._hires = catalog, dict(hired)
 
     def meet(self, step: GraphStep) -> Met:
         """Lease what runs a step now. Raises NotReady, which names the step and the model."""
@@ -256,6 +266,7 @@ class PipelineEngine:
         """Accept no more requests. Those in progress hold it, so that there is none."""
         self.closed = True
         self._met.clear()
+        self._hired_from, self._hires = None, {}
 
 
 def begin(
@@ -314,16 +325,17 @@ class PipelineSideQueue:
             self._engine, self, inputs, reply, deadline, timeout, requests, priority, _nobody
         )
 
-    def hire(self, step: GraphStep) -> Hired:
+    def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
         """See `Hiring`."""
-        met = self._engine.meet(step)
-        engine, queue = self._queues.get(step.name, (None, None))
-        if queue is None or engine is not met.engine:
-            if queue is not None:
-                queue.close()
-            queue = met.engine.side_queue(max_requests=self._max_requests, shadow=self._shadow)
-            self._queues[step.name] = met.engine, queue
-        return Hired(queue, met.engine.leases, met.facts, met.version)
+        for name, step in steps.items():
+            met = self._engine.meet(step)
+            engine, queue = self._queues.get(name, (None, None))
+            if queue is None or engine is not met.engine:
+                if queue is not None:
+                    queue.close()
+                queue = met.engine.side_queue(max_requests=self._max_requests, shadow=self._shadow)
+                self._queues[name] = met.engine, queue
+            hired[name] = Hired(queue, met.engine.leases, met.facts, met.version)
 
     def close(self) -> None:
         """Accept no more copies, and fail queued ones with NotReady."""

@@ -29,6 +29,7 @@ class GraphStep:
     condition: Whether it runs; None: it does.
     tensors: Every tensor that it looks at, once for each time.
     steps: The steps that these are from.
+    plain: Each input and its tensor, where there is nothing to choose or to decide; else empty.
     """
 
     name: str
@@ -38,6 +39,7 @@ class GraphStep:
     condition: Condition | None
     tensors: Sequence[str]
     steps: frozenset[str]
+    plain: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Graph:
     outputs: Where each output comes from.
     places: Where each tensor comes from that is named anywhere.
     uses: How often each tensor is named, by steps that run and by outputs.
-    consumers: The steps that look at a tensor of a step.
+    consumers: The steps that look at a tensor of a step; "" stands for the outputs, at the end.
     unused: Steps that no output needs: they do not run.
     alternatives: Whether anything is from the first of several tensors.
     """
@@ -100,6 +102,9 @@ def build_graph(pipeline: Pipeline) -> Graph:
             consumers[source].append(step.name)
     for sources in pipeline.outputs.values():
         uses.update(sources)
+    for name in steps:
+        if any(places[one].step == name for some in pipeline.outputs.values() for one in some):
+            consumers[name].append("")
     named = [place.name for place in places.values() if not place.step]
     inputs = list(dict.fromkeys(named) if pipeline.inputs is None else pipeline.inputs)
     for name in inputs:
@@ -117,7 +122,10 @@ def _step(name: str, step: Step, places: Mapping[str, Place]) -> GraphStep:
     named = [one for sources in step.inputs.values() for one in sources]
     named += step.when.tensors if step.when is not None else ()
     steps = frozenset(places[one].step for one in named) - {""}
-    return GraphStep(name, step.model, step.version, step.inputs, step.when, named, steps)
+    plain: list[tuple[str, str]] = []
+    if step.when is None and all(len(sources) == 1 for sources in step.inputs.values()):
+        plain = [(inside, sources[0]) for inside, sources in step.inputs.items()]
+    return GraphStep(name, step.model, step.version, step.inputs, step.when, named, steps, plain)
 
 
 def _places(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:

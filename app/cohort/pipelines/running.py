@@ -120,8 +120,7 @@ class PipelineRun:
         reply, self._reply = self._reply, None
         ended: list[tuple[Outputs | None, CohortError | None]] = []
         try:
-            for name, step in self._graph.steps.items():
-                self._hired[name] = self._hiring.hire(step)
+            self._hiring.hire_all(self._graph.steps, self._hired)
         except BaseException:
             self._stop()
             raise
@@ -176,6 +175,9 @@ class PipelineRun:
     def _is_ready(self, name: str) -> bool:
         """Whether all tensors are there that count, or will never be."""
         graph = self._graph
+        plain = graph.steps[name].plain if name else ()
+        if plain and all([tensor in self._parts for _, tensor in plain]):  # noqa: C419 - faster
+            return True
         sources = graph.steps[name].sources if name else graph.outputs
         for tensors in sources.values():
             for tensor in tensors:
@@ -212,6 +214,15 @@ class PipelineRun:
         return Given(there, looked_at, condition, self._total)
 
     def _begin(self, step: GraphStep) -> None:
+        if step.plain and self._total < 0:  # all there is has all rows
+            parts = self._parts
+            try:
+                inputs = {name: parts[tensor].array for name, tensor in step.plain}
+            except KeyError:
+                self._skip(step)
+            else:
+                self._submit(step, Decision(None, inputs))
+            return
         given = self._given(step.sources, step)
         if given is None:
             self._skip(step)
@@ -340,7 +351,6 @@ class PipelineRun:
         """A step has run, or will not."""
         self._over.add(name)
         self._due.extend(self._graph.consumers[name])
-        self._due.append(OUTPUTS)
         if self._graph.alternatives:
             self._trim()
 
@@ -375,6 +385,7 @@ class PipelineRun:
             self._waiting.pop(step, None)
             self._release(self._graph.steps[step].tensors)
         self._over.add(step)
+        self._due.append(OUTPUTS)
         for needed in self._graph.steps[step].steps:
             for one in self._graph.steps[step].tensors:
                 if self._graph.places[one].step == needed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from cohort.errors import (
@@ -60,8 +60,8 @@ class Hired(NamedTuple):
 class Hiring(Protocol):
     """Finds what runs a step now."""
 
-    def hire(self, step: GraphStep) -> Hired:
-        """Lease it. Raises a CohortError that names the step."""
+    def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
+        """Lease what runs each step, into `hired`. Raises a CohortError that names the step."""
 
 
 def facts_of(engine: Engine) -> MemberFacts:

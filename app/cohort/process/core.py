@@ -24,6 +24,7 @@ from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
 from cohort.scheduling import Scheduler
+from cohort.sequences import SequencedEngines
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
@@ -116,11 +117,12 @@ class Core:
 
     def _with_processing(self, engines: EngineFactory, settings: Settings) -> EngineFactory:
         """Engines that take and give what configs say."""
-        return TransformedEngines(
+        transformed = TransformedEngines(
             ProcessedEngines(engines, self.workroom),
             allowed=settings.model_code == "allow",
             maximum=self.memory.maximum,
         )
+        return SequencedEngines(transformed, settings.workers)
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -24,6 +24,8 @@ from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContex
 from cohort.settings import read_settings
 from cohort.tensors import Array, Arrays, TensorSpec, check_names
 
+NO_PARAMETERS: Mapping[str, object] = MappingProxyType({})
+
 
 class Runtime:
     """Loads a folder of models, watches it, and runs them; requests of all tasks share runs.
@@ -77,6 +79,7 @@ class Runtime:
         version: str | int | None = None,
         outputs: Sequence[str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, as for every API
+        parameters: Mapping[str, object] = NO_PARAMETERS,
     ) -> dict[str, Array]:
         """Run a model on one request, batched with those of other tasks where it is batched.
 
@@ -86,6 +89,7 @@ class Runtime:
         version: Default None: the one that a rollout chooses, or the highest that is ready.
         outputs: The names of those that are wanted; default None: all that can be sent.
         timeout: In seconds; the smaller of it and the model's own applies. Default None: that.
+        parameters: The request's, such as the sequence_id of a model with state; default: none.
 
         Returns arrays by name, in the model's order or that of `outputs`. Raises ModelNotFound,
         VersionNotFound, NotReady, InvalidInput, Overloaded, DeadlineExceeded or InferenceFailed,
@@ -96,7 +100,7 @@ class Runtime:
             raise InvalidInput("the timeout is not a number")
         version = None if version is None else str(version)
         plane, reply = self._core.data_plane, AwaitedReply[dict[str, Array]]()
-        call = ArraysCall(inputs, model, version, outputs, timeout)
+        call = ArraysCall(inputs, model, version, outputs, timeout, parameters)
         with plane.memory.hold() as hold:
             exchange = Exchange(plane, RequestContext(), reply, hold)
             try:
@@ -111,11 +115,10 @@ class ArraysCall:
     """A request in arrays, whose answer is arrays.
 
     inputs: By name.
-    model, version, outputs, timeout: As `Runtime.infer` has them.
+    model, version, outputs, timeout, parameters: As `Runtime.infer` has them.
     """
 
     label: str | None = None
-    parameters: Mapping[str, object] = MappingProxyType({})
 
     def __init__(
         self,
@@ -124,8 +127,10 @@ class ArraysCall:
         version: str | None,
         outputs: Sequence[str] | None,
         timeout: float | None,
+        parameters: Mapping[str, object] = NO_PARAMETERS,
     ) -> None:
         self.model = model
+        self.parameters = parameters
         self.version = version
         self.timeout = timeout
         self._inputs = inputs

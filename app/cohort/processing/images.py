@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from cohort.errors import InvalidInput, quoted
-from cohort.processing.picture_files import KINDS, BadPicture, decode_picture, picture_bytes
+from cohort.processing.picture_files import PICTURE_KINDS, BadPicture, decode_picture, picture_bytes
 from cohort.processing.picture_shapes import Pixels, pixels_of
 from cohort.processing.sent_files import file_bytes
 from cohort.processing.steps import Check, StepContext, files_spec
@@ -55,7 +55,8 @@ class ImageStep:
             mean, std = list(config.mean or [0]), list(config.std or [1])
             values += f", less mean {mean}, divided by std {std}"
         return (
-            f"a picture ({KINDS}): {what} becomes {pixels.height} x {pixels.width} pixels of "
+            f"a picture ({PICTURE_KINDS}): {what} becomes "
+            f"{pixels.height} x {pixels.width} pixels of "
             f"{pixels.channels}, {values}"
         )
 
@@ -108,7 +109,8 @@ class ImageStep:
 
     def _wrong(self, row: int, error: BadPicture) -> InvalidInput:
         return InvalidInput(
-            f"input {quoted(self._name)} row {row}: expected a picture ({KINDS}), got {error}"
+            f"input {quoted(self._name)} row {row}: expected a picture ({PICTURE_KINDS}), "
+            f"got {error}"
         )
 
 

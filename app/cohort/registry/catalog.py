@@ -150,9 +150,13 @@ class ModelEntry:
     def held_back(self) -> Mapping[int, str]:
         """Why versions must be asked for by number, by number.
 
-        What serves counts, not what lies on disk by now.
+        What serves counts, not what lies on disk by now. Where a config says what callers send, the
+        signatures on disk are not theirs, and only versions that serve are compared.
         """
         served = {number: one.signature for number, one in self.versions.items()}
+        configs = [one.source.config for one in self.versions.values()]
+        if any(config is not None and config.changes_signature for config in configs):
+            return hold_back({n: served.get(n) for n in self.signatures})
         return hold_back({n: served.get(n) or one for n, one in self.signatures.items()})
 
     @cached_property

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from cohort.batching import BatchEvent, BatchPolicy, Reply, RunResult
 from cohort.profiling import ProfileResult
@@ -259,6 +260,36 @@ class BatchEngine(Engine, RequestQueue, Protocol):
         max_requests: Requests in that queue at most.
         shadow: Whether its requests run only while no other request waits for the device.
         """
+
+
+class RequestNotes(NamedTuple):
+    """What a request says beside its inputs.
+
+    parameters: By name.
+    caller: The name of its caller; "": callers need no key.
+    no_store: Whether its answer is not to be kept, nor to be one that was.
+    """
+
+    parameters: Mapping[str, object] = MappingProxyType({})
+    caller: str = ""
+    no_store: bool = False
+
+
+@runtime_checkable
+class NotedEngine(Protocol):
+    """An engine that answers by what a request says beside its inputs, too."""
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = ...,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> Cancellable:
+        """As `RequestQueue.submit`. Raises InvalidInput and SequenceEnded, too."""
 
 
 class Measured(NamedTuple):

@@ -60,6 +60,7 @@ from cohort.repository.processing_config import (
     OutputConfigs,
 )
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
+from cohort.repository.sequence_config import SequencePolicy, StateConfig
 from cohort.repository.snapshot import (
     EMPTY_FOLDER,
     QUIET_SECONDS,
@@ -115,10 +116,12 @@ __all__ = [
     "PublishedAccuracy",
     "PublishedRows",
     "Range",
+    "SequencePolicy",
     "Signatures",
     "Snapshot",
     "SourceDifference",
     "SourceFramework",
+    "StateConfig",
     "StepDifference",
     "StepRecord",
     "Trust",

@@ -18,6 +18,7 @@ from cohort.repository.processing_config import (
     OutputConfigs,
 )
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
+from cohort.repository.sequence_config import SEQUENCE_RANGES, SequencePolicy, StateConfig
 from cohort.repository.yaml_files import parse_yaml, read_text
 from cohort.session import SPELLINGS, Provider, ProviderPolicy, SessionOptions, parse_provider
 
@@ -229,6 +230,9 @@ class ModelConfig:
         version's folder: `before(request)` makes the model's inputs of what callers send, and
         `after(outputs)` what they get; for servers with COHORT_MODEL_CODE=allow; default None: none
         is called.
+    state: Inputs that callers leave out, because a sequence of requests remembers them: {h_in:
+        h_out} has the output h_out of one request as the input h_in of the next; default none.
+    sequences: How many are remembered, and for how long.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -262,8 +266,15 @@ class ModelConfig:
     inputs: InputConfigs = field(default_factory=dict)
     outputs: OutputConfigs = field(default_factory=dict)
     transform: Annotated[str | None, AfterValidator(_check_transform)] = None
+    state: StateConfig = field(default_factory=dict)
+    sequences: SequencePolicy = field(default_factory=SequencePolicy)
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
+
+    @property
+    def changes_signature(self) -> bool:
+        """Whether callers send and get something else than the model takes and gives."""
+        return bool(self.inputs or self.outputs or self.state)
 
 
 A_DAY_MS = 86_400_000
@@ -284,6 +295,7 @@ RANGES: Mapping[str, Range] = {
     "warm_up.rows.*": Range(1, 2**20),
     "load_timeout_s": Range(0.001, 86_400),
     **PROCESSING_RANGES,
+    **SEQUENCE_RANGES,
 }
 
 

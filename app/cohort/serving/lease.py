@@ -18,13 +18,15 @@ from cohort.errors import (
     did_you_mean,
     quoted,
 )
-from cohort.registry import BatchEngine, Cancellable
+from cohort.registry import BatchEngine, Cancellable, RequestNotes
 from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import Observer
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
+
+NOTHING_NOTED = RequestNotes()
 
 
 class Lease:
@@ -37,11 +39,13 @@ class Lease:
     variant: The rollout's variant that was chosen or pinned; default "": none.
     observed: Where the outcome is told to the rollout that chose the version; default None: none
         did.
+    notes: What the request says beside its inputs; default: nothing. Engines that do not want to
+        know it are told nothing.
     """
 
     __slots__ = (
         "_engine", "_limit", "_observed", "_observer", "_started", "_stays", "_ticket", "context",
-        "served", "variant",
+        "notes", "served", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +56,7 @@ class Lease:
         context: RequestContext = NOBODY,
         variant: str = "",
         observed: ObservedRequest | None = None,
+        notes: RequestNotes = NOTHING_NOTED,
     ) -> None:
         self._started = monotonic()
         self._observer = observer
@@ -62,6 +67,7 @@ class Lease:
         self._stays: tuple[bool, MemoryHold | None] = False, None  # while its run goes on
         self._observed = observed
         self.served = served
+        self.notes = notes
         self.variant = variant
         served.engine.leases.count += 1
         limit.leases += 1
@@ -108,7 +114,7 @@ class Lease:
         timeout: The caller's limit in seconds; the smaller of it and the model's own applies.
             Default None: the model's own.
 
-        Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
+        Raises InvalidInput, Overloaded, NotReady, DeadlineExceeded or SequenceEnded.
         """
         engine = self._engine
         if engine is None:
@@ -120,9 +126,15 @@ class Lease:
                 arrays, self.outputs, reply, tight_deadline=limit < engine.timeout
             )
         deadline = self._started + limit
-        self._ticket = engine.submit(
-            arrays, reply, deadline=deadline, timeout=limit, priority=self.context.priority
-        )
+        priority = self.context.priority
+        if (noted := self.served.noted) is None:
+            self._ticket = engine.submit(
+                arrays, reply, deadline=deadline, timeout=limit, priority=priority
+            )
+        else:
+            self._ticket = noted.submit_with(
+                self.notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
+            )
 
     def check_time(self, timeout: float | None = None) -> None:
         """Raise DeadlineExceeded where the time is over that `submit` would give the request.

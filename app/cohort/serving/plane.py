@@ -28,7 +28,7 @@ from cohort.serving.coalescing import Coalescer
 from cohort.serving.lease import GroupLease, Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import Observer, RequestCounts
-from cohort.serving.request_context import NOBODY, RequestContext
+from cohort.serving.request_context import NOBODY, RequestContext, notes_of
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Chosen, RolloutTarget, Target
 
@@ -154,7 +154,10 @@ class DataPlane:
                 self.refused(name, error)
             raise
         observed = None if live is None else live.observe(variant, int(served.version), caller)
-        return Lease(served, self._limit, self.observer, context, variant, observed)
+        lease = Lease(served, self._limit, self.observer, context, variant, observed)
+        if served.noted is not None:
+            lease.notes = notes_of(context, parameters)
+        return lease
 
     async def pick_loaded(
         self, error: NotLoaded, pick: Callable[[], Lease], seconds: float | None, priority: int = 0

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from cohort.auth import Caller
 from cohort.observability.request_ids import REQUEST_ID
+from cohort.registry import RequestNotes
 from cohort.rollouts import Sticky
 
 
@@ -65,3 +66,14 @@ class RequestContext(NamedTuple):
 
 NOBODY = RequestContext()
 """The context of a request of which nothing is known."""
+
+
+def notes_of(context: RequestContext, parameters: Mapping[str, object]) -> RequestNotes:
+    """What a request says beside its inputs, for an engine that wants to know."""
+    caller = context.caller
+    kept = context.headers.get("cache-control")
+    return RequestNotes(
+        parameters,
+        "" if caller is None else caller.name,
+        kept is not None and "no-store" in kept.lower(),
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from cohort.codec import Selection, is_coalescible
 from cohort.codec.labels import labellers_of
 from cohort.metrics import VersionMetrics
-from cohort.registry import BatchEngine
+from cohort.registry import BatchEngine, NotedEngine
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
@@ -20,6 +20,7 @@ class ServedVersion:
 
     model, version: Its names.
     engine: Runs its requests.
+    noted: The same where it wants to know what requests say beside their inputs; else None.
     counts: Where its requests are counted.
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
@@ -32,7 +33,8 @@ class ServedVersion:
 
     __slots__ = (
         "_labelled", "_selections", "coalescible", "counts", "engine", "inputs", "labellers",
-        "model", "optional_inputs", "outputs", "row_bytes", "sent", "target", "version", "width",
+        "model", "noted", "optional_inputs", "outputs", "row_bytes", "sent", "target", "version",
+        "width",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +43,7 @@ class ServedVersion:
         self.model = model
         self.version = version
         self.engine = engine
+        self.noted = engine if isinstance(engine, NotedEngine) else None
         self.counts = counts
         self.inputs: Sequence[TensorSpec] = engine.inputs
         self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs

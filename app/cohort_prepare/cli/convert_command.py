@@ -168,6 +168,7 @@ def _findings(out: Path, framework: str, made: Converted) -> dict[str, object]:
         "rows": made.rows,
         "difference": difference
         and {"max_absolute": difference.max_absolute, "max_relative": difference.max_relative},
+        "beside": [str(path) for path in made.beside],
         "bytes": made.size,
         "sha256": made.sha256,
     }
@@ -186,6 +187,8 @@ def _lines(out: Path, made: Converted) -> list[str]:
         f"inputs   {words(made.inputs)}",
         f"outputs  {words(made.outputs)}",
     ]
+    if made.beside:
+        lines.append(f"Beside it: {', '.join(path.name for path in made.beside)}.")
     if made.difference is None:
         lines.append("Not compared with its source: 'cohort verify' does.")
     else:

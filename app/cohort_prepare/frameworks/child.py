@@ -62,6 +62,8 @@ def export(
         "sample": _write(sample, exported.sample),
         "columns": list(exported.columns),
         "missing": dict(exported.missing),
+        "files": list(exported.files),
+        "config": dict(exported.config),
         "versions": _versions(FRAMEWORKS[framework]),
     }
 

@@ -25,7 +25,7 @@ from cohort.codec.npy import NPY, write_npy
 from cohort.codec.tables import CELL_WORK, Table, has_columns, join_columns, table_of_rows
 from cohort.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm, is_large
-from cohort.http.media import FORM, asks_for_npy, is_json, is_plain, media_type
+from cohort.http.media import FORM, TEXT, asks_for_npy, is_json, is_plain, media_type
 from cohort.http.predict.rows import read_predict_rows
 from cohort.http.version_headers import version_headers
 from cohort.serving import Headers, Lease, Outputs
@@ -217,10 +217,23 @@ def predict_route(
 
 def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
     """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
-    if is_json(media_type(headers)):
+    media = media_type(headers)
+    if media == TEXT:
+        return _parse_text
+    if is_json(media):
         return PredictCall.parse
     read = file_parser(headers)
     return lambda body: FilesCall(read(body))
+
+
+def _parse_text(body: bytes) -> PredictCall:
+    """JSON, which browsers send as text, or else the text of a model's only input."""
+    if body.lstrip()[:1] in _BEGIN_JSON:
+        return PredictCall.parse(body)
+    return FilesCall(whole_body(body, TEXT))
+
+
+_BEGIN_JSON = (b"{", b"[", b"")
 
 
 def file_parser(headers: Headers) -> Callable[[bytes], list[File]]:

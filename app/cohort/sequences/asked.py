@@ -1,0 +1,58 @@
+"""Which sequence a request is of: Triton's parameters `sequence_id`, `_start` and `_end`.
+
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_sequence.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cohort.errors import InvalidInput, quoted
+
+LONGEST_ID = 256
+
+
+class AskedSequence(NamedTuple):
+    """What a request says of its sequence.
+
+    id: As text: 7 and "7" are one.
+    start: Whether it begins anew with this request.
+    end: Whether it ends with this request.
+    """
+
+    id: str
+    start: bool
+    end: bool
+
+
+def read_sequence(parameters: Mapping[str, object]) -> AskedSequence:
+    """Read the parameters of a request. Raises InvalidInput."""
+    given = parameters.get("sequence_id")
+    if given is None or given in (0, ""):
+        raise InvalidInput(
+            "this model has state: send the parameters sequence_id, a number or a string, with "
+            "sequence_start: true in the first request of a sequence and sequence_end: true in the "
+            "last"
+        )
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise InvalidInput(f"sequence_id must be a whole number or a string, got {given!r:.80}")
+    text = str(given)
+    if len(text) > LONGEST_ID:
+        raise InvalidInput(
+            f"sequence_id may have {LONGEST_ID} characters, and has {len(text)}: {quoted(text)}"
+        )
+    return AskedSequence(
+        text, _flag(parameters, "sequence_start"), _flag(parameters, "sequence_end")
+    )
+
+
+def _flag(parameters: Mapping[str, object], name: str) -> bool:
+    value = parameters.get(name, False)
+    if isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if isinstance(value, bool) or value in (0, 1):
+        return bool(value)
+    raise InvalidInput(f"{name} of a sequence must be true or false, got {value!r:.80}")

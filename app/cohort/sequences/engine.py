@@ -1,0 +1,168 @@
+"""An engine that remembers the state of sequences, in front of one that takes it as an input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Self
+
+from cohort.batching import Reply, RunResult
+from cohort.errors import InvalidInput
+from cohort.registry import (
+    BatchEngine,
+    Cancellable,
+    EngineDescription,
+    RequestNotes,
+    RequestQueue,
+    RunNow,
+)
+from cohort.repository import SequencePolicy
+from cohort.sequences.asked import read_sequence
+from cohort.sequences.sequence import SequenceRequest
+from cohort.sequences.state import StatePlan
+from cohort.sequences.table import OtherVersions, SequenceTable
+from cohort.session import AssignedNode
+from cohort.tensors import Arrays, TensorSpec
+
+
+class SequencedEngine:
+    """Adds the state of its sequence to each request. Implements `BatchEngine`, `NotedEngine`.
+
+    engine: Runs the model; closed with this one, whose leases are its own.
+    plan: What is state.
+    policy: How many sequences are kept, and for how long.
+    model, version: What it serves.
+    others: The sequences of other versions.
+    """
+
+    def __init__(
+        self,
+        engine: BatchEngine,
+        plan: StatePlan,
+        policy: SequencePolicy,
+        model: str,
+        version: int,
+        others: OtherVersions,
+    ) -> None:
+        self._engine = engine
+        self._plan = plan
+        self._table = SequenceTable(model, version, engine, plan, policy, others)
+        self.leases = engine.leases
+        self.inputs: Sequence[TensorSpec] = plan.inputs
+        state = {tensor.spec.name for tensor in plan.tensors}
+        self.optional_inputs: Sequence[TensorSpec] = [
+            spec for spec in engine.optional_inputs if spec.name not in state
+        ]
+        self.outputs: Sequence[TensorSpec] = plan.outputs
+        self.labels = engine.labels
+        self.timeout = engine.timeout
+        example = engine.example
+        self.example = example and {
+            name: array for name, array in example.items() if name not in state
+        }
+
+    @property
+    def by_tensors(self) -> Self:
+        """This: requests are tensors."""
+        return self
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued requests."""
+        return self._engine.waiting
+
+    @property
+    def inline_rows(self) -> int:
+        """1: each request has a state of its own to be run with."""
+        return 1
+
+    @property
+    def run_now(self) -> RunNow:
+        """Runs nothing: see `inline_rows`."""
+        return _not_now
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> Cancellable:
+        """Refuse a request that is of no sequence."""
+        return self.submit_with(
+            RequestNotes(), inputs, reply, deadline=deadline, timeout=timeout, priority=priority
+        )
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> Cancellable:
+        """See `NotedEngine`."""
+        asked = read_sequence(notes.parameters)
+        wanted: dict[str, Any] = {"deadline": deadline, "timeout": timeout, "priority": priority}
+        sequence = self._table.find(notes.caller, asked)
+        request = SequenceRequest(sequence, asked, inputs, reply, wanted)
+        sequence.add(request)
+        return request
+
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
+        return self._engine.room_for(priority)
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        self._engine.check_room(priority)
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
+        """A queue that refuses all: copies of requests are of no sequence."""
+        return NoSequence()
+
+    def describe(self) -> EngineDescription:
+        """Describe it as it is now."""
+        told = self._engine.describe()
+        names = ", ".join(tensor.spec.name for tensor in self._plan.tensors)
+        sentence = f"remembered between the requests of a sequence (sequence_id): {names}"
+        return replace(told, processing={**told.processing, "state": sentence})
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it."""
+        return self._engine.assigned_nodes()
+
+    def close(self) -> None:
+        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        self._table.close()
+        self._engine.close()
+
+
+def _not_now(inputs: Arrays, arrived: float, rows: int, requests: int, /) -> RunResult | None:
+    del inputs, arrived, rows, requests
+    return None
+
+
+class NoSequence:
+    """Refuses requests. Is a `RequestQueue`."""
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> NoReturn:
+        """See `RequestQueue`."""
+        raise InvalidInput("a copy of a request is of no sequence, and this model has state")
+
+    def close(self) -> None:
+        """See `RequestQueue`."""

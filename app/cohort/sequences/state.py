@@ -1,0 +1,176 @@
+"""Which tensors of a model are its state, and what they are at the begin of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from cohort.batching import Outputs
+from cohort.errors import LoadFailed, TooLarge, did_you_mean
+from cohort.repository import StateConfig
+from cohort.session import Signature
+from cohort.tensors import BY_NAME, Arrays, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """One input that is remembered.
+
+    spec: That of the input.
+    place: The position of the output that is its next value.
+    initial: The number that it begins with.
+    """
+
+    spec: TensorSpec
+    place: int
+    initial: float
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """The state of a model, and what is left for its callers.
+
+    tensors: The inputs that are remembered.
+    inputs, outputs: The specs that callers see.
+    places: The positions of those outputs among the model's.
+    """
+
+    tensors: Sequence[StateTensor]
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    places: Sequence[int]
+
+    def begin(self, inputs: Arrays, most: int) -> Arrays:
+        """The state before the first request, which has these inputs.
+
+        most: The bytes that it may take. Raises TooLarge.
+        """
+        state: Arrays = {}
+        for tensor in self.tensors:
+            spec = tensor.spec
+            shape = self._shape(spec, inputs)
+            if prod(shape) * spec.dtype.itemsize > most:
+                raise TooLarge(
+                    f"the state of this sequence takes {prod(shape) * spec.dtype.itemsize} bytes, "
+                    f"and all sequences may take {most}"
+                )
+            state[spec.name] = np.full(shape, tensor.initial, spec.dtype)
+        return state
+
+    def fits(self, state: Arrays, inputs: Arrays) -> str:
+        """What rows the state has and the inputs have not; "" where they fit."""
+        for tensor in self.tensors:
+            name, shape = tensor.spec.name, tensor.spec.shape or ()
+            now, wanted = state[name].shape, self._shape(tensor.spec, inputs)
+            for axis, size in enumerate(shape):
+                if size is None or isinstance(size, int) or axis >= len(now):
+                    continue
+                if self._sent(size, inputs) is not None and now[axis] != wanted[axis]:
+                    return f"{size} is {now[axis]} in it, and {wanted[axis]} in this request"
+            if self._row_axis(shape, inputs) is not None and len(now) == len(wanted):
+                axis = self._row_axis(shape, inputs) or 0
+                if now[axis] != wanted[axis]:
+                    return f"it has {now[axis]} rows, and this request has {wanted[axis]}"
+        return ""
+
+    def next_state(self, outputs: Outputs) -> Arrays:
+        """The state that a request leaves; no view of what it shares with others."""
+        state: Arrays = {}
+        for tensor in self.tensors:
+            array = outputs[tensor.place]
+            state[tensor.spec.name] = array if array.base is None else array.copy()
+        return state
+
+    def _shape(self, spec: TensorSpec, inputs: Arrays) -> tuple[int, ...]:
+        """Where it is open, as long as what the inputs have by the same name, or as their rows.
+
+        An axis that is neither is one along which the state grows, and begins with 0.
+        """
+        shape = spec.shape or ()
+        rows_at = self._row_axis(shape, inputs)
+        sizes: list[int] = []
+        for axis, size in enumerate(shape):
+            if isinstance(size, int):
+                sizes.append(size)
+            elif axis == rows_at:
+                sizes.append(self._rows(inputs))
+            else:
+                sent = self._sent(size, inputs)
+                sizes.append(0 if sent is None else sent)
+        return tuple(sizes)
+
+    def _row_axis(self, shape: Sequence[int | str | None], inputs: Arrays) -> int | None:
+        """The first open axis, where none has the name of one that callers send."""
+        free = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
+        if not free or any(self._sent(shape[axis], inputs) is not None for axis in free):
+            return None
+        return free[0]
+
+    def _sent(self, symbol: int | str | None, inputs: Arrays) -> int | None:
+        """How long the axis of this name is in the inputs; None where they have none."""
+        if not isinstance(symbol, str):
+            return None
+        for spec in self.inputs:
+            if spec.name in inputs and spec.shape is not None and symbol in spec.shape:
+                return int(inputs[spec.name].shape[spec.shape.index(symbol)])
+        return None
+
+    def _rows(self, inputs: Arrays) -> int:
+        for spec in self.inputs:
+            array = inputs.get(spec.name)
+            if array is not None and array.ndim and spec.rows_vary:
+                return len(array)
+        return 1
+
+
+def make_state_plan(
+    state: StateConfig, initial: Mapping[str, float], signature: Signature
+) -> StatePlan:
+    """Find what a config names in a model.
+
+    state: An output for each input that is remembered.
+    initial: What those inputs begin with; 0 for others.
+
+    Raises LoadFailed where one is not there, or does not fit the other.
+    """
+    inputs = {spec.name: spec for spec in (*signature.inputs, *signature.optional)}
+    places = {spec.name: place for place, spec in enumerate(signature.outputs)}
+    tensors: list[StateTensor] = []
+    for name, output in state.items():
+        where = f"state.{name}"
+        if name not in inputs:
+            raise LoadFailed(f"{where}: the model has no such input{did_you_mean(name, inputs)}")
+        if output not in places:
+            raise LoadFailed(
+                f"{where}: the model has no output {output}{did_you_mean(output, places)}"
+            )
+        spec, out = inputs[name], signature.outputs[places[output]]
+        _check(where, spec, out)
+        tensors.append(StateTensor(spec, places[output], initial.get(name, 0.0)))
+    for name in initial:
+        if name not in state:
+            raise LoadFailed(f"sequences.initial.{name}: it is not an input of state")
+    hidden = {tensor.place for tensor in tensors}
+    shown = [place for place in range(len(signature.outputs)) if place not in hidden]
+    if not shown:
+        raise LoadFailed("state: all outputs are state: no answer is left for callers")
+    left = [spec for spec in signature.inputs if spec.name not in state]
+    return StatePlan(tensors, left, [signature.outputs[place] for place in shown], shown)
+
+
+def _check(where: str, spec: TensorSpec, output: TensorSpec) -> None:
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind == "text" or spec.shape is None:
+        raise LoadFailed(f"{where}: {spec.datatype} {spec.shape_text} cannot begin with numbers")
+    both = f"input {spec.datatype} {spec.shape_text}, output {output.datatype} {output.shape_text}"
+    if output.datatype != spec.datatype:
+        raise LoadFailed(f"{where}: the output is not of the input's datatype: {both}")
+    if output.shape is None:
+        return
+    pairs = zip(spec.shape, output.shape, strict=False)
+    differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    if differ or len(spec.shape) != len(output.shape):
+        raise LoadFailed(f"{where}: the output does not fit into the input: {both}")

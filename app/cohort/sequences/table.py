@@ -1,0 +1,180 @@
+"""The sequences of one version: bounded in number and bytes, and forgotten when idle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from time import monotonic
+
+from cohort.errors import InvalidInput, Overloaded, SequenceEnded, quoted
+from cohort.registry import RequestQueue
+from cohort.repository import SequencePolicy
+from cohort.sequences.asked import AskedSequence
+from cohort.sequences.sequence import Sequence
+from cohort.sequences.state import StatePlan
+
+Key = tuple[str, str]
+"""The name of a caller, and the id of a sequence."""
+
+MOST_LOST = 4096
+"""Sequences of versions that are gone, of which a later request is told that."""
+
+
+class OtherVersions:
+    """What sequences the other versions of models have, and had.
+
+    workers: The processes that serve; a sequence lives in one of them.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
+        self._tables: dict[str, list[SequenceTable]] = {}
+        self._lost: OrderedDict[tuple[str, Key], int] = OrderedDict()
+
+    def add(self, table: SequenceTable) -> None:
+        """A version serves."""
+        self._tables.setdefault(table.model, []).append(table)
+
+    def remove(self, table: SequenceTable) -> None:
+        """A version does not serve any more, and loses its sequences."""
+        self._tables[table.model].remove(table)
+        if not self._tables[table.model]:
+            del self._tables[table.model]
+        for key in table.sequences:
+            self._lost[table.model, key] = table.version
+            if len(self._lost) > MOST_LOST:
+                self._lost.popitem(last=False)
+
+    def version_of(self, model: str, key: Key) -> int | None:
+        """The version of a model that has such a sequence, or had it; None: not known."""
+        for table in self._tables.get(model, ()):
+            if key in table.sequences:
+                return table.version
+        return self._lost.get((model, key))
+
+
+class SequenceTable:
+    """Keeps the sequences of one version. Implements `SequenceOwner`; used on the event loop.
+
+    model, version: What serves.
+    queue: Runs their requests.
+    plan: What of them is state.
+    policy: How many are kept, and for how long.
+    others: The sequences of other versions.
+
+    sequences: By key, those that were used last at the end.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        queue: RequestQueue,
+        plan: StatePlan,
+        policy: SequencePolicy,
+        others: OtherVersions,
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.queue = queue
+        self.plan = plan
+        self.sequences: OrderedDict[Key, Sequence] = OrderedDict()
+        self.size = 0
+        self.most_bytes = int(policy.max_mb * 2**20)
+        self._policy = policy
+        self._others = others
+        self._timer: asyncio.TimerHandle | None = None
+        others.add(self)
+
+    def find(self, caller: str, asked: AskedSequence) -> Sequence:
+        """The sequence that a request is of. Raises InvalidInput, SequenceEnded or Overloaded."""
+        key = caller, asked.id
+        self.forget_idle()
+        found = self.sequences.get(key)
+        if found is not None:
+            self.used(found)
+            return found
+        if not asked.start:
+            raise self._not_started(key)
+        most = self._policy.max_sequences
+        if len(self.sequences) >= most:
+            raise Overloaded(
+                f"{most} sequences are open (sequences.max_sequences); end some with sequence_end"
+            )
+        found = self.sequences[key] = Sequence(self, key)
+        if self._timer is None:
+            self._set_timer(self._policy.idle_seconds)
+        return found
+
+    def _not_started(self, key: Key) -> InvalidInput | SequenceEnded:
+        name = quoted(key[1])
+        version = self._others.version_of(self.model, key)
+        if version is not None:
+            now = "it was loaded again" if version == self.version else f"{self.version} answers"
+            return SequenceEnded(
+                f"sequence {name} ended because the version changed: it began with version "
+                f"{version} of the model, and now {now}; begin it anew with sequence_start: true"
+            )
+        workers = self._others.workers
+        worker = (
+            f", or it began in another of the server's {workers} processes: keep one connection"
+            if workers > 1
+            else ""
+        )
+        return InvalidInput(
+            f"sequence {name} has not started: send sequence_start: true in its first request. It "
+            f"may have ended, or had no request for {self._policy.idle_seconds:g} s{worker}"
+        )
+
+    def resize(self, sequence: Sequence, size: int) -> None:
+        """See `SequenceOwner`."""
+        total = self.size - sequence.size + size
+        if total > self.most_bytes:
+            raise Overloaded(
+                f"the states of {len(self.sequences)} sequences take more than "
+                f"{self._policy.max_mb:g} MB (sequences.max_mb)"
+            )
+        self.size, sequence.size = total, size
+
+    def used(self, sequence: Sequence) -> None:
+        """See `SequenceOwner`."""
+        sequence.at = monotonic()
+        if self.sequences.get(sequence.key) is sequence:
+            self.sequences.move_to_end(sequence.key)
+
+    def end(self, sequence: Sequence) -> None:
+        """See `SequenceOwner`."""
+        if self.sequences.get(sequence.key) is sequence:
+            del self.sequences[sequence.key]
+            self.size -= sequence.size
+            sequence.size = 0
+
+    def forget_idle(self) -> None:
+        """Forget the sequences that had no request for long."""
+        while self.sequences:
+            oldest = next(iter(self.sequences.values()))
+            if oldest.at + self._policy.idle_seconds > monotonic():
+                return
+            if oldest.busy:
+                self.used(oldest)
+            else:
+                self.end(oldest)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.forget_idle()
+        if self.sequences:
+            oldest = next(iter(self.sequences.values()))
+            self._set_timer(max(oldest.at + self._policy.idle_seconds - monotonic(), 0.01))
+
+    def close(self) -> None:
+        """Forget all of them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._others.remove(self)
+        self.sequences.clear()
+        self.size = 0
