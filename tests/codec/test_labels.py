@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cohort.codec.labels import WRITTEN_AT_ONCE, Labeller, chosen, labellers_of, read_top
+from cohort.codec.labels import LABELS_AT_ONCE, Labeller, chosen, labellers_of, read_top
 from cohort.codec.ranking import SORTED_WHOLE, best_of
 from cohort.errors import InvalidInput
 from cohort.tensors import BY_NAME, TensorSpec
@@ -112,7 +112,7 @@ def test_work_is_bounded() -> None:
 
 def test_many_labels_are_those_of_few() -> None:
     """Written in parts, which nobody sees."""
-    rows: Any = np.random.default_rng(1).random((WRITTEN_AT_ONCE, 3)).astype(np.float32)
+    rows: Any = np.random.default_rng(1).random((LABELS_AT_ONCE, 3)).astype(np.float32)
     for top in (0, 2):
         parts = [rows[at : at + 1000] for at in range(0, len(rows), 1000)]
         apart = [text for part in parts for text in labeller().texts(part, top)]

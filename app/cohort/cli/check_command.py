@@ -287,7 +287,7 @@ def _open_all(
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
     from cohort.process.version_table import Footnotes, spec_cell, version_table
-    from cohort.processing import with_trial
+    from cohort.processing import asked_by_config, with_trial
     from cohort.repository import Problem
 
     opener = options.opening(settings, _trust(settings))
@@ -299,7 +299,7 @@ def _open_all(
     for label, listed, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
-        source = with_trial(listed)
+        source = with_trial(listed, asked_by_config(listed))
         try:
             opened = opener.open(source)
         except LoadFailed as error:

@@ -90,7 +90,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     from cohort.onnx_engine import examples_to_try
-    from cohort.processing import open_around, with_trial
+    from cohort.processing import asked_by_config, open_around, with_trial
     from cohort.profiling import (
         RowFindings,
         Store,
@@ -112,7 +112,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
-        source = with_trial(source)
+        source = with_trial(source, asked_by_config(source))
         opened = version_opener.open(source)
         opener, session = opened.opener, opened.session
         try:

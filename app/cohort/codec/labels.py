@@ -24,7 +24,7 @@ MOST_LABEL_TEXT = 64 << 20
 FEW_LABELS = 32
 """Labels of a row that are written for many requests at once."""
 
-WRITTEN_AT_ONCE = 1 << 14
+LABELS_AT_ONCE = 1 << 14
 """Labels that are written at once, where there are more: no other thread runs meanwhile."""
 
 LABEL_BYTES = 128
@@ -108,11 +108,11 @@ class Labeller:
         """
         best = self._best(array, top, check)
         count = best.each
-        if len(best.places) <= WRITTEN_AT_ONCE:
+        if len(best.places) <= LABELS_AT_ONCE:
             texts = self._texts(best)
         else:
             texts = []
-            step = max(WRITTEN_AT_ONCE // count, 1)
+            step = max(LABELS_AT_ONCE // count, 1)
             for row in range(0, best.rows, step):
                 check()
                 texts += self._texts(best.part(row, step))

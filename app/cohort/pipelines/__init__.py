@@ -9,7 +9,7 @@ versions.
 from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition
 from cohort.pipelines.document import Pipeline, parse_pipeline
 from cohort.pipelines.engine import PipelineEngine
-from cohort.pipelines.factory import PipelineEngines, read_pipeline
+from cohort.pipelines.factory import PipelineEngines, asked_by_pipeline, read_pipeline
 from cohort.pipelines.graph import build_graph
 from cohort.pipelines.on_disk import check_pipeline, notes_on
 from cohort.pipelines.steps import StepEnded
@@ -24,6 +24,7 @@ __all__ = [
     "PipelineEngines",
     "StepEnded",
     "Wiring",
+    "asked_by_pipeline",
     "build_graph",
     "check_pipeline",
     "connect",

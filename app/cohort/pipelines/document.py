@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, PlainValidator, with_config
@@ -13,8 +13,12 @@ from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, quoted
 from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition
 from cohort.repository import (
     PIPELINE_FILE,
+    PROCESSING_RANGES,
     ConfigProblems,
+    InputConfig,
+    OutputConfig,
     Problem,
+    ProcessingConfig,
     Range,
     invalid,
     parse_yaml,
@@ -146,14 +150,60 @@ RANGES: Mapping[str, Range] = {"steps.*.version": Range(1, 10**18 - 1)}
 
 def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
     """Read the text of a pipeline; `file` is what messages call it. Raises ConfigProblems."""
-    tree = parse_yaml(text, file)
-    if not isinstance(tree, dict):
-        raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
+    tree, _ = _split(text, file)
     pipeline = validate_tree(tree, Pipeline, file, RANGES)
     problems = [Problem(file, key, sentence) for key, sentence in _wrong(pipeline)]
     if problems:
         raise ConfigProblems(problems)
     return pipeline
+
+
+def parse_processing(text: str, file: str = PIPELINE_FILE) -> ProcessingConfig:
+    """What the text of a pipeline says of inputs and outputs, as a config does.
+
+    Raises ConfigProblems.
+    """
+    _, said = _split(text, file)
+    return validate_tree(said, ProcessingConfig, file, PROCESSING_RANGES)
+
+
+PROCESSING_KEYS = {
+    side: frozenset(field.name for field in fields(kind))
+    for side, kind in (("inputs", InputConfig), ("outputs", OutputConfig))
+}
+
+
+TOKENIZER = "tokenizer"
+"""The key of an input that fills others."""
+
+
+def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file says of the graph, and of the processing of inputs and outputs."""
+    tree = parse_yaml(text, file)
+    if not isinstance(tree, dict):
+        raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
+    graph, said = dict(tree), {}
+    for side, keys in PROCESSING_KEYS.items():
+        named = tree.get(side)
+        if not isinstance(named, dict):
+            continue
+        graph[side] = {
+            name: {key: one for key, one in value.items() if key not in keys}
+            if isinstance(value, dict)
+            else value
+            for name, value in named.items()
+        }
+        said[side] = {
+            name: {key: value[key] for key in value if key in keys}
+            for name, value in named.items()
+            if isinstance(value, dict) and not keys.isdisjoint(value)
+        }
+    for name, value in said.get("inputs", {}).items():
+        if TOKENIZER in value:  # an input beside those that the steps name
+            del graph["inputs"][name]
+    if said.get("inputs") and not any(graph["inputs"].values()):
+        del graph["inputs"]  # they follow from the steps
+    return graph, said
 
 
 def _wrong(pipeline: Pipeline) -> Any:

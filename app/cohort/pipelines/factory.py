@@ -14,16 +14,18 @@ from cohort.errors import (
     NotReady,
     quoted,
 )
-from cohort.pipelines.document import Pipeline, parse_pipeline
+from cohort.pipelines.document import Pipeline, parse_pipeline, parse_processing
 from cohort.pipelines.engine import PipelineEngine, PreparedPipeline
 from cohort.pipelines.graph import Graph, build_graph
 from cohort.pipelines.steps import StepEnded, facts_of
 from cohort.pipelines.wiring import MemberFacts, connect
+from cohort.processing import Asked
 from cohort.registry import Readable, Site, Source
 from cohort.repository import (
     PIPELINE_FILE,
     ConfigProblems,
     ModelConfig,
+    ProcessingConfig,
     Published,
     Trust,
     read_published,
@@ -158,6 +160,29 @@ def read_pipeline(path: Path) -> tuple[Pipeline, Graph]:
     except ConfigProblems as error:
         raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
     return pipeline, build_graph(pipeline)
+
+
+def asked_by_pipeline(source: Source) -> Asked | None:
+    """What a pipeline and its config ask for inputs and outputs; None: nothing.
+
+    Raises LoadFailed where the pipeline asks for what is none of the keys.
+    """
+    said, config = read_processing(source.path), source.config
+    if config is not None:
+        said = ProcessingConfig(
+            {**config.inputs, **said.inputs}, {**config.outputs, **said.outputs}
+        )
+    name = source.model or source.path.parent.name
+    return Asked(said, f"{name}/{PIPELINE_FILE}") if said.inputs or said.outputs else None
+
+
+def read_processing(path: Path) -> ProcessingConfig:
+    """What the pipeline at `path` says of its inputs and outputs. Raises LoadFailed."""
+    try:
+        text = read_text(path, path.name)
+        return ProcessingConfig() if text is None else parse_processing(text)
+    except ConfigProblems as error:
+        raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
 
 
 def _in_words(problem: object) -> str:

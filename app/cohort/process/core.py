@@ -13,12 +13,12 @@ from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
 from cohort.metrics import Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
-from cohort.pipelines import PipelineEngines
+from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
 from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
-from cohort.processing import ProcessedEngines, Workroom
+from cohort.processing import AskedOf, ProcessedEngines, Workroom, asked_by_config
 from cohort.registry import EngineFactory, OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
 from cohort.rollouts import RolloutEvent, Rollouts
@@ -112,13 +112,18 @@ class Core:
         pipelines = PipelineEngines(
             lambda: self.registry, count=self._steps.steps_of, trust=self.trust
         )
-        engines = [self._with_processing(one, settings) for one in (onnx, pipelines)]
+        engines = [
+            self._processed(onnx, settings, asked_by_config),
+            self._processed(pipelines, settings, asked_by_pipeline),
+        ]
         return make(engines, observe=self.registry_events, trust=self.trust)
 
-    def _with_processing(self, engines: EngineFactory, settings: Settings) -> EngineFactory:
-        """Engines that take and give what configs say."""
+    def _processed(
+        self, engines: EngineFactory, settings: Settings, asked: AskedOf
+    ) -> EngineFactory:
+        """Engines that take and give what is asked of their versions."""
         transformed = TransformedEngines(
-            ProcessedEngines(engines, self.workroom),
+            ProcessedEngines(engines, self.workroom, asked),
             allowed=settings.model_code == "allow",
             maximum=self.memory.maximum,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cohort.errors import LoadFailed
 from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.processing import make_processing
+from cohort.processing.processing import Asked
 from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 from cohort.registry import (
@@ -21,8 +21,10 @@ from cohort.registry import (
     Source,
     Unmeasured,
 )
-from cohort.repository import Published
+from cohort.repository import ProcessingConfig, Published
 from cohort.session import CancellationToken, Signature
+
+AskedOf = Callable[[Source], Asked | None]
 
 
 class ProcessedEngines:
@@ -32,16 +34,20 @@ class ProcessedEngines:
 
     engines: The other factory.
     workroom: Where inputs are prepared.
+    asked: Says what is asked of a version; default: what its config says.
     """
 
-    def __init__(self, engines: EngineFactory, workroom: Workroom) -> None:
+    def __init__(
+        self, engines: EngineFactory, workroom: Workroom, asked: AskedOf | None = None
+    ) -> None:
         self._engines = engines
         self._workroom = workroom
+        self._asked = asked or asked_by_config
         self.file = engines.file
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
-        source = with_trial(source)
+        source = with_trial(source, self._asked(source))
         opened = self._engines.open(source, token)
         try:
             around = open_around(source, opened.signature, opened.properties)
@@ -63,30 +69,38 @@ class ProcessedEngines:
         self._engines.close()
 
 
-def with_trial(source: Source) -> Source:
-    """A source whose load tries what its config says of inputs."""
+def asked_by_config(source: Source) -> Asked | None:
+    """What the config of a version asks for its inputs and outputs; None: nothing."""
     config = source.config
     if config is None or not (config.inputs or config.outputs):
+        return None
+    asked = ProcessingConfig(config.inputs, config.outputs)
+    return Asked(asked, f"{source.path.parent.parent.name}/config.yaml")
+
+
+def with_trial(source: Source, asked: Asked | None) -> Source:
+    """A source whose load makes, and tries, what is asked for its inputs; None: nothing is."""
+    if asked is None:
         return source
-    return replace(source, preparation=TriedProcessing(config, source.path.parent))
+    return replace(source, preparation=TriedProcessing(asked, source.path.parent))
 
 
 def open_around(
     source: Source, signature: Signature, properties: Mapping[str, str]
 ) -> Around | None:
-    """What the config of a version says of its inputs and outputs; None where it says nothing.
+    """What is done with inputs and outputs of a version `with_trial`; None: nothing.
 
     signature: What its model takes and gives.
     properties: The metadata of its file.
 
     Raises LoadFailed for what does not fit the model, which says where that stands.
     """
-    config, trial = source.config, source.preparation
-    if config is None or not (config.inputs or config.outputs):
+    trial = source.preparation
+    if not isinstance(trial, TriedProcessing):
         return None
-    if isinstance(trial, TriedProcessing) and trial.processing is not None:
-        return trial.processing  # its load has made it
-    return make_processing(config, signature, source.path.parent, properties)
+    if trial.processing is None:  # its load has not made it
+        trial.fit(signature, properties)
+    return trial.processing
 
 
 @dataclass(frozen=True, slots=True)

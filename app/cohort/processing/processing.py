@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cohort.batching import Outputs
 from cohort.errors import InvalidInput, LoadFailed, did_you_mean, quoted
 from cohort.processing.around import Watch
 from cohort.processing.outputs import Finish, finish_of, label_spec
 from cohort.processing.steps import Step, StepContext
-from cohort.repository import ModelConfig
+from cohort.repository import ProcessingConfig
 from cohort.session import Signature
 from cohort.tensors import Array, Arrays, TensorSpec
 
@@ -126,28 +127,33 @@ def _first_row(spec: TensorSpec, inputs: Arrays) -> Array:
     return array[:1] if spec.rows_vary and array.ndim else array
 
 
-def make_processing(
-    config: ModelConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
-) -> Processing | None:
-    """What a config says of inputs and outputs; None where it says nothing.
+class Asked(NamedTuple):
+    """What is asked for inputs and outputs, and the file in which that stands."""
 
-    config: The model's.
+    config: ProcessingConfig
+    file: str
+
+
+def make_processing(
+    asked: Asked, signature: Signature, folder: Path, properties: Mapping[str, str]
+) -> Processing:
+    """Make what is done with inputs and outputs.
+
+    asked: What is asked.
     signature: What the model takes and gives.
     folder: That of the version, with the files that the config names.
     properties: The metadata of the model's file.
 
     Raises LoadFailed for what does not fit the model, which says where that stands.
     """
-    if not config.inputs and not config.outputs:
-        return None
     try:
-        return _make(config, signature, folder, properties)
+        return _make(asked.config, signature, folder, properties)
     except LoadFailed as error:
-        raise LoadFailed(f"{folder.parent.name}/config.yaml: {error}") from error
+        raise LoadFailed(f"{asked.file}: {error}") from error
 
 
 def _make(
-    config: ModelConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
+    config: ProcessingConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
 ) -> Processing:
     own = {spec.name: spec for spec in (*signature.inputs, *signature.optional)}
     steps: list[Step] = []

@@ -12,9 +12,8 @@ from cohort.batching import RunFeeds
 from cohort.codec import PredictRequest, decode_inputs, is_base64
 from cohort.errors import InvalidInput, quoted
 from cohort.processing.around import Watch
-from cohort.processing.processing import Processing, make_processing
+from cohort.processing.processing import Asked, Processing, make_processing
 from cohort.processing.steps import TriedStep
-from cohort.repository import ModelConfig
 from cohort.session import Signature
 from cohort.tensors import Arrays, TensorSpec, check_inputs
 
@@ -24,24 +23,23 @@ MOST_EXAMPLE_BYTES = 64 << 20
 class TriedProcessing:
     """The processing of one version, which its load makes and tries. Implements `Preparation`.
 
-    processing: None before `fit`, and where the config asks for nothing.
+    processing: None before `fit`.
 
-    config: The model's.
+    asked: What is asked for inputs and outputs.
     folder: That of the version.
     """
 
-    def __init__(self, config: ModelConfig, folder: Path) -> None:
-        self._config, self._folder = config, folder
+    def __init__(self, asked: Asked, folder: Path) -> None:
+        self._asked, self._folder = asked, folder
         self._filled = False
         self.processing: Processing | None = None
 
     def fit(self, signature: Signature, properties: Mapping[str, str]) -> None:
         """See `Preparation`."""
-        made = make_processing(self._config, signature, self._folder, properties)
+        made = make_processing(self._asked, signature, self._folder, properties)
         self.processing = made
         names = {spec.name for spec in signature.inputs}
-        steps = () if made is None else made.steps
-        self._filled = names <= {name for step in steps for name in step.fills}
+        self._filled = names <= {name for step in made.steps for name in step.fills}
 
     def read(self, example: Mapping[str, Any]) -> Arrays | None:
         """See `Preparation`: it is what callers send where texts or files are given for steps.

@@ -52,12 +52,14 @@ from cohort.repository.model_config import (
 )
 from cohort.repository.processing_config import (
     METADATA,
+    PROCESSING_RANGES,
     AudioInput,
     ImageInput,
     InputConfig,
     InputConfigs,
     OutputConfig,
     OutputConfigs,
+    ProcessingConfig,
 )
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.sequence_config import SequencePolicy, StateConfig
@@ -90,6 +92,7 @@ __all__ = [
     "MODEL_FILE",
     "NEVER_SEEN",
     "PIPELINE_FILE",
+    "PROCESSING_RANGES",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",
     "VERSION_NUMBER",
@@ -112,6 +115,7 @@ __all__ = [
     "OutputConfig",
     "OutputConfigs",
     "Problem",
+    "ProcessingConfig",
     "Published",
     "PublishedAccuracy",
     "PublishedRows",

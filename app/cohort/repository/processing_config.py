@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from pydantic import ConfigDict, with_config
 
 from cohort.repository.schema import Range
 
@@ -109,6 +111,16 @@ class OutputConfig:
 
 InputConfigs = Mapping[str, InputConfig]
 OutputConfigs = Mapping[str, OutputConfig]
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class ProcessingConfig:
+    """What a file says of inputs and outputs, by their names; default: nothing."""
+
+    inputs: InputConfigs = field(default_factory=dict)
+    outputs: OutputConfigs = field(default_factory=dict)
+
 
 PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.image.size.*": Range(1, 16_384),
