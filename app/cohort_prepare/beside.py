@@ -35,6 +35,7 @@ def write_beside(export: SourceExport, folder: Path, out: Path) -> Sequence[Path
         MODEL/1/model.onnx, unless there is one.
     """
     written = []
+    out.parent.mkdir(parents=True, exist_ok=True)
     for name in export.files:
         shutil.copyfile(folder / name, out.with_name(name))
         written.append(out.with_name(name))

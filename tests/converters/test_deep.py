@@ -114,6 +114,10 @@ def test_text_classifier_of_a_folder_is_converted(folder: Path) -> None:
     assert code == 0, said
     assert found["framework"] == "huggingface"
     assert found["classes"] == {"logits": ["negative", "positive"]}
+    names = [Path(one).name for one in found["beside"]]
+    assert names == ["tokenizer.json", "labels.txt", "text.config.yaml"]
+    assert (folder / "labels.txt").read_text() == "negative\npositive\n"
+    assert '"softmax": true' in (folder / "text.config.yaml").read_text()
     session = open_session(out)
     for rows, length in ((1, 4), (3, 9)):
         ids = np.ones((rows, length), np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,20 @@ async def test_pairs_have_types(folder: Path) -> None:
     (logits,) = session.run(None, {name: np.array([ids], np.int64) for name, ids in feeds.items()})
     np.testing.assert_allclose(both[:1], logits, rtol=1e-5)
     assert "takes shape [N, 2]" in str(wrong)
+
+
+RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_text("utf-8"))
+"""What transformers makes of some texts: tests/converters/sources/huggingface_texts.py."""
+
+
+@pytest.mark.parametrize("kind", RECORDED["kinds"])
+def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> None:
+    """With WordPiece, BPE and Unigram, as they were recorded; the converters' tests try 2,000."""
+    recorded = RECORDED["kinds"][kind]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(recorded["tokenizer"]))
+    opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), None)
+    made = opened.encode(RECORDED["texts"], lambda: None)
+    assert [one.ids for one in made] == recorded["ids"]
 
 
 @pytest.mark.parametrize("most", [5, 6, 7, 12, 40])
