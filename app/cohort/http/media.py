@@ -39,9 +39,8 @@ def asks_for_npy(headers: Headers) -> bool:
 
 
 def is_plain(headers: Headers) -> bool:
-    """Whether both request and response are certainly JSON, as those of coalesced requests are."""
-    media = media_type(headers)
-    return media != TEXT and is_json(media) and not asks_for_npy(headers)
+    """Whether both request and response are JSON, as those of coalesced requests are."""
+    return is_json(media_type(headers)) and not asks_for_npy(headers)
 
 
 def check_json(headers: Headers) -> None:

@@ -26,7 +26,7 @@ from cohort.codec.tables import CELL_WORK, Table, has_columns, join_columns, tab
 from cohort.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm, is_large
 from cohort.http.media import FORM, TEXT, asks_for_npy, is_json, is_plain, media_type
-from cohort.http.predict.rows import read_predict_rows
+from cohort.http.predict.rows import begins_json, read_predict_rows, read_text_rows
 from cohort.http.version_headers import version_headers
 from cohort.serving import Headers, Lease, Outputs
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
@@ -203,13 +203,14 @@ def predict_route(
     def rows(headers: Headers) -> RowForm | None:
         if not ASKED_BY_QUERY.isdisjoint(query) or parser is not None or not is_plain(headers):
             return None
+        read = read_text_rows if media_type(headers) == TEXT else read_predict_rows
         if "top" not in query:
-            return RowForm(read_predict_rows, from_document)
+            return RowForm(read, from_document)
         try:
             top = read_top("'top'", query["top"])
         except InvalidInput:
             return None  # whose body is read to say what is wrong
-        return RowForm(partial(read_predict_rows, top=top), from_document)
+        return RowForm(partial(read, top=top), from_document)
 
     known = query.get("model") if model is None else model
     return Route(known, reader, rows, version, takes_long)
@@ -228,12 +229,9 @@ def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
 
 def _parse_text(body: bytes) -> PredictCall:
     """JSON, which browsers send as text, or else the text of a model's only input."""
-    if body.lstrip()[:1] in _BEGIN_JSON:
+    if begins_json(body):
         return PredictCall.parse(body)
     return FilesCall(whole_body(body, TEXT))
-
-
-_BEGIN_JSON = (b"{", b"[", b"")
 
 
 def file_parser(headers: Headers) -> Callable[[bytes], list[File]]:

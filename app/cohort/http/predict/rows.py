@@ -65,6 +65,16 @@ def _time_gap(run: RunOutputs) -> Sequence[bytes]:
 NAMED, SINGLE = _template(False, None, False, 0), _template(True, None, False, 0)
 
 
+def begins_json(body: bytes) -> bool:
+    """Whether a body that is said to be text is read as JSON: browsers send JSON so."""
+    return body.lstrip()[:1] in (b"{", b"[", b"")
+
+
+def read_text_rows(body: bytes, *, top: int = 0) -> tuple[Any, RowRequest | None]:
+    """As `read_predict_rows`, for a body that may be text: that is left to be read alone."""
+    return read_predict_rows(body, top=top) if begins_json(body) else (None, None)
+
+
 def read_predict_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None]:
     """Parse a body that may hold rows for one input, a model, its version, outputs and an id.
 
