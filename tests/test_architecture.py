@@ -40,6 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "model_file",
                 "processing",
                 "sequences",
+                "response_cache",
                 "settings",
             ),
         }

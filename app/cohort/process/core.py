@@ -11,7 +11,7 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import Metrics, RolloutMetrics
+from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
@@ -20,6 +20,7 @@ from cohort.process.startup import StartUp
 from cohort.processing import ProcessedEngines, Workroom
 from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
+from cohort.response_cache import CachedEngines
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
 from cohort.scheduling import Scheduler
@@ -66,6 +67,8 @@ class Core:
         )
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
+        self.caches = CacheMetrics()
+        self.metrics.register(self.caches)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
@@ -105,7 +108,8 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        engines = SequencedEngines(ProcessedEngines(onnx, self.workroom), settings.workers)
+        sequenced = SequencedEngines(ProcessedEngines(onnx, self.workroom), settings.workers)
+        engines = CachedEngines(sequenced, self.caches.counts, self.workroom.submit)
         return make([engines], observe=self.registry_events, trust=self.trust)
 
     @contextmanager
