@@ -55,7 +55,10 @@ NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
         *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
-        *("guide/sound", "guide/sequences", "guide/response-cache"),
+        "guide/transform",
+        "guide/sound",
+        "guide/labels",
+        *("guide/sequences", "guide/response-cache"),
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),

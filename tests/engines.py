@@ -228,6 +228,7 @@ class ControlledEngine(ControlledQueue):
             self.placement,
             "cpu",
             batching=BatchingDescription(self.policy, self.profile, rows=self.rows),
+            memory_bytes=1 << 20,
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:

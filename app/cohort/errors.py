@@ -20,6 +20,7 @@ CohortError
 ├── ConfigInvalid        for operators, never sent to a caller
 ├── RemoteFailed         for operators: a remote repository gives or takes nothing
 └── LoadFailed           for operators; who may see the model finds it in NotReady and `/models`
+    └── MembersUnfit     a version that is made of others does not load with them as they are
 
 Messages for callers contain no path, address or internal name of the machine.
 """
@@ -27,7 +28,7 @@ Messages for callers contain no path, address or internal name of the machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 
@@ -221,6 +222,25 @@ class LoadFailed(CohortError):
     def __init__(self, message: str, *, transient: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+
+
+class MembersUnfit(LoadFailed):
+    """A version that is made of others does not load with them as they are now.
+
+    `needs` are all of them, each a model and a version, None for its default one. `missing` are the
+    models that do not serve.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        needs: Collection[tuple[str, int | None]],
+        missing: Collection[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.needs = frozenset(needs)
+        self.missing = missing
 
 
 def quoted(name: str, limit: int = 80) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -145,6 +145,10 @@ def unpack(buffer: NDArray[np.uint8], datatype: Datatype, shape: Sequence[int]) 
     return flat[: prod(shape)].view(datatype.dtype).reshape(shape)
 
 
+ANY = "ANY"
+"""The datatype of an input that may have any."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """One input or output of a model.
@@ -158,7 +162,9 @@ class TensorSpec:
     and such a request is refused for others. `files`: whether the elements of an input of BYTES are
     files, which are bytes in object arrays, or base64 as text; default: they are text. `named`: How
     many of the best classes of each row answers name beside an output; 0: the best one, not in a
-    list; default None: none.
+    list; default None: none. `threshold`: the least score of a class that is named, so that each
+    row has a list; default None: any. `columns` are the names of the columns of an input
+    [N, columns], where its file says; default: it does not.
     """
 
     name: str
@@ -168,6 +174,8 @@ class TensorSpec:
     missing: float | int | str | None = None
     files: bool = False
     named: int | None = None
+    threshold: float | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def transportable(self) -> bool:
@@ -188,6 +196,13 @@ class TensorSpec:
         """Whether axis 0 is there and of no fixed length, as batching needs it."""
         return bool(self.shape) and not isinstance(self.shape[0], int)  # type: ignore[index]
 
+    def fit(self, array: Array) -> Array:
+        """`array`, whose elements are a row each where the input is one column: `[N, 1]`."""
+        shape = self.shape
+        if array.ndim == 1 and shape is not None and len(shape) == 2 and shape[1] == 1:
+            return array.reshape(-1, 1)
+        return array
+
     @cached_property
     def labels(self) -> Sequence[str]:
         """The classes of the columns as text; empty where they are not known."""
@@ -195,6 +210,8 @@ class TensorSpec:
 
     def check(self, array: Array) -> None:
         """Raise InvalidInput unless `array` has this datatype and a shape that fits."""
+        if self.datatype == ANY:
+            return
         dtype, wanted, lengths = self._wanted
         if (
             array.dtype is not dtype
@@ -240,8 +257,6 @@ def _nested(array: Array, spec: TensorSpec) -> str:
     """What to do where a row came without the list of rows, or in one list too many."""
     shape = spec.shape or ()
     rank = len(shape)
-    if array.ndim == 1 and rank == 2 and shape[1] == 1 and len(array) != 1:
-        return "; each row is a list of its own: [[…], […]]"
     if array.ndim == rank - 1:
         few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MOST_SHOWN
         row = f"[{', '.join(f'{number:g}' for number in array)}]" if few else "…"
@@ -258,11 +273,18 @@ def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
     }
 
 
+class OpenSpecs(list[TensorSpec]):
+    """Optional inputs beside which a request may have others, of any datatype and shape."""
+
+
 def sent_specs(
-    required: Sequence[TensorSpec], optional: Sequence[TensorSpec], names: Container[str]
+    required: Sequence[TensorSpec], optional: Sequence[TensorSpec], names: Collection[str]
 ) -> Sequence[TensorSpec]:
     """The inputs of a request: those that it must have, and the `optional` ones among `names`."""
     sent = [spec for spec in optional if spec.name in names]
+    if optional.__class__ is OpenSpecs:
+        known = {spec.name for spec in (*required, *sent)}
+        sent += [TensorSpec(name, ANY, None) for name in names if name not in known]
     return [*required, *sent] if sent else required
 
 

@@ -12,6 +12,7 @@ from cohort.comparing import Pair
 from cohort.profiling import why_unbatchable
 from cohort.session import Session
 from cohort.tensors import TensorSpec
+from cohort_prepare.beside import check_beside, write_beside
 from cohort_prepare.detecting import Say
 from cohort_prepare.evaluating.cases import Cases, fit_cases
 from cohort_prepare.evaluating.differences import Differences, add_pair, largest
@@ -23,6 +24,7 @@ from cohort_prepare.finishing import (
     open_exported,
     open_rows,
     replace_class_maps,
+    scores_of,
     write_description,
 )
 from cohort_prepare.onnx_files import model_digest, model_size, write_onnx, write_onnx_to
@@ -46,6 +48,7 @@ class Converted:
     rows: How many rows were compared.
     size: Of the file, with external data, in bytes.
     sha256: The model's digest.
+    beside: The files that were written beside it, such as its tokenizer.
     """
 
     inputs: Sequence[TensorSpec]
@@ -57,6 +60,7 @@ class Converted:
     rows: int
     size: int
     sha256: str
+    beside: Sequence[Path] = ()
 
 
 def convert_source(
@@ -67,6 +71,7 @@ def convert_source(
     opset: int | None = None,
     verify: bool = True,
     dynamic: Mapping[str, Mapping[str, str]] | None = None,
+    labels: Sequence[str] = (),
     say: Say = lambda _: None,
 ) -> Converted:
     """Write `source` as ONNX to `out`, over what is there.
@@ -77,6 +82,7 @@ def convert_source(
     verify: Whether to run both and compare; default yes.
     dynamic: Open dimensions of a PyTorch module's inputs besides the rows: labels by input and
         axis; default None: there are none.
+    labels: The names of its classes, one for each column of its scores; default none.
     say: Told what is done now.
 
     Raises Misused and Rejected, and OSError where it cannot be written.
@@ -99,10 +105,18 @@ def convert_source(
         model = check_export(made, opset or DEFAULT_OPSET)
         fixed = open_rows(model, folder)
         classes = {**maps, **export.classes}
-        write_description(model, graph_name=export.what, classes=classes)
+        if labels:
+            classes[scores_of(model, len(labels))] = tuple(labels)
+        write_description(
+            model,
+            graph_name=export.what,
+            classes=classes,
+            columns=export.columns,
+            missing=export.missing,
+        )
         write_onnx_to(model, made)
         session = open_exported(made)
-        notes = [*export.notes, *_notes(session, fixed)]
+        notes = [*export.notes, *_notes(session, fixed), *_gap_notes(export.missing)]
         if opset is not None and onnx_opset(model) != opset:
             notes.append(f"its opset is {onnx_opset(model)}: the exporter writes no {opset}")
         difference, rows = None, 0
@@ -112,6 +126,8 @@ def convert_source(
             notes += more
         add_step(model, _record(source, export, onnx_opset(model), opset, difference))
         say("Writing the model")
+        check_beside(export, out)
+        beside = write_beside(export, folder, out)
         write_onnx(model, out)
     return Converted(
         session.inputs,
@@ -123,6 +139,7 @@ def convert_source(
         rows=rows,
         size=model_size(out),
         sha256=model_digest(out),
+        beside=beside,
     )
 
 
@@ -151,6 +168,13 @@ def _notes(session: Session, fixed: str) -> list[str]:
         return [f"{fixed}; requests are not batched"]
     reason = why_unbatchable(session.inputs, session.outputs, session.rows)
     return [f"requests are not batched: {reason}"] if reason else []
+
+
+def _gap_notes(missing: Mapping[str, str]) -> list[str]:
+    return [
+        f"a missing {name} is {value!r}, which the server puts there for null: ONNX's text has none"
+        for name, value in missing.items()
+    ]
 
 
 def _record(

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 from onnx.helper import set_model_props
@@ -21,8 +22,9 @@ from cohort.profiling import find_trial, synthetic_inputs
 from cohort.session import Session, open_session
 from cohort.session.class_maps import Classes, find_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
+from cohort.session.declared_inputs import COLUMNS_KEY, MISSING_KEY
 from cohort_prepare.evaluating.cases import run_alone, run_named
-from cohort_prepare.failures import Rejected
+from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks.onnx_values import ROWS
 from cohort_prepare.onnx_files import read_onnx, write_onnx_to
 
@@ -164,13 +166,46 @@ def _check_rows(session: Session) -> None:
 
 
 def write_description(
-    model: onnx.ModelProto, *, graph_name: str, classes: Mapping[str, Sequence[str | int]]
+    model: onnx.ModelProto,
+    *,
+    graph_name: str,
+    classes: Mapping[str, Sequence[str | int]],
+    columns: Sequence[str] = (),
+    missing: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write the graph's name and the classes into the model."""
+    """Write the graph's name, the classes, and what is known of columns into the model.
+
+    columns: The names of those of the only input; default: not known.
+    missing: What stands for a missing value, by input; default: nothing.
+    """
     model.graph.name = graph_name
     properties = {one.key: one.value for one in model.metadata_props}
     if classes:
         properties[CLASSES_KEY] = json.dumps(
             {name: list(these) for name, these in sorted(classes.items())}, ensure_ascii=False
         )
+    if columns:
+        properties[COLUMNS_KEY] = json.dumps(list(columns), ensure_ascii=False)
+    if missing:
+        properties[MISSING_KEY] = json.dumps(dict(missing), ensure_ascii=False, sort_keys=True)
     set_model_props(model, dict(sorted(properties.items())))
+
+
+def scores_of(model: onnx.ModelProto, classes: int) -> str:
+    """The output that has a column for each of so many classes, by its name. Raises Misused."""
+    fitting, shapes = [], []
+    for output in model.graph.output:
+        tensor = output.type.tensor_type
+        sizes = [one.dim_value or one.dim_param or "?" for one in tensor.shape.dim]
+        shapes.append(f"{output.name} [{', '.join(map(str, sizes))}]")
+        if tensor.elem_type in FLOATS and len(sizes) > 1 and sizes[-1] in {classes, "?"}:
+            fitting.append(output.name)
+    if not fitting:
+        raise Misused(
+            f"--classes names {classes} classes, and no output of floats has as many columns: "
+            f"{', '.join(shapes)}"
+        )
+    return fitting[0]
+
+
+FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})

@@ -169,14 +169,22 @@ class SourceExport:
     """What an adapter says of the model it exported (`cohort_prepare.frameworks.Exported`).
 
     sample: Inputs that the model takes, where its adapter knows some.
+    columns: The names of the columns of its only input; default: not known.
+    missing: What stands for a missing value, by input; default: nothing.
     versions: The libraries that did it, with their versions.
+    files: The names of files beside the model that belong to it.
+    config: What `config.yaml` is to say of inputs and outputs.
     """
 
     what: str
     notes: Sequence[str] = ()
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
     sample: Arrays = field(default_factory=dict)
+    columns: Sequence[str] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _load(path: Path) -> Arrays:

@@ -18,6 +18,8 @@ RUNS = {
     "json_bodies": 15_000,
     "framing": 40_000,
     "messages": 4000,
+    "header_blocks": 20_000,
+    "frames": 1500,
     "model_files": 8000,
 }
 """Inputs of each target, for some two seconds."""

@@ -177,6 +177,25 @@ def test_floods_of_frames_cost_the_process_little(
     assert live(server)
 
 
+def test_resets_of_one_address_are_bounded_on_however_many_connections(server: Cohort) -> None:
+    """Each sends fewer than it may; who sends none goes on."""
+    with ExitStack() as stack:
+        quiet = stack.enter_context(closing(Peer(server.grpc)))
+        peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(16)]
+
+        def any_gone() -> bool:
+            for peer in peers:
+                if not peer.gone:
+                    peer.write(resets(peer))
+                    peer.read()
+            return any(peer.gone for peer in peers)
+
+        wait_until(any_gone)
+        quiet.read(0.01)
+        assert not quiet.gone
+    assert live(server)
+
+
 def resident(server: Cohort) -> float:
     """The process's memory, in MiB."""
     text = Path(f"/proc/{server.process.pid}/status").read_text()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
@@ -153,3 +155,21 @@ def test_a_new_rollouts_file_names_its_schema(models: Path, exported: Path) -> N
     assert run("rollout", "set", "mine", "b=5", "--models", str(models)).exit_code == 0
     assert schema_named_by(file).is_file()
     assert load_rollouts(file)["mine"].rollout.variants["b"].weight == 5
+
+
+def test_a_transform_is_written_with_its_test(models: Path, exported: Path) -> None:
+    """The config names it, the test passes as it is, and a second time nothing is overwritten."""
+    command = ("init", "mine", str(exported), "--transform", "--models", str(models))
+    assert run(*command).exit_code == 0
+    folder = models / "mine"
+    assert load_model_config(folder).transform == "transform:Transform"
+    assert "def before" in (folder / "transform.py").read_text()
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)],
+        cwd=folder, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert tested.returncode == 0, tested.stdout
+    assert "No problems" in run("check", "--models", str(models)).stdout
+    (folder / "transform.py").write_text("mine")
+    run("init", "mine", "--transform", "--version", "2", "--models", str(models))
+    assert (folder / "transform.py").read_text() == "mine"

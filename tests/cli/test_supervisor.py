@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -29,3 +30,23 @@ def test_a_stop_while_the_server_is_forked_reaches_it() -> None:
     """It waits for the new process: that would forget a signal of its first moments."""
     command = [sys.executable, "-c", STOPPED_WHILE_FORKING]
     assert subprocess.run(command, cwd=ROOT, timeout=PATIENCE, check=False).returncode == 42
+
+
+HANGS_AT_ITS_START = """
+import os, signal
+import cohort.cli.supervisor as supervisor
+
+supervisor.STARTING_SECONDS = 0.5
+supervisor.supervise(0.1, log_format="json")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_server_that_hangs_before_it_has_started_is_killed() -> None:
+    """It never gave a sign of life: whoever restarts the container has to learn of it."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS_AT_ITS_START],
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "no sign of life for 0.5 s: killed the server" in done.stderr

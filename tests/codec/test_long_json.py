@@ -81,7 +81,7 @@ def outcome(read: Callable[[bytes], Arrays], text: bytes) -> object:
         arrays = read(text)
     except InvalidInput as error:
         return str(error)
-    return {name: (one.dtype, one.shape, one.tolist()) for name, one in arrays.items()}
+    return {name: (one.dtype, one.shape, repr(one.tolist())) for name, one in arrays.items()}
 
 
 LEAVES = {"FP32": -1.25, "INT8": 7, "BYTES": "word, ["}

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hn
 from numpy.typing import NDArray
 
 from cohort.codec.npy import LONGEST_HEADER, fit_array, fit_work, read_npy, write_npy
-from cohort.errors import InvalidInput
+from cohort.errors import DeadlineExceeded, InvalidInput
 from cohort.tensors import BY_DTYPE, DATATYPES, TensorSpec
 
 NUMBERS = st.sampled_from([row.dtype for row in DATATYPES if row.numpy_native and row.bits])
@@ -167,3 +167,34 @@ def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
     for body in (junk, with_header(junk), with_header(head, junk)):
         with suppress(InvalidInput):
             fit_array(spec(datatype), read_npy(body))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(2**19, dtype="f8"),
+        np.arange(2**19, dtype="f8").reshape(2, -1).T,
+        np.arange(2**19, dtype="f8").reshape(2, 2, -1)[:, ::-1],
+        np.zeros((3, 0), "f4"),
+        np.array(5, "i4"),
+    ],
+    ids=["flat", "turned", "wide", "empty", "scalar"],
+)
+def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
+    """In parts or at once, in C order."""
+    read = np.load(io.BytesIO(write_npy(array)))
+    assert read.dtype == array.dtype
+    assert np.array_equal(read, array)
+    assert read.flags.c_contiguous
+
+
+def test_the_writing_of_a_long_array_ends_with_its_time() -> None:
+    """Between two parts."""
+    looks = iter([None, None])
+
+    def check() -> None:
+        if next(looks, "late") == "late":
+            raise DeadlineExceeded(1)
+
+    with pytest.raises(DeadlineExceeded):
+        write_npy(np.zeros(2**20), check)

@@ -8,7 +8,7 @@ import pytest
 
 from cohort.codec import PredictRequest, decode_inputs
 from cohort.errors import InvalidInput
-from cohort.tensors import TensorSpec
+from cohort.tensors import TensorSpec, check_inputs
 from tests.codec.bodies import (
     ALWAYS,
     NEVER,
@@ -52,7 +52,10 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         (b"", "the body is empty"),
         (b'{"input": [1,]}', "line 1 column 13"),
         (b'{"input": [1]} x', "line 1 column 16"),
-        (b'{"input": NaN}', "; JSON has no NaN and no infinity: the binary forms of V2 carry them"),
+        (
+            b'{"input": Infinity}',
+            "; JSON has no infinity, and null for NaN: the binary forms of V2",
+        ),
         (b"{'input': [1]}", "; JSON has double quotes, as json.dumps writes them"),
         (b'{"input": [True]}', "; JSON has true, false and null, as json.dumps writes them"),
         (b'{"input": "\xff"}', "the body is not valid JSON: "),
@@ -132,13 +135,19 @@ def test_a_file_that_came_as_json_is_named(start: bytes, said: str) -> None:
             PredictRequest.parse(body)
 
 
-def test_a_column_without_its_rows_is_told_where_they_go() -> None:
-    """An input [N, 1] takes a list for each row."""
-    spec = TensorSpec("city", "BYTES", (None, 1))
-    request = PredictRequest.parse('{"inputs": {"city": ["Ulm", "Köln"]}}'.encode())
-    array = decode_inputs(request, [spec])["city"]
-    with pytest.raises(InvalidInput, match=r"each row is a list of its own: \[\[…\], \[…\]\]"):
-        spec.check(array)
+@pytest.mark.parametrize("size", [NEVER, ALWAYS])
+def test_a_list_is_a_column(size: int) -> None:
+    """An input [N, 1] takes a value for each row, and a list for each row."""
+    city, age = TensorSpec("city", "BYTES", (None, 1)), TensorSpec("age", "FP32", ("N", 1))
+    for body in (
+        '{"inputs": {"city": ["Ulm", "Köln"], "age": [1, 2]}}',
+        '{"inputs": {"city": [["Ulm"], ["Köln"]], "age": [[1], [2]]}}',
+    ):
+        with simdjson_from(size):
+            arrays = decode_inputs(PredictRequest.parse(body.encode()), [city, age])
+        check_inputs([city, age], arrays)
+        assert arrays["city"].tolist() == [["Ulm"], ["Köln"]]
+        assert arrays["age"].tolist() == [[1.0], [2.0]]
 
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])

@@ -124,7 +124,7 @@ def test_a_body_of_another_form_is_refused(body: bytes, says: str) -> None:
         parse_v1(body)
 
 
-@pytest.mark.parametrize("value", [True, False, None, "1"])
+@pytest.mark.parametrize("value", [True, False, "1"])
 @pytest.mark.parametrize("form", ["instances", "inputs"])
 def test_numbers_are_numbers(form: str, value: object) -> None:
     """True is not 1 here, either."""

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from cohort.session import read_signature
 from cohort.tensors import Array, Arrays
 from cohort_prepare.converting import convert_source
 from cohort_prepare.environments import Environment
@@ -68,6 +69,26 @@ def test_source_that_is_not_there_is_told(training: Path) -> None:
     assert ended.exit_code == 2
     assert "no file, no folder" in json.loads(ended.stdout)["error"]
     assert not (training / "model.onnx").exists()
+
+
+def test_names_of_classes_are_written_and_the_lines_that_show_them_told(training: Path) -> None:
+    """From a file or between commas; as many as one output has columns."""
+    (training / "names.txt").write_text("setosa\nversicolor\nvirginica\n")
+    for number, given in enumerate(["names.txt", "setosa, versicolor, virginica"]):
+        out = f"models/iris/{number + 1}/model.onnx"
+        ended = run_in(
+            training, "convert", "training:model", "--classes", given, "--out", out, "--no-verify"
+        )
+        assert ended.exit_code == 0, ended.stderr
+        *_, key, line = ended.stdout.strip().splitlines()
+        (training / "models/iris/config.yaml").write_text(f"{key}\n{line}\n")
+        signature = read_signature(training / out)
+        assert signature is not None
+        assert signature.outputs[-1].labels == ("setosa", "versicolor", "virginica")
+        assert line.strip() == f'"{signature.outputs[-1].name}": {{labels: metadata}}'
+    wrong = run_in(training, "convert", "training:model", "--classes", "a,b", "--out", "x.onnx")
+    assert wrong.exit_code == 2
+    assert "--classes names 2 classes, and no output of floats has as many" in wrong.stderr
 
 
 class Doubled(SourceModel):

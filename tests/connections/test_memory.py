@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.connections.memory import MemoryBudget, count_bytes
-from cohort.errors import Overloaded
+from cohort.errors import InvalidInput, Overloaded
 
 
 def test_a_request_without_room_is_refused_and_holds_what_it_did() -> None:
@@ -36,16 +36,22 @@ def test_what_exists_already_is_counted_beyond_the_maximum() -> None:
 
 
 def test_an_answer_needs_room_for_itself_or_half_of_all() -> None:
-    """One that is larger than all of it can be sent, where others leave half."""
+    """One that is larger than half of it can be sent, where others leave half."""
     budget = MemoryBudget(10)
-    budget.check_answer(25)
+    budget.check_answer(10)
     with budget.hold() as hold:
         hold.set(5)
-        budget.check_answer(25)
+        budget.check_answer(10)
         hold.set(6)
         budget.check_answer(4)
         with pytest.raises(Overloaded):
             budget.check_answer(5)
+
+
+def test_an_answer_that_is_larger_than_all_is_refused_for_good() -> None:
+    """To come again would help nobody; the caller hears what would."""
+    with pytest.raises(InvalidInput, match=r"24 MiB .* 10 MiB .*: send fewer rows"):
+        MemoryBudget(10 << 20).check_answer(24 << 20)
 
 
 def test_a_copy_of_a_hold_is_given_back_by_itself() -> None:

@@ -10,6 +10,7 @@ import onnx
 
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
+from tests.e2e.scrape import Scrape
 from tests.waiting import PATIENCE, wait_until
 
 MODELS = 4
@@ -41,6 +42,18 @@ def test_first_runs_and_measurements_leave_no_memory_taken(tmp_path: Path) -> No
             body = {"model": f"wide{number}", "inputs": {"x": [[2.0]]}}
             answer = httpx.post(server.url + "/predict", json=body, timeout=PATIENCE)
             assert answer.json()["outputs"]["y"] == [[2.0]]
+
+
+def test_each_version_tells_what_memory_it_took(tmp_path: Path) -> None:
+    """About its weights: some of it was free in the process before."""
+    weights = 4096 * 4096 * 4
+    onnx_models.save(
+        onnx_models.mlp(features=4096, hidden=4096), tmp_path / "models/a/1/model.onnx"
+    )
+    with cohort(tmp_path / "models", tmp_path) as server:
+        found = server.get("/models/a/versions/1").json()["memory_bytes"]
+        assert 0.75 * weights <= found <= 4 * weights
+        assert Scrape(server.url).value("model_memory_bytes", model="a") == found
 
 
 def own_megabytes(server: Cohort) -> float:

@@ -22,7 +22,6 @@ from tests.e2e.scrape import Scrape
 from tests.waiting import PATIENCE
 
 NPY = "application/x-npy"
-LIBRARY = onnx_models.decoders_library()
 
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -74,9 +73,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     }.items():
         onnx_models.save(model, folder / "models" / name / "1/model.onnx")
     (folder / "models/image/config.yaml").write_text(
-        json.dumps({"session": {"custom_op_libraries": [LIBRARY.name]}})
+        json.dumps({"session": {"custom_op_libraries": ["extensions"]}})
     )
-    with cohort(folder / "models", folder, max_body_mb=4, custom_ops=LIBRARY.parent) as started:
+    with cohort(folder / "models", folder, max_body_mb=4) as started:
         yield started
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.codec import RunOutputs
+from cohort.errors import InvalidInput
 from cohort.http.calls import HEADER_LENGTH, Encoded, Route
 from cohort.http.predict.calls import predict_route
 from cohort.http.v1.calls import Address, v1_route
@@ -29,6 +30,8 @@ SECONDS = 0.0123456
 
 names = st.sampled_from(["y", "100%", "%b", 'a "quoted" one', "Größe"])
 ids = st.text(min_size=1, max_size=5)
+texts = st.sampled_from(["a", "null", "100%b", 'a "quoted" one', "Größe", "\0"])
+tops = st.sampled_from([0, 0, 0, 1, 2, 9])
 
 
 @dataclass
@@ -64,18 +67,20 @@ class Case:
         call.decode(lease)
         return call.encode(lease, [array[rows] for array in self.arrays])
 
-    def together(self, requests: Sequence[Sent]) -> list[Encoded]:
-        """The responses to requests that shared a run."""
+    def together(self, requests: Sequence[Sent]) -> list[Encoded] | None:
+        """The responses to requests that shared a run; None where they are answered alone."""
         wanted = []
         for sent in requests:
             form = sent.route.rows(sent.headers)
             assert form is not None
             request = form.read(sent.body)[1]
-            assert request is not None
+            if request is None:
+                return None
             wanted.append(request)
         (template,) = {one.template for one in wanted}
-        selection = self.version.selection(template.outputs, self.variant)
-        assert selection is not None
+        selection = self.version.selection(template.outputs, self.variant, template.top)
+        if selection is None:
+            return None
         arrays = [self.arrays[place] for place in selection.positions]
         counts = [one.rows for one in wanted]
         assert counts == self.counts
@@ -87,7 +92,8 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Versions with one to three outputs of numbers."""
+    """Versions with one to three outputs of numbers, with and without labels."""
+    labelled = draw(st.booleans())
     called = draw(st.lists(names, min_size=1, max_size=3, unique=True))
     counts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
     specs, arrays = [], []
@@ -97,17 +103,35 @@ def cases(draw: st.DrawFn) -> Case:
         size = sum(counts) * int(np.prod(shape))
         array = (np.arange(size) / 3 - number).astype(BY_NAME[datatype].dtype)
         arrays.append(array.reshape(sum(counts), *shape))
-        specs.append(TensorSpec(name, datatype, ("N", *shape)))
+        spec = TensorSpec(name, datatype, ("N", *shape))
+        if labelled and shape and draw(st.booleans()):
+            classes = draw(st.lists(texts, min_size=shape[-1], max_size=shape[-1]))
+            named = draw(st.sampled_from([None, 0, 1, 2]))
+            least = draw(st.sampled_from([None, 0.5])) if datatype in {"FP32", "FP64"} else None
+            spec = replace(spec, classes=tuple(classes), named=named, threshold=least)
+        specs.append(spec)
     engine = ControlledEngine([TensorSpec("x", "FP32", ("N", 2))], specs)
     version = ServedVersion("m%s", "7", cast("BatchEngine", engine), cast("VersionMetrics", None))
     return Case(version, draw(st.sampled_from(["", "b%b"])), arrays, counts)
 
 
-def assert_same(case: Case, send: Callable[[int], Sent]) -> None:
-    """Assert that each of a case's requests gets the same both ways."""
+def assert_same(case: Case, send: Callable[[int], Sent], *, labels: bool = True) -> None:
+    """Assert that each of a case's requests gets the same both ways.
+
+    labels: Whether responses with labels may be written together; default True.
+    """
     requests = [send(count) for count in case.counts]
     at = 0
-    for sent, got, count in zip(requests, case.together(requests), case.counts, strict=True):
+    together = case.together(requests)
+    if together is None:
+        reason = ""
+        try:
+            case.alone(requests[0], slice(0, case.counts[0]))
+        except InvalidInput as error:
+            reason = str(error)
+        assert "'top' asks for labels" in reason or not labels
+        return
+    for sent, got, count in zip(requests, together, case.counts, strict=True):
         expected = case.alone(sent, slice(at, at := at + count))
         assert got.body == expected.body
         assert dict(got.headers) == dict(expected.headers)
@@ -125,6 +149,8 @@ def test_predict(case: Case, data: st.DataObject) -> None:
     """One input with or without its name, with or without outputs by name and an id."""
     named, identified = data.draw(st.booleans()), data.draw(st.booleans())
     outputs = some_outputs(data, case)
+    top, by_query = data.draw(tops), data.draw(st.booleans())
+    query = {"top": str(top)} if top and by_query else {}
 
     def send(count: int) -> Sent:
         rows = [[1.0, 2.0]] * count
@@ -133,18 +159,20 @@ def test_predict(case: Case, data: st.DataObject) -> None:
             body["outputs"] = outputs
         if identified:
             body["id"] = data.draw(ids)
-        return Sent(predict_route("m"), json.dumps(body).encode(), {})
+        if top and not by_query:
+            body["parameters"] = {"top": top}
+        return Sent(predict_route("m", query=query), json.dumps(body).encode(), {})
 
     assert_same(case, send)
 
 
-@given(cases(), st.sampled_from(["instances", "inputs"]))
-def test_v1(case: Case, key: str) -> None:
+@given(cases(), st.sampled_from(["instances", "inputs"]), tops)
+def test_v1(case: Case, key: str, top: int) -> None:
     """By row and by column."""
 
     def send(count: int) -> Sent:
         body = json.dumps({key: [[1.0, 2.0]] * count}).encode()
-        return Sent(v1_route(Address("m")), body, {})
+        return Sent(v1_route(Address("m"), {"top": str(top)} if top else {}), body, {})
 
     assert_same(case, send)
 
@@ -156,6 +184,7 @@ def test_v2(case: Case, data: st.DataObject) -> None:
     outputs = some_outputs(data, case)
     as_bytes = [data.draw(st.booleans()) for _ in outputs or ()]
     all_as_bytes = data.draw(st.booleans())
+    top = data.draw(tops)
 
     def send(count: int) -> Sent:
         tail, headers = b"", {}
@@ -173,6 +202,8 @@ def test_v2(case: Case, data: st.DataObject) -> None:
             ]
         elif all_as_bytes:
             body["parameters"] = {"binary_data_output": True}
+        if top:
+            body.setdefault("parameters", {})["top"] = top
         if identified:
             body["id"] = data.draw(ids)
         head = json.dumps(body).encode()
@@ -180,4 +211,5 @@ def test_v2(case: Case, data: st.DataObject) -> None:
             headers[HEADER_LENGTH] = str(len(head))
         return Sent(infer_route("m"), head + tail, headers)
 
-    assert_same(case, send)
+    in_bytes = any(as_bytes) if outputs is not None else all_as_bytes
+    assert_same(case, send, labels=not in_bytes)

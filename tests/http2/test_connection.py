@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 
 from cohort.http2.announced import CONNECTION_WINDOW, STREAMS_PER_CONNECTION
 from cohort.http2.connection import PING_SECONDS, PING_TIMEOUT_SECONDS
-from cohort.http2.frames import PREFACE, ErrorCode
+from cohort.http2.frames import PREFACE, ConnectionFault, ErrorCode
 from cohort.http2.streams import STREAM_WINDOW
-from cohort.http2.useless_frames import MOST_USELESS
+from cohort.http2.useless_frames import (
+    MOST_OF_ADDRESS,
+    MOST_USELESS,
+    OWN_SHARE,
+    UselessOfAddresses,
+)
 from tests.examples import examples
 from tests.http2.peers import HEADERS, Caller, Served, SmallEcho, message
 from tests.waiting import iterations, until
@@ -443,6 +448,20 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
             break
     assert served.wire.closed
     assert b"too many frames" in served.wire.written
+
+
+def test_an_address_has_so_many_frames_that_bring_nothing_of_all_its_connections() -> None:
+    """A connection that sent few is not ended for the others'; those of a Unix socket have none."""
+    counts = UselessOfAddresses()
+    for _ in range(MOST_OF_ADDRESS // 50):
+        counts.count("1.2.3.4", 50, 50)
+        counts.count("", 50, MOST_USELESS)
+    counts.count("1.2.3.4", 1, OWN_SHARE)
+    counts.count("5.6.7.8", 1, MOST_USELESS)
+    with pytest.raises(ConnectionFault, match="from this address"):
+        counts.count("1.2.3.4", 1, OWN_SHARE + 1)
+    counts.look()
+    counts.count("1.2.3.4", 1, MOST_USELESS)
 
 
 def reset_calls(number: int) -> bytes:

@@ -183,3 +183,28 @@ def test_what_we_encode_another_reads(headers: list[tuple[bytes, bytes]]) -> Non
     """Literals of any length."""
     decoder = hpack.Decoder(1 << 20)
     assert [tuple(one) for one in decoder.decode(encode(headers), raw=True)] == headers
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("count", [1, 4, 90])
+def test_of_codes_no_more_are_read_than_a_call_may_have(
+    count: int, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the longest there are; the call is refused, and the table is as it was."""
+    read: list[int] = []
+
+    def plain(coded: bytes) -> bytes:
+        read.append(len(coded))
+        return b"x"
+
+    monkeypatch.setattr("cohort.http2.field_decoding._plain", plain)
+    size = 90 * 1024 // count
+    coded = b"\xff" * size
+    length = hpack.hpack.encode_integer(size, 7)
+    length[0] |= 0x80
+    blocks = HeaderBlocks(Plain())
+    long = bytes(length) + coded
+    block = (b"\x00\x01x" + long if named else b"\x00" + long + b"\x01x") * count
+    assert blocks.decode(block) == [(b"too", b"large")]
+    assert sum(read) <= MOST_HEADER_BYTES
+    assert blocks.held == 0

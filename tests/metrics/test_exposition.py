@@ -204,7 +204,7 @@ def test_a_version_that_nobody_asked_has_no_line_of_requests() -> None:
         *("model_load_duration_seconds", "model_state", "model_outdated", "model_held_back"),
         *("model_rows_mixed", "model_batching"),
         *("model_queue_requests", "model_inflight_requests", "model_provider_info"),
-        *("model_provider_fallback", "model_unpredictable"),
+        *("model_provider_fallback", "model_unpredictable", "model_memory_bytes"),
     }
 
 

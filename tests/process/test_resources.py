@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cohort.process.resources import part_of, share_connections
+from cohort.process.resources import (
+    PROCESS_BYTES,
+    memory_for_requests,
+    part_of,
+    share_connections,
+)
 from cohort.system.processor import cores
 
 
@@ -23,6 +28,14 @@ def test_each_api_has_a_share(available: int, grpc: bool, shares: tuple[int, int
 def test_workers_share_a_limit_and_none_is_without(limit: int, processes: int, part: int) -> None:
     """Together they may have a little more, never less."""
     assert part_of(limit, processes) == part
+
+
+def test_requests_have_a_quarter_of_what_the_processes_leave() -> None:
+    """Of little memory, too: a process takes as much in a small container as in a large one."""
+    own = PROCESS_BYTES
+    assert memory_for_requests(2 * own, 1) == own // 4
+    assert memory_for_requests(4 * own, 2) == own // 4
+    assert memory_for_requests(own, 1) == own // 16
 
 
 def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from cohort.model_file.graphs import GraphInput
 from cohort.model_file.model import parse_model
 from cohort.row_independence import NodePlace, OutputRows, RowKind, RowVerdict, prove_rows
+from cohort.row_independence.verdict import guess_rows
 from tests import onnx_models
 
 F, L, B, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
@@ -756,3 +758,35 @@ def test_a_length_that_is_cut_to_a_limit_is_the_length_where_they_meet(
     }  # fmt: skip
     made = model(nodes, [("x", F, ["N", "T", 4])], "y", weights)
     assert prove(made, guesses=[{"x": 0}]).kind is kind
+
+
+@pytest.mark.parametrize("sizes", [["N", 1], ["N{}", 1], [None, 1], [2, "N"]])
+def test_the_work_of_guessing_grows_no_faster_than_the_inputs(
+    sizes: list[int | str | None],
+) -> None:
+    """Each guess names all inputs, and there are so many guesses only, however many inputs."""
+
+    def names_looked_up(inputs: int) -> int:
+        _Name.looked_up = 0
+        wide = [
+            GraphInput(
+                _Name(f"x{at}"),
+                shape=tuple(one.format(at) if isinstance(one, str) else one for one in sizes),
+            )
+            for at in range(inputs)
+        ]
+        assert list(guess_rows(wide))
+        return _Name.looked_up
+
+    assert names_looked_up(1000) <= 12 * names_looked_up(100)
+
+
+class _Name(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    looked_up = 0
+
+    def __hash__(self) -> int:
+        _Name.looked_up += 1
+        return super().__hash__()

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.codec import LONGEST_ID, RunOutputs, Selection
+from cohort.codec.labels import labellers_of
 from cohort.open_inference import InferResponse, OutputTensor
 from cohort.rpc import message_rows
 from cohort.rpc.contents import FIELDS, write_response
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from cohort.rpc.message_rows import MOST_KNOWN_MESSAGES, MessageRows
-from cohort.tensors import BY_NAME
+from cohort.tensors import BY_NAME, TensorSpec
 from tests.rpc.client import Request, raw_request, typed_request
 
 datatypes = st.sampled_from(["FP32", "INT64", "UINT8", "FP64"])
@@ -257,9 +258,23 @@ outputs = st.lists(
 )
 
 
-@given(outputs, st.lists(st.integers(1, 3), min_size=1, max_size=4), texts, texts, st.booleans())
+@given(
+    outputs,
+    st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    texts,
+    texts,
+    st.booleans(),
+    st.sampled_from([0, 1, 2]),
+    st.sampled_from([None, 0, 2]),
+)
 def test_answers_are_what_each_would_get_alone(
-    outputs: list[tuple[str, list[int]]], counts: list[int], variant: str, id_: str, streamed: bool
+    outputs: list[tuple[str, list[int]]],
+    counts: list[int],
+    variant: str,
+    id_: str,
+    streamed: bool,
+    top: int,
+    named: int | None,
 ) -> None:
     """By the message that they are."""
     datatypes = tuple(datatype for datatype, _ in outputs)
@@ -270,11 +285,22 @@ def test_answers_are_what_each_would_get_alone(
         .astype(BY_NAME[datatype].dtype)
         for datatype, shape in outputs
     ]
+    specs = [
+        TensorSpec(
+            name, datatype, ("N", *shape), classes=("a", "Größe", "c")[: shape[-1]], named=named
+        )
+        if shape
+        else TensorSpec(name, datatype, ("N",))
+        for name, (datatype, shape) in zip(names, outputs, strict=True)
+    ]
+    labellers = labellers_of(specs, ())
     request = raw_request("m", {"x": np.ones((1, 4), "f4")}, id=id_)
+    if top:
+        request.parameters["top"].int64_param = top
     asked = MessageRows(streamed=streamed).read(request.SerializeToString())[1]
     assert asked is not None
     run = RunOutputs(
-        Selection("m", "3", variant, range(len(names)), names, datatypes),
+        Selection("m", "3", variant, range(len(names)), names, datatypes, labellers),
         arrays,
         0.001,
         counts,
@@ -288,6 +314,11 @@ def test_answers_are_what_each_would_get_alone(
         tensors = [
             OutputTensor(name, datatype, array[part], binary=True)
             for name, datatype, array in zip(names, datatypes, arrays, strict=True)
+        ]
+        tensors += [
+            OutputTensor(one.output, "BYTES", one.names(array[part], top), binary=True)
+            for one, array in zip(labellers, arrays, strict=True)
+            if one is not None and (top or one.named is not None)
         ]
         expected, tail = write_response(InferResponse("m", "3", id_, variant, tensors), typed=False)
         got = ModelInferResponse()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cohort.errors import InferenceFailed
-from cohort.session import Opener, Provider, Session
+from cohort.session import Opener, Provider, Session, give_back_arenas
 from cohort.session.failures import run_failure
 from cohort.session.memory import limit_provider
 from tests import onnx_models
@@ -27,6 +27,11 @@ def limited(tmp_path: Path) -> Limited:
         return Opener(path, chain=chain, memory_limit_mb=megabytes).open()
 
     return open_it
+
+
+def resident() -> int:
+    """The megabytes that this process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
 
 def ones(session: Session, megabytes: int) -> int:
@@ -59,10 +64,6 @@ def test_each_session_has_its_own_limit(limited: Limited) -> None:
 def test_memory_of_an_unpredictable_run_is_given_back(limited: Limited) -> None:
     """The next run of the model frees what a large one took."""
     session = limited(None)
-
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
-
     session.run({"n": np.array([[1]])}, session.control())
     before = resident()
     ones(session, 400)
@@ -83,3 +84,15 @@ def test_cuda_gets_the_limit_unless_the_operator_gave_one() -> None:
     assert limit_provider(Provider("cuda", {"gpu_mem_limit": 5}), 64) == {"gpu_mem_limit": "5"}
     assert limit_provider(Provider("cuda"), None) == {}
     assert limit_provider(Provider("cpu"), 64) == {}
+
+
+def test_memory_of_outputs_that_are_gone_is_given_back(limited: Limited) -> None:
+    """Of a run whose outputs were still there when it ended, without another run."""
+    session = limited(None)
+    session.run({"n": np.array([[1]])}, session.control())
+    before = resident()
+    assert ones(session, 400) == 400
+    give_back_arenas()
+    assert resident() < before + 200
+    session.close()
+    give_back_arenas()  # no matter who is closed

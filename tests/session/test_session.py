@@ -34,6 +34,7 @@ from cohort.session import (
     optimized_graph,
 )
 from cohort.session.failures import run_failure, sentence
+from cohort.session.rules import EXTENSIONS
 from cohort.session.running import LEFT_OUT
 from cohort.tensors import BY_NAME, STANDARD, Array, TensorSpec
 from tests import onnx_models
@@ -680,6 +681,15 @@ def test_custom_operators_are_loaded_from_configured_folders_only(tmp_path: Path
     assert "COHORT_CUSTOM_OPS names no folder" in refusal("in.so")
     for name in ("in.so", str(allowed / "in.so")):  # found, and no library
         assert "COHORT_CUSTOM_OPS" not in refusal(name, tmp_path / "none", allowed)
+
+
+def test_extensions_are_found_by_their_name(tmp_path: Path) -> None:
+    """The library of the installed package runs its operators, though no folder is configured."""
+    path = onnx_models.save(onnx_models.decoded_image(), tmp_path / "model.onnx")
+    options = SessionOptions(custom_op_libraries=(EXTENSIONS,))
+    session = open_session(path, chain=ON_CPU, options=options)
+    assert ModelRules().find_library(EXTENSIONS) == onnx_models.decoders_library().resolve()
+    session.close()
 
 
 def test_size_of_a_model_counts_its_external_data(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -121,3 +122,17 @@ def test_a_file_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
     """What cannot be looked at is not taken for a model without a signature."""
     with pytest.raises(FileNotFoundError):
         read_signature(tmp_path / "model.onnx")
+
+
+def test_other_labels_of_a_config_are_no_misfit() -> None:
+    """They are the operator's names for the same columns: a typo may be mended in place."""
+    labelled = [
+        Signature([X], [replace(Y, classes=classes, named=0)])
+        for classes in (("cat", "dgo", "eel"), ("cat", "dog", "eel"))
+    ]
+    assert not labelled[1].misfit(labelled[0], "v1")
+    of_the_file = Signature([X], [replace(Y, classes=(0, 1, 2))])
+    assert not labelled[0].misfit(of_the_file, "v1")
+    assert not of_the_file.misfit(labelled[0], "v1")
+    other = Signature([X], [replace(Y, classes=(2, 1, 0))])
+    assert "has other classes" in other.misfit(of_the_file, "v1")

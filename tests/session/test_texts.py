@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from cohort.errors import InferenceFailed, InvalidInput
+from cohort.errors import CohortError, InferenceFailed, InvalidInput
 from cohort.row_independence import OutputRows, RowKind, RowVerdict
 from cohort.session import Opener, OrtRunControl, Provider, Session
 from cohort.session.texts import SMALLEST_TEXT, TEXTS_AT_ONCE, bound_texts
@@ -46,6 +46,39 @@ def test_portions_keep_their_order(tmp_path: Path) -> None:
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
     (found,) = opened(model, tmp_path).run({"x": numbers})
     assert found.tolist() == list(map(str, numbers))
+
+
+def repeated() -> onnx.ModelProto:
+    """`x` BYTES [N], `times` INT64 [1] → `y` BYTES [M]: x again and again."""
+    value = onnx.helper.make_tensor_value_info
+    text, whole = onnx.TensorProto.STRING, onnx.TensorProto.INT64
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Tile", ["x", "times"], ["y"])],
+        "graph",
+        [value("x", text, ["N"]), value("times", whole, [1])],
+        [value("y", text, ["M"])],
+    )
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+@pytest.mark.parametrize("texts", [["a", "é" * 300, ""], []], ids=["some", "none"])
+def test_models_that_take_texts_give_them_in_portions(texts: list[str], tmp_path: Path) -> None:
+    """As they were sent, and no more than there may be."""
+    session = opened(repeated(), tmp_path, most=3 * MANY * 400)
+    given = np.array(texts, np.object_)
+    (found,) = session.run({"x": given, "times": np.array([MANY])})
+    assert found.tolist() == texts * MANY
+    if texts:
+        with pytest.raises(InvalidInput, match="max_output_mb"):
+            session.run({"x": given, "times": np.array([1 << 24])})
+
+
+def test_bytes_that_are_no_text_reach_the_model(tmp_path: Path) -> None:
+    """Whose answer cannot be made of them."""
+    session = opened(repeated(), tmp_path)
+    with pytest.raises(CohortError, match="not UTF-8"):
+        session.run({"x": np.array([b"\xff\xfe"], "V2"), "times": np.array([1])})
 
 
 def test_too_many_are_refused_by_their_number(tmp_path: Path) -> None:

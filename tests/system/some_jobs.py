@@ -88,6 +88,21 @@ def wait(file: str, holds_lock: bool) -> None:
     (ctypes.PyDLL if holds_lock else ctypes.CDLL)(None).pause()
 
 
+def start_apart(file: str) -> None:
+    """Start a process in a session of its own, write its id to a file, and wait."""
+    started = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    Path(file).write_text(f"{started.pid} ")
+    signal.pause()
+
+
+def deep(levels: int) -> object:
+    """Answer with lists in one another."""
+    answer: object = None
+    for _ in range(levels):
+        answer = [answer]
+    return answer
+
+
 def crash_beside(file: str) -> None:
     """Fork a process, which holds the pipes, write its id to a file, and crash."""
     pid = os.fork()

@@ -227,3 +227,23 @@ def test_a_job_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "C")
     assert "secret" not in bare_environment().values()
     assert bare_environment()["LC_ALL"] == "C"
+
+
+def test_an_answer_that_is_too_deep_is_a_failure() -> None:
+    """It can be written where little is on the stack; to read it fails at once, not in time."""
+
+    def asked(frames: int) -> object:
+        return done("deep", levels=900) if not frames else asked(frames - 1)
+
+    with pytest.raises(JobRaised, match="too deep") as raised:
+        asked(200)
+    assert raised.value.is_a(RecursionError)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says who has started whom")
+def test_what_a_job_started_in_a_session_of_its_own_ends_with_it(tmp_path: Path) -> None:
+    """It is in no group of the job's."""
+    file = tmp_path / "ids"
+    with pytest.raises(JobTimedOut):
+        done("start_apart", JobLimits(seconds=3), file=str(file))
+    wait_until(lambda: not any(map(runs, ids_in(file))))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 import trustme
 
@@ -91,3 +94,51 @@ def test_a_server_that_hangs_does_not_hold_the_stop(tmp_path: Path, again: bool)
             server.process.send_signal(signal.SIGINT)
         assert server.process.wait(PATIENCE) == 128 + signal.SIGKILL
         assert "it was told to end, and has not: killed the server" in server.logged
+
+
+STOPS_AT_FIRST = """
+import os, signal, sys
+from pathlib import Path
+
+import cohort.cli.worker_parent as worker_parent
+from cohort.__main__ import main
+
+worker_parent.STARTING_SECONDS = worker_parent.HUNG_SECONDS = 2.0
+met = Path({met!r})
+if "_COHORT_WORKER" in os.environ and not met.exists():
+    met.write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+sys.exit(main())
+"""
+
+
+def test_a_worker_that_hangs_before_it_has_started_is_replaced(tmp_path: Path) -> None:
+    """It never gave a sign of life: it has a limit for the first one, too."""
+    met = tmp_path / "met"
+    program = [sys.executable, "-c", STOPS_AT_FIRST.format(met=str(met))]
+    with cohort(MODELS, tmp_path, workers=2, program=program) as server:
+        workers = wait_for_all(server, 2)
+        assert int(met.read_text()) not in workers
+        assert "no sign of life for 2 s: killed the worker" in server.logged
+
+
+@pytest.mark.parametrize("what", ["unload", "load"])
+def test_operators_hear_which_worker_hangs(tmp_path: Path, what: str) -> None:
+    """In seconds, though its watchdog is patient; those that answer have done it."""
+    admin: dict[str, Any] = {"admin_token": "t" * 32}
+    with host(tmp_path, 2, watchdog_seconds=LONG, **admin) as server:
+        hung, other = workers_of(server)
+        os.kill(hung, signal.SIGSTOP)
+        path = f"/v2/repository/models/iris/{what}"
+        for _ in range(3):  # a connection that the hung one was given before that was noticed
+            with suppress(httpx.TimeoutException):
+                answered = httpx.post(
+                    server.url + path,
+                    headers={"authorization": "Bearer " + "t" * 32},
+                    timeout=10,
+                )
+                break
+        assert answered.status_code == 503
+        assert f"(process {hung}) gives no answer for 5 s" in answered.json()["error"]
+        os.kill(hung, signal.SIGCONT)
+        assert other in wait_for_all(server, 2)

@@ -15,6 +15,7 @@ import httpx
 import pytest
 import trustme
 
+from tests import onnx_models
 from tests.certificates import serve_with, trusting
 from tests.e2e.load import encode
 from tests.e2e.processes import COMMAND, MODELS, cohort, free_port
@@ -97,6 +98,44 @@ async def test_a_worker_that_is_killed_takes_its_own_callers_alone(tmp_path: Pat
             assert other in workers_of(server)
             restarts = Scrape(server.url).by("server_worker_restarts_total", "cause")
             assert restarts == {"crashed": 1, "hung": 0, "renewed": 0}
+
+
+@pytest.mark.parametrize("signal_of_death", [signal.SIGFPE, signal.SIGKILL])
+def test_what_a_dying_worker_held_is_never_run_again(tmp_path: Path, signal_of_death: int) -> None:
+    """Its callers' connections close, and the server asks nobody else: a run may be what killed it.
+
+    The division that the processor refuses ends a process by SIGFPE.
+    """
+    onnx_models.save(onnx_models.loop(), tmp_path / "models/slow/1/model.onnx")
+    (tmp_path / "models/slow/config.yaml").write_text("timeout_ms: 300000\n")
+
+    def ask(trips: int) -> str:
+        try:
+            body = {"inputs": {"n": [[trips]]}}
+            answer = httpx.post(server.url + "/models/slow/predict", json=body, timeout=PATIENCE)
+        except httpx.TransportError:
+            return "closed"
+        assert answer.status_code == OK, answer.text
+        assert answer.json()["outputs"]["y"] == [[float(trips)]]
+        return "answered"
+
+    with (
+        host(tmp_path, 2, tmp_path / "models") as server,
+        ThreadPoolExecutor(8) as callers,
+    ):
+        before = Scrape(server.url).value("model_inference_total", model="slow")
+        asked = [callers.submit(ask, 500_000 + number) for number in range(8)]
+        wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 8)
+        victim, other = workers_of(server)
+        os.kill(victim, signal_of_death)
+        results = [one.result() for one in asked]
+        assert set(results) == {"answered", "closed"}
+        assert other in wait_for_all(server, 2, frozenset({victim}))
+        found = Scrape(server.url)
+        assert found.value("model_inference_total", model="slow") - before == results.count(
+            "answered"
+        )
+        assert found.value("model_inflight_requests", model="slow") == 0
 
 
 def inferences(url: str) -> float:

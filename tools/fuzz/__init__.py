@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-TARGETS = ("files", "heads", "json_bodies", "framing", "messages", "model_files")
+TARGETS = (
+    "files",
+    "heads",
+    "json_bodies",
+    "framing",
+    "messages",
+    "header_blocks",
+    "frames",
+    "model_files",
+)
 """The modules of this package that are fuzzed.
 
 Each has `check`, which accepts any bytes and fails if the code misreads them; `SEEDS`, inputs to

@@ -14,6 +14,7 @@ READERS = (
     "cohort.codec",
     "cohort.open_inference",
     "cohort.http",
+    "cohort.http2",
     "cohort.rpc",
     "cohort.model_file.protobuf",
     "cohort.tensors",

@@ -308,6 +308,7 @@ class Batcher:
                     reply(result, None)
             except Exception as bug:  # noqa: BLE001 - the other replies must still be called
                 report(bug, "a reply failed")
+        batch.feeds = NO_INPUTS  # who finished it may hold it until there is another
         batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
             self._deadlines.clear()

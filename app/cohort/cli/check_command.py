@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from cohort.registry import Source
     from cohort.repository import ModelConfig, Problem, Snapshot, Trust
+    from cohort.session import Session
     from cohort.settings import Settings
+    from cohort.tensors import TensorSpec
 
 
 CHECKED = (
@@ -47,11 +49,11 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     Prints every problem with its file and key, and exits with 1 where there is one.
     """
     settings = options.settings_from(context)
-    from cohort.repository import scan
+    from cohort.repository import MODEL_FILE, PIPELINE_FILE, scan
 
     fetched = options.fetch_models(settings)
     # As it is now: a check does not wait for a copy to end.
-    snapshot = scan(settings.models_folder, quiet=0)
+    snapshot = scan(settings.models_folder, quiet=0, kinds=(MODEL_FILE, PIPELINE_FILE))
     problems = [
         *fetched,
         *snapshot.problems,
@@ -66,6 +68,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     named = _named(settings, snapshot, problems, notes)
     notes += _held_back(snapshot, named)
     notes += _unread(snapshot)
+    _check_pipelines(snapshot, problems, notes)
     from cohort.process.version_table import UNLIMITED
 
     console = Console(width=None if sys.stdout.isatty() else UNLIMITED)
@@ -218,12 +221,13 @@ class _Wanted(NamedTuple):
 
 def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
     from cohort.registry import Source, select_versions
+    from cohort.repository import MODEL_FILE
 
     for name, sources in select_versions(snapshot, {}, pinned=named).items():
         model = snapshot.models[name]
         if model.config is not None:
             for number in sources:
-                if number in model.versions:
+                if number in model.versions and model.versions[number].path.name == MODEL_FILE:
                     found = model.versions[number]
                     source = Source(found.path, found.stamp, model.config)
                     yield _Wanted(f"{name}/{number}", source, model.config)
@@ -250,6 +254,26 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
                 yield f"{name}/{number}/{CONFIG_FILE} is not read; {name}/{CONFIG_FILE} would be"
 
 
+def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:
+    """Check each pipeline against the files of its models."""
+    from cohort.errors import LoadFailed
+    from cohort.pipelines import check_pipeline, notes_on
+    from cohort.repository import PIPELINE_FILE, Problem
+
+    for name, model in snapshot.models.items():
+        for number, found in model.versions.items():
+            if found.path.name != PIPELINE_FILE:
+                continue
+            inside = "" if found.folder == model.folder else f"{number}/"
+            file = f"{name}/{inside}{PIPELINE_FILE}"
+            try:
+                wiring = check_pipeline(found, snapshot)
+            except (LoadFailed, OSError) as error:
+                problems.append(Problem(file, "", str(error)))
+            else:
+                notes += [f"{file}: {note}" for note in notes_on(wiring.graph)]
+
+
 def _open_all(
     settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem], notes: list[str]
 ) -> list[Table | Text]:
@@ -263,6 +287,7 @@ def _open_all(
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
     from cohort.process.version_table import Footnotes, spec_cell, version_table
+    from cohort.processing import asked_by_config, with_trial
     from cohort.repository import Problem
 
     opener = options.opening(settings, _trust(settings))
@@ -271,21 +296,32 @@ def _open_all(
         *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
     )
     stderr = Console(stderr=True)
-    for label, source, config in track(
+    for label, listed, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
+        source = with_trial(listed, asked_by_config(listed))
         try:
             opened = opener.open(source)
         except LoadFailed as error:
-            problems.append(Problem(f"{label}/{source.path.name}", "", str(error)))
+            file, _, sentence = str(error).partition(": ")
+            if not file.endswith("/config.yaml"):
+                file, sentence = f"{label}/{source.path.name}", str(error)
+            problems.append(Problem(file, "", sentence))
             continue
         session = opened.session
         name, _, number = label.partition("/")
+        try:
+            inputs, outputs = _as_callers_see(source, session)
+        except LoadFailed as error:
+            file, _, sentence = str(error).partition(": ")
+            problems.append(Problem(file, "", sentence))
+            opened.close()
+            continue
         table.add_row(
             name,
             number,
-            spec_cell(session.inputs),
-            spec_cell(session.outputs),
+            spec_cell(inputs),
+            spec_cell(outputs),
             footnotes.mark(session.placement.active, session.placement.footnote),
         )
         notes += [
@@ -307,6 +343,21 @@ def _open_all(
     default = opener.rules.default_chain.reason
     told = [Text(f"Models run on the CPU: {default}.")] if default else []
     return [table, *footnotes.lines(), *told]
+
+
+def _as_callers_see(
+    source: Source, session: Session
+) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+    """The inputs and outputs of a version, as its config has them. Raises LoadFailed."""
+    from cohort.processing import open_around
+    from cohort.session import Signature
+
+    signature = Signature(session.inputs, session.outputs, session.optional_inputs)
+    around = open_around(source, signature, session.metadata.properties)
+    if around is None:
+        return session.inputs, session.outputs
+    around.close()
+    return around.inputs, around.outputs
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:

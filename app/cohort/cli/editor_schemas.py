@@ -15,9 +15,9 @@ SCHEMAS_FOLDER = ".cohort"
 CONFIG_SCHEMA, ROLLOUTS_SCHEMA = "config.schema.json", "rollouts.schema.json"
 
 
-def packaged(name: str) -> str:
-    """The text of one of the files in app/cohort/cli/schemas."""
-    return files("cohort.cli").joinpath("schemas", name).read_text(encoding="utf-8")
+def packaged(name: str, folder: str = "schemas") -> str:
+    """The text of one of the files in app/cohort/cli/schemas, or in another `folder` there."""
+    return files("cohort.cli").joinpath(folder, name).read_text(encoding="utf-8")
 
 
 def keep_schemas(models: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,9 @@ import rich_click as click
 from cohort.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from cohort.cli.init_files import InitFiles
 
 
 @click.command("init", cls=options.settings_command("models"))
@@ -27,24 +31,50 @@ if TYPE_CHECKING:
     metavar="NUMBER",
     help="The version to make.",
 )
+@click.option(
+    "--transform",
+    is_flag=True,
+    help="Write transform.py with a class of Python around the model, its test, and the key of "
+    "config.yaml that names it.",
+)
+@click.option(
+    "--labels",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="LABELS.txt",
+    help="The names of the classes, one a line: answers name the best beside the numbers.",
+)
 @click.pass_context
 def init(
-    context: click.RichContext, /, model: str, file: Path | None, number: int, **_: object
+    context: click.RichContext,
+    /,
+    model: str,
+    file: Path | None,
+    number: int,
+    *,
+    transform: bool,
+    labels: Path | None,
+    **_: object,
 ) -> None:
     """Make the folder of MODEL, with a config.yaml that has every key, commented out.
 
     With a FILE, copies it there as the version's model.onnx, and its external data, such as
-    FILE.onnx.data, beside it. A server that runs serves it within seconds. Overwrites nothing.
+    FILE.onnx.data, beside it, and what `cohort convert` wrote beside it: its tokenizer, its labels
+    and its config. A server that runs serves it within seconds. Overwrites nothing.
 
     \b
       cohort init mine                          models/mine/1/ and models/mine/config.yaml
       cohort init mine my.onnx                  and my.onnx in it
       cohort init mine better.onnx --version 2
+      cohort init mine my.onnx --labels names.txt
+      cohort init mine my.onnx --transform      and transform.py around it, with a test
     """
     settings = options.settings_from(context)
     if settings.remote:
         options.fail(f"{settings.remote} is not a folder: --models names one to make a model in")
+    from cohort.cli.init_files import files_beside
+
     external = _check(model, file)
+    beside = files_beside(file, labels)
     folder = settings.models_folder / model
     version = folder / str(number)
     if file is not None and version.is_dir() and any(version.iterdir()):
@@ -52,15 +82,18 @@ def init(
         options.fail(f"{version} is there already; --version {max(there) + 1} makes another")
     try:
         version.mkdir(parents=True, exist_ok=True)
-        _write_config(settings.models_folder, folder)
+        _write_config(settings.models_folder, folder, beside, transform=transform)
+        if transform:
+            _write_transform(folder)
         if file is not None:
-            _copy(file, external, version)
+            parts = {one: file.parent / one for one in external}
+            _copy({"model.onnx": file, **parts, **beside.files}, version)
     except OSError as error:
         options.fail(f"{error.filename or folder}: {error.strerror or error}")
     if file is None:
         click.echo(f"Made {version}: put model.onnx there, and its external data beside it.")
     else:
-        copied = ", ".join([f"{file.name} as model.onnx", *external])
+        copied = ", ".join([f"{file.name} as model.onnx", *external, *beside.files])
         click.echo(f"Copied to {version}: {copied}.")
     click.echo("'cohort check' says what is wrong; 'cohort serve' serves it.")
 
@@ -90,24 +123,50 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
     return external
 
 
-def _write_config(models: Path, folder: Path) -> None:
+def _write_transform(folder: Path) -> None:
+    from cohort.cli.editor_schemas import packaged
+
+    for name in ("transform.py", "test_transform.py"):
+        try:
+            with (folder / name).open("x", encoding="utf-8") as opened:
+                opened.write(packaged(f"{name}.txt", "templates"))
+            click.echo(f"Wrote {folder / name}.")
+        except FileExistsError:
+            click.echo(f"{folder / name} stays as it is.")
+    click.echo("Code of models runs where COHORT_MODEL_CODE=allow: it is the operator's word.")
+
+
+TRANSFORM_KEY = re.compile(r"^# (transform: ).*$", re.MULTILINE)
+"""In the packaged config.yaml."""
+
+
+def _write_config(models: Path, folder: Path, beside: InitFiles, *, transform: bool) -> None:
     from cohort.cli.editor_schemas import keep_schemas, packaged
 
     keep_schemas(models)
     config = folder / "config.yaml"
     try:
         with config.open("x", encoding="utf-8") as opened:
-            opened.write(packaged("config.yaml"))
-        click.echo(f"Wrote {config}: every key, commented out.")
+            text = beside.uncommented(packaged("config.yaml"))
+            if transform:
+                text = TRANSFORM_KEY.sub(r"\1transform:Transform", text, count=1)
+            opened.write(text)
+        used = [*beside.keys, *(["transform"] if transform else [])]
+        but = f" but {' and '.join(used)}" if used else ""
+        click.echo(f"Wrote {config}: every key, commented out{but}.")
     except FileExistsError:
         click.echo(f"{config} stays as it is.")
+        if transform:
+            click.echo(f"Add to {config}: transform: transform:Transform")
+        for key, value in beside.keys.items():
+            click.echo(f"Add to {config}: {key}: {json.dumps(value, ensure_ascii=False)}")
 
 
-def _copy(file: Path, external: Sequence[str], version: Path) -> None:
+def _copy(files: Mapping[str, Path], version: Path) -> None:
     """Fill an empty folder all at once: a server that looks at it meanwhile sees none or all."""
     copy = version.with_name(f".{version.name}.{uuid4().hex}")
     try:
-        for source, name in ((file, "model.onnx"), *((file.parent / one, one) for one in external)):
+        for name, source in files.items():
             target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)

@@ -102,6 +102,7 @@ METAVARS: Mapping[str, str] = {
     "max_loaded_models": "COUNT",
     "max_nodes": "COUNT",
     "log_format": "json|console",
+    "model_code": "deny|allow",
     "log_level": "debug|info|warning|error",
     "access_log": "true|false",
     "allow_empty": "true|false",

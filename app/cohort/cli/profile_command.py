@@ -90,6 +90,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     from cohort.onnx_engine import examples_to_try
+    from cohort.processing import asked_by_config, open_around, with_trial
     from cohort.profiling import (
         RowFindings,
         Store,
@@ -99,6 +100,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         profile_model,
         with_findings,
     )
+    from cohort.session import Signature
 
     version_opener = options.opening(settings)
     for problem in options.fetch_models(settings):
@@ -110,9 +112,14 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
+        source = with_trial(source, asked_by_config(source))
         opened = version_opener.open(source)
         opener, session = opened.opener, opened.session
         try:
+            signature = Signature(session.inputs, session.outputs, session.optional_inputs)
+            around = open_around(source, signature, session.metadata.properties)
+            if around is not None:
+                around.close()  # it was to see that its config fits
             progress.update(task, description="Measuring runs")
             tried = examples_to_try(session, opened.given)
             trial = find_trial(

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterable
 from time import monotonic
 
-from cohort.workers.membership import LATE_SECONDS, end_with
+from cohort.workers.membership import LATE_SECONDS, STARTING_SECONDS, end_with
 from cohort.workers.saying import say_line
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -32,8 +32,9 @@ LAST_WORDS_SECONDS = 0.5
 def supervise(seconds: float, *, log_format: str, stop_seconds: float = math.inf) -> None:
     """Fork, and return in the child, which is to serve; the parent exits as the child does.
 
-    seconds: How long the child may give no sign of life once it has said that it started, before it
-        is killed with SIGKILL, which ends a stopped process, too. The signs are those for systemd.
+    seconds: How long the child may give no sign of life, before it is killed with SIGKILL, which
+        ends a stopped process, too; until the first, STARTING_SECONDS or more. The signs are those
+        for systemd.
     log_format: Whether the line about that is "json" or text.
     stop_seconds: How long it may take to end by a first signal to stop; default: any time. By a
         second signal it is killed.
@@ -69,7 +70,8 @@ class _Supervisor:
         self._log_format, self._stop_seconds = log_format, stop_seconds
         self._ends_by = float("inf")  # before it was told to end
         self._told_to_end = False
-        self._due = float("inf")  # not before it has started
+        self._sign_seconds = max(STARTING_SECONDS, seconds)
+        self._due = monotonic() + self._sign_seconds
         self._stopping = False
 
     def run(self, mask: Iterable[int]) -> int:
@@ -91,9 +93,9 @@ class _Supervisor:
             now = monotonic()
             if now > expected + LATE_SECONDS:
                 self._ends_by += now - expected
-                self._due = max(self._due, now + self._seconds)
+                self._due = max(self._due, now + self._sign_seconds)
             elif now >= self._due:
-                self._kill(f"no sign of life for {self._seconds:g} s")
+                self._kill(f"no sign of life for {self._sign_seconds:g} s")
             elif now >= self._ends_by:
                 self._kill("it was told to end, and has not")
         return status
@@ -116,7 +118,7 @@ class _Supervisor:
         signal.signal(number, self._suspend)
         os.kill(self._child, signal.SIGCONT)
         if self._due < float("inf"):
-            self._due = monotonic() + self._seconds
+            self._due = monotonic() + self._sign_seconds
 
     def _reaped(self) -> int | None:
         """Reap who has ended, as process 1 has to; the child's status where it is among them."""
@@ -137,6 +139,7 @@ class _Supervisor:
         if self._stopping:
             self._due = float("inf")
         elif b"READY=1" in lines or b"WATCHDOG=1" in lines:
+            self._sign_seconds = self._seconds
             self._due = monotonic() + self._seconds
 
     def _kill(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from typing import NoReturn
 from cohort.connections.addresses import cannot_listen, listened, open_http
 from cohort.connections.listeners import open_listeners
 from cohort.settings import Settings
+from cohort.workers.membership import STARTING_SECONDS
 from cohort.workers.parent import start_parent
 from cohort.workers.passing import Kind
 from cohort.workers.saying import say_line
@@ -26,10 +27,14 @@ def run_workers(settings: Settings) -> NoReturn:
     listeners = {Kind.HTTP: _open(settings, "port", lambda: open_http(settings))}
     if settings.grpc_port:  # it is listened on once a worker serves gRPC
         listeners[Kind.RPC] = _open(settings, "grpc_port", lambda: _reserve(settings))
+    watchdog_seconds = (
+        settings.watchdog_seconds or Systemd.of(os.environ).watchdog_seconds or HUNG_SECONDS
+    )
     options = WorkerOptions(
         (sys.executable, *sys.orig_argv[1:]),
         settings.workers,
-        settings.watchdog_seconds or Systemd.of(os.environ).watchdog_seconds or HUNG_SECONDS,
+        watchdog_seconds,
+        max(STARTING_SECONDS, watchdog_seconds),
         settings.drain_notice_seconds,
         settings.drain_seconds,
         settings.log_format,

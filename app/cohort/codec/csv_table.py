@@ -6,12 +6,14 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO, TextIOWrapper
 from itertools import chain, count, islice
+from typing import Any
 
 import numpy as np
 
-from cohort.codec.json_tensors import FLOATS, INTEGERS
+from cohort.codec.json_tensors import EXACT_WHOLE, FLOATS, INTEGERS
 from cohort.codec.long_tensors import Rows
-from cohort.codec.tables import check_rows, is_wide, place_inputs
+from cohort.codec.missing_values import missing_value, stand_in
+from cohort.codec.tables import Place, check_rows, is_wide, place_inputs
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
@@ -41,7 +43,7 @@ def read_csv(
         are those of the inputs, or, where all inputs are numbers, anything that is none.
     check: Called every LINES_UNTIMED lines; what it raises ends the reading. Default: nothing.
 
-    An empty cell is NaN for an input of floats. Raises InvalidInput.
+    An empty cell is a missing value, as null in JSON. Raises InvalidInput.
     """
     for spec in specs:
         spec.dtype  # noqa: B018 - raises for what cannot be sent
@@ -52,11 +54,7 @@ def read_csv(
             raise InvalidInput("the CSV has no rows")
         named = _are_names(first, specs) if header is None else header
         places = place_inputs(first if named else None, len(first), specs)
-        columns = (
-            [_Cells(specs[0], range(len(first)))]
-            if places is None
-            else [_Cells(spec, place) for spec, place in zip(specs, places, strict=True)]
-        )
+        columns = [_Cells(spec, place) for spec, place in zip(specs, places, strict=True)]
         at_once = max(CELLS_AT_ONCE // max(len(first), 1), 1)
         number = 0
         some = [] if named else [first]
@@ -107,35 +105,65 @@ _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
 class _Cells:
-    """An input that is made of the column at a `place`, or, at a range, of all columns."""
+    """An input that is made of the column, or the columns, at a `place`."""
 
-    def __init__(self, spec: TensorSpec, place: int | range) -> None:
+    def __init__(self, spec: TensorSpec, place: Place) -> None:
         self.spec = spec
-        self._alone = not isinstance(place, range)
-        self._places = place if isinstance(place, range) else [place]
+        self._alone = isinstance(place, int)
+        self._all = isinstance(place, range)
+        self._places = [place] if isinstance(place, int) else place
+        value, is_nan = stand_in(spec.datatype, spec.missing)
+        self._missing = float("nan") if is_nan else value
         self._rows = Rows(spec.name, spec.datatype)
         self._floats: list[Array] = []
 
     def add(self, rows: Sequence[list[str]], first: int) -> None:
         """Add the cells of some rows, the first of which has that number."""
-        places = self._places
-        datatype = self.spec.datatype
-        read = _READERS.get(datatype, str)
         try:
-            if datatype in FLOATS:
-                exact = np.array(_floats(self._cells(rows)), np.float64)
+            if self.spec.datatype in FLOATS:
+                exact = np.array(self._floats_of(self._cells(rows)), np.float64)
                 self._floats.append(self._narrowed(exact.reshape(len(rows), -1), first))
                 return
-            values = [[read(row[place]) for place in places] for row in rows]
+            values = self._values(rows)
         except ValueError:
-            raise self._wrong(rows, first, read) from None
+            raise self._wrong(rows, first) from None
         self._rows.add(values)
 
+    def _values(self, rows: Sequence[list[str]]) -> list[list[Any]]:
+        places = self._places
+        read = _READERS[self.spec.datatype]
+        try:
+            values = [[read(row[place]) for place in places] for row in rows]
+        except ValueError:  # empty ones, or some that are of another datatype
+            pass
+        else:
+            if read is not str or not any("" in row for row in values):
+                return values
+        return [[self._read(row[place]) for place in places] for row in rows]
+
     def _cells(self, rows: Sequence[list[str]]) -> list[str]:
-        if not self._alone:
+        if self._all:
             return [*chain.from_iterable(rows)]
-        (place,) = self._places
-        return [row[place] for row in rows]
+        return [row[place] for row in rows for place in self._places]
+
+    def _floats_of(self, cells: Sequence[str]) -> list[float]:
+        if "_" not in ",".join(cells):
+            try:
+                return [*map(float, cells)]
+            except ValueError:  # empty ones, or some that are no numbers
+                pass
+        return [*map(self._read, cells)]
+
+    def _is_empty(self, cell: str) -> bool:
+        return not (cell if self.spec.datatype == "BYTES" else cell.strip())
+
+    def _read(self, cell: str) -> Any:
+        """What a cell says. Raises ValueError."""
+        if not self._is_empty(cell):
+            return _READERS[self.spec.datatype](cell)
+        if self._missing is None:
+            raise ValueError(cell)
+        return self._missing
 
     def _narrowed(self, exact: Array, first: int) -> Array:
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -154,19 +182,21 @@ class _Cells:
         made = np.concatenate(self._floats) if self._floats else self._rows.array()
         return made.reshape(-1) if self._alone and not is_wide(self.spec) else made
 
-    def _wrong(
-        self, rows: Sequence[list[str]], first: int, read: Callable[[str], object]
-    ) -> InvalidInput:
+    def _wrong(self, rows: Sequence[list[str]], first: int) -> InvalidInput:
         places = self._places
         number, place = next(
             (number, place)
             for number, row in enumerate(rows)
             for place in places
-            if not _can_be(read, row[place])
+            if not _can_be(self._read, row[place])
         )
+        cell = rows[number][place]
+        where = f" at row {first + number}, column {place}"
+        if self._is_empty(cell):
+            return missing_value(self.spec.name, self.spec.datatype, "an empty cell", where)
         return InvalidInput(
             f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
-            f"{quoted(rows[number][place], 40)} at row {first + number}, column {place}"
+            f"{quoted(cell, 40)}{where}"
         )
 
 
@@ -178,25 +208,22 @@ def _can_be(read: Callable[[str], object], cell: str) -> bool:
     return True
 
 
-def _floats(cells: Sequence[str]) -> list[float]:
-    if "_" not in ",".join(cells):
-        try:
-            return [*map(float, cells)]
-        except ValueError:  # empty ones, or some that are no numbers
-            pass
-    return [*map(_float, cells)]
-
-
 def _float(cell: str) -> float:
     if "_" in cell:  # which Python takes
         raise ValueError(cell)
-    return float(cell) if cell.strip() else float("nan")
+    return float(cell)
 
 
 def _int(cell: str) -> int:
     if "_" in cell or len(cell) > 64:
         raise ValueError(cell)
-    return int(cell)
+    try:
+        return int(cell)
+    except ValueError:
+        whole = float(cell)  # 3.0, as pandas writes whole numbers of a column with gaps
+        if not whole.is_integer() or abs(whole) >= EXACT_WHOLE:
+            raise
+        return int(whole)
 
 
 def _bool(cell: str) -> bool:
@@ -210,4 +237,5 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     **dict.fromkeys(FLOATS, _float),
     **dict.fromkeys(INTEGERS, _int),
     "BOOL": _bool,
+    "BYTES": str,
 }

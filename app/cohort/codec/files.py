@@ -79,12 +79,12 @@ def read_files(files: Sequence[File], specs: Sequence[TensorSpec]) -> Arrays:
                 "a body that is one file is for a model with one input; this one takes "
                 f"{names}: send multipart/form-data with a part of each name"
             )
-        return {specs[0].name: _make(specs[0], files)}
+        return {specs[0].name: specs[0].fit(_make(specs[0], files))}
     named: dict[str, list[File]] = {}
     for file in files:
         named.setdefault(file.name or "", []).append(file)
     check_names(specs, named)
-    return {spec.name: _make(spec, named[spec.name]) for spec in specs}
+    return {spec.name: spec.fit(_make(spec, named[spec.name])) for spec in specs}
 
 
 def _make(spec: TensorSpec, files: Sequence[File]) -> Array:

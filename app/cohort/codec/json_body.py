@@ -7,6 +7,7 @@ from codecs import BOM_UTF8
 import orjson
 
 from cohort.codec.long_json import CUT_FROM_BYTES, read_long
+from cohort.codec.missing_values import load_json
 from cohort.errors import InvalidInput
 
 
@@ -23,7 +24,7 @@ def parse_json(body: bytes) -> object:
             _check_start(body)
             raise
     try:
-        return orjson.loads(body)
+        return load_json(body)
     except orjson.JSONDecodeError as error:
         if not body:
             raise InvalidInput("the body is empty; a JSON object is expected") from None
@@ -56,8 +57,8 @@ def _hint(error: orjson.JSONDecodeError) -> str:
     there = error.doc[error.pos : error.pos + 4]
     if there.startswith("'"):
         return "; JSON has double quotes, as json.dumps writes them"
-    if there.startswith(("NaN", "Inf", "nan", "inf", "-Inf", "-inf")):
-        return "; JSON has no NaN and no infinity: the binary forms of V2 carry them"
+    if there.startswith(("NaN", "Inf", "nan", "inf", "-Inf", "-inf", "-NaN")):
+        return "; JSON has no infinity, and null for NaN: the binary forms of V2 carry both"
     if there.startswith(("Tru", "Fals", "None")):
         return "; JSON has true, false and null, as json.dumps writes them"
     return ""

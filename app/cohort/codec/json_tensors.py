@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cohort.codec.long_json import LongList
+from cohort.codec.missing_values import Missing, missing_value, stand_in
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, DATATYPES, TYPED_ARRAY, Array, TensorSpec
 
@@ -64,7 +65,30 @@ def from_lists(spec: TensorSpec, value: object) -> Array:
     shape, leaves = take_apart(spec.name, value)
     if not leaves:
         shape = filled(shape, spec)
-    return to_array(spec.name, spec.datatype, leaves, shape)
+    return to_array(spec.name, spec.datatype, leaves, shape, missing=spec.missing)
+
+
+def from_any(name: str, value: object) -> Array:
+    """Make an array of nested lists, or of a single value, by what is in them. Raises InvalidInput.
+
+    It is BOOL, INT64, FP64 or BYTES.
+    """
+    if isinstance(value, LongList):
+        raise InvalidInput(f"input {quoted(name)} is too long for an input that is not declared")
+    shape, leaves = take_apart(name, value)
+    kinds = set(map(type, leaves))
+    for datatype in ("BOOL", "INT64", "FP64", "BYTES"):
+        if kinds <= _WANTED[datatype]:
+            return to_array(name, datatype, leaves, shape)
+    odd = next((leaf for leaf in leaves if type(leaf) not in _SCALARS), None)
+    raise InvalidInput(
+        f"input {quoted(name)} has {shown(odd)}, which is no number, boolean or string"
+        if odd is not None or None in leaves
+        else f"input {quoted(name)} has values of several kinds"
+    )
+
+
+_SCALARS = frozenset({bool, int, float, str, bytes})
 
 
 def filled(shape: Shape, spec: TensorSpec) -> Shape:
@@ -73,8 +97,12 @@ def filled(shape: Shape, spec: TensorSpec) -> Shape:
     return (*shape, *(size if isinstance(size, int) else 0 for size in rest))
 
 
-def from_data(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+def from_data(
+    name: str, datatype: str, shape: Sequence[int], data: object, missing: Missing = None
+) -> Array:
     """Make an array of an Open Inference JSON tensor: `data` is flat, or nested as `shape` says.
+
+    missing: Stands for null; default None: NaN for floats.
 
     Raises InvalidInput.
     """
@@ -86,7 +114,7 @@ def from_data(name: str, datatype: str, shape: Sequence[int], data: object) -> A
     if not isinstance(data, list):
         raise InvalidInput(f"the data of input {quoted(name)} must be a list, got {shown(data)}")
     check_data(name, wanted, found, len(leaves))
-    return to_array(name, datatype, leaves, wanted)
+    return to_array(name, datatype, leaves, wanted, missing=missing)
 
 
 def check_data(name: str, wanted: Shape, found: Shape, count: int) -> None:
@@ -193,24 +221,22 @@ def take_apart(name: str, value: object, among: Among = ALL) -> tuple[Shape, lis
 
 
 def to_array(
-    name: str, datatype: str, leaves: list[Any], shape: Shape, among: Among = ALL
+    name: str,
+    datatype: str,
+    leaves: list[Any],
+    shape: Shape,
+    among: Among = ALL,
+    missing: Missing = None,
 ) -> Array:
     """Make an array of elements that `take_apart` gave. Raises InvalidInput for one that is wrong.
 
-    Rounds to the nearest where a float has fewer bits; converts nothing else.
+    Rounds to the nearest where a float has fewer bits. Takes 3.0 for an integer, and `missing` for
+    null; default None: NaN for floats. Converts nothing else.
     """
-    wanted = _WANTED[datatype]
+    gaps: list[int] = []
+    if not _WANTED[datatype].issuperset(map(type, leaves)):
+        leaves, gaps = _converted(name, datatype, leaves, shape, among, missing)
     limits = INTEGERS.get(datatype)
-    if not wanted.issuperset(map(type, leaves)):
-        index = next(index for index, leaf in enumerate(leaves) if type(leaf) not in wanted)
-        leaf = leaves[index]
-        if limits is not None and leaf.__class__ is float and abs(leaf) >= 1 << 63:
-            # orjson's too long integers
-            raise out_of_range(name, datatype, leaf, index, shape, among)
-        raise InvalidInput(
-            f"input {quoted(name)} takes {datatype}, got {shown(leaf)}"
-            f"{at_place(index, shape, among)}"
-        )
     dtype = BY_NAME[datatype].dtype
     if datatype in FLOATS:
         exact = np.array(leaves, np.float64)
@@ -218,6 +244,8 @@ def to_array(
         if array is None:
             index = _first_too_large(exact, dtype)
             raise out_of_range(name, datatype, leaves[index], index, shape, among)
+        if gaps:
+            array[gaps] = np.nan
         return array.reshape(shape)
     if limits is not None and leaves:
         low, high = limits
@@ -226,6 +254,49 @@ def to_array(
             raise out_of_range(name, datatype, leaves[index], index, shape, among)
     whole = np.int64 if dtype.kind == "V" else dtype
     return np.array(leaves, whole).astype(dtype, copy=False).reshape(shape)
+
+
+EXACT_WHOLE = 1 << 53
+"""Below, a float is exactly the whole number that its text says."""
+
+
+def _converted(
+    name: str, datatype: str, leaves: list[Any], shape: Shape, among: Among, missing: Missing
+) -> tuple[list[Any], list[int]]:
+    """Put values of the datatype in the place of nulls, and of floats for integers.
+
+    Gives also the places that are NaN. Raises InvalidInput for what is no value of the datatype.
+    """
+    wanted = _WANTED[datatype]
+    whole = datatype in INTEGERS
+    value, is_nan = stand_in(datatype, missing)
+    made, gaps = [*leaves], []
+    for index, leaf in enumerate(leaves):
+        if type(leaf) in wanted:
+            continue
+        if leaf is None and shape:
+            if value is None:
+                raise missing_value(name, datatype, "null", at_place(index, shape, among))
+            made[index] = value
+            if is_nan:
+                gaps.append(index)
+        elif whole and leaf.__class__ is float:
+            if abs(leaf) >= 1 << 63:  # orjson's too long integers
+                raise out_of_range(name, datatype, leaf, index, shape, among)
+            if not leaf.is_integer() or abs(leaf) >= EXACT_WHOLE:
+                raise _unfit(name, datatype, leaf, index, shape, among)
+            made[index] = int(leaf)
+        else:
+            raise _unfit(name, datatype, leaf, index, shape, among)
+    return made, gaps
+
+
+def _unfit(
+    name: str, datatype: str, leaf: object, index: int, shape: Shape, among: Among
+) -> InvalidInput:
+    return InvalidInput(
+        f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{at_place(index, shape, among)}"
+    )
 
 
 def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array | None:

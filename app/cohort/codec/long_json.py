@@ -30,6 +30,7 @@ from cohort.codec.cutting import (
     cut,
     structure,
 )
+from cohort.codec.missing_values import load_json
 from cohort.errors import InvalidInput
 
 CUT_FROM_BYTES = 1 << 18
@@ -150,7 +151,7 @@ class _Source:
         """Parse a piece without `values`, and put these in their places."""
         text = self.text(piece, kind, values)
         try:
-            found = orjson.loads(text)
+            found = load_json(text)
         except orjson.JSONDecodeError as error:
             raise broken(error.msg, self._place(piece, values, error.pos)) from None
         if not values:

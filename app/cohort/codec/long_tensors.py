@@ -27,6 +27,7 @@ from cohort.codec.json_tensors import (
     uneven_depth,
 )
 from cohort.codec.long_json import LongList
+from cohort.codec.missing_values import Missing
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 
@@ -48,12 +49,22 @@ def fitted(spec: TensorSpec, array: Array) -> Array:
     return array if array.size else array.reshape(filled(array.shape, spec))
 
 
-def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
-    """As `from_data`, for LongLists too."""
+def decode_tensor(
+    name: str,
+    datatype: str,
+    shape: Sequence[int],
+    data: object,
+    missing: Missing = None,
+    *,
+    files: bool = False,
+) -> Array:
+    """As `from_data`, for LongLists too, and base64 in the place of texts where they are files."""
+    texts = Base64Texts(name, files=True) if files else None
     if not isinstance(data, LongList):
-        return from_data(name, datatype, shape, data)
+        values = data if texts is None else texts.read(data)
+        return from_data(name, datatype, shape, values, missing)
     wanted = checked_shape(name, datatype, shape)
-    rows = Rows(name, datatype)
+    rows = Rows(name, datatype, texts=texts, missing=missing)
     rows.add_list(data)
     array = rows.array()
     check_data(name, wanted, array.shape, array.size)
@@ -64,7 +75,7 @@ def rows_of(spec: TensorSpec) -> Rows:
     """The rows of an input, in which any text may be base64."""
     is_text = spec.datatype == "BYTES"
     texts = Base64Texts(spec.name, files=spec.files) if is_text else None
-    return Rows(spec.name, spec.datatype, texts=texts)
+    return Rows(spec.name, spec.datatype, texts=texts, missing=spec.missing)
 
 
 class Rows:
@@ -73,14 +84,21 @@ class Rows:
     name, datatype: The input's.
     among: Where the list is, and what its elements must be like; default: anywhere, anything.
     texts: Reads base64; default None: there is none.
+    missing: Stands for null; default None: NaN for floats.
     """
 
     def __init__(
-        self, name: str, datatype: str, among: Among = ALL, texts: Base64Texts | None = None
+        self,
+        name: str,
+        datatype: str,
+        among: Among = ALL,
+        texts: Base64Texts | None = None,
+        missing: Missing = None,
     ) -> None:
         self._name = name
         self._datatype = datatype
         self._texts = texts
+        self._missing = missing
         self._among = among
         self._parts: list[Array] = []
 
@@ -133,7 +151,9 @@ class Rows:
     def _add_short(self, elements: list[Any]) -> None:
         if elements:
             shape, leaves = take_apart(self._name, elements, self._among)
-            self._append(to_array(self._name, self._datatype, leaves, shape, self._among))
+            self._append(
+                to_array(self._name, self._datatype, leaves, shape, self._among, self._missing)
+            )
 
     def _add_long(self, element: LongList) -> None:
         among, name = self._among, self._name
@@ -145,7 +165,7 @@ class Rows:
         if len(among.outer) + 2 > MAX_RANK:
             raise too_deep(name)
         inner = Among((*among.outer, among.first), 0, None if like is None else like[1:])
-        rows = Rows(name, self._datatype, inner, self._texts)
+        rows = Rows(name, self._datatype, inner, self._texts, self._missing)
         rows.add_list(element)
         array = rows._joined()
         if like is not None and len(array) != like[0]:

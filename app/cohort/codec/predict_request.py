@@ -13,25 +13,28 @@ from simdjson import Object as JsonObject
 from cohort.codec import simdjson_reader
 from cohort.codec.base64_json import decode_base64, is_base64, is_stream, read_stream
 from cohort.codec.json_body import parse_json
-from cohort.codec.json_tensors import pack_short, shown
+from cohort.codec.json_tensors import from_any, pack_short, shown
 from cohort.codec.long_json import CUT_FROM_BYTES, LISTS, few_of
 from cohort.codec.long_tensors import from_json
 from cohort.codec.other_forms import SIMPLE, other_form
 from cohort.errors import InvalidInput, did_you_mean, quoted, quoted_names
-from cohort.tensors import Array, Arrays, TensorSpec, check_names
+from cohort.tensors import ANY, Array, Arrays, TensorSpec, check_names
 
 Parameter = str | int | float | bool
 
 LONGEST_ID = 4096
 """Characters of a request's id, which is written into the response."""
 
-_KEYS = ("model", "version", "inputs", "input", "outputs", "id", "timeout_ms", "parameters")
+_KEYS = (
+    "model", "version", "inputs", "input", "rows", "outputs", "id", "timeout_ms", "parameters"
+)  # fmt: skip
 
 
 class PredictRequest:
     """What a caller asks for. `inputs` are as JSON has them, until `decode_inputs` takes them.
 
-    `single` is the tutorials' form: one array, under whatever name the model has for it.
+    `single` is the tutorials' form: one array, under whatever name the model has for it. `rows` are
+    a list of objects, for `cohort.codec.tables`, in a body of `rows_bytes`; None: there are none.
     `timeout` is in seconds.
     """
 
@@ -40,6 +43,8 @@ class PredictRequest:
     outputs: list[str] | None = None
     id: str | None = None
     timeout: float | None = None
+    rows: Any = None
+    rows_bytes = 0
     parameters: Mapping[str, Parameter] = MappingProxyType({})
 
     def __init__(
@@ -74,7 +79,10 @@ class PredictRequest:
         # Both words of the booleans end in e; between the first list and the end of a usual body no
         # other word does. Asking the text takes a tenth of the time of asking every number.
         booleans = len(body) >= CUT_FROM_BYTES or body.find(b"e", body.find(b"[") + 1) >= 0
-        return cls._read(document, booleans=booleans, held=None)
+        request = cls._read(document, booleans=booleans, held=None)
+        if request.rows is not None:
+            request.rows_bytes = len(body)
+        return request
 
     @classmethod
     def _read(
@@ -95,9 +103,14 @@ class PredictRequest:
             if len(document) > 1:
                 _read_rest(request, document)
             return request
+        if inputs is None and "rows" in document:
+            request = cls({}, False, booleans, held)
+            request.rows = document["rows"]
+            _read_rest(request, document)
+            return request
         _check_keys(document)
         if inputs is None:
-            raise InvalidInput("the body has neither 'inputs' nor 'input'")
+            raise InvalidInput("the body has neither 'inputs' nor 'input' nor 'rows'")
         inputs = simdjson_reader.plain(inputs)
         elsewhere = other_form({"inputs": inputs}, SIMPLE)
         raise InvalidInput(
@@ -126,6 +139,9 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
     _check_keys(document)
     if "input" in document and not request.single:
         raise InvalidInput("the body must have either 'inputs' or 'input', got both")
+    if "rows" in document and request.rows is None:
+        given = "input" if request.single else "inputs"
+        raise InvalidInput(f"the body must have either 'rows' or '{given}', got both")
     get = document.get
     request.model = _text("model", get("model"))
     request.id = _text("id", get("id"))
@@ -236,7 +252,9 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
             check_names(specs, inputs)
             raise
         array = pack_short(spec.datatype, value, booleans=request._booleans)
-        arrays[spec.name] = array if array is not None else make_input(spec, value)
+        if array is None:
+            array = make_input(spec, value)
+        arrays[spec.name] = array if array.ndim != 1 else spec.fit(array)
     return arrays
 
 
@@ -257,13 +275,14 @@ def _decode_long(
             array = make_input(spec, simdjson_reader.plain(value))
         else:
             return _decode_again(body, specs)
-        arrays[spec.name] = array
         lists += simdjson_reader.lists_in(array.shape)
+        arrays[spec.name] = spec.fit(array)
     if unproven and lists != simdjson_reader.lists_at_most(body):
         if len(body) >= CUT_FROM_BYTES:
             return _decode_again(body, specs)
         for spec in unproven:
-            arrays[spec.name] = make_input(spec, simdjson_reader.plain(inputs[spec.name]))
+            array = make_input(spec, simdjson_reader.plain(inputs[spec.name]))
+            arrays[spec.name] = spec.fit(array)
     return arrays
 
 
@@ -274,6 +293,8 @@ def _decode_again(body: bytes, specs: Sequence[TensorSpec]) -> Arrays:
 
 def make_input(spec: TensorSpec, value: object) -> Array:
     """Make the array for an input of the value that JSON has for it. Raises InvalidInput."""
+    if spec.datatype == ANY:
+        return from_any(spec.name, value)
     spec.dtype  # noqa: B018 - raises for what cannot be sent
     if is_base64(value) and is_stream(spec):
         return read_stream(decode_base64(spec.name, value))

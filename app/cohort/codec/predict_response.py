@@ -48,6 +48,7 @@ def encode_prediction(
     variant: str | None,
     id: str | None,  # noqa: A002 - the wire's own word
     outputs: Mapping[str, Array],
+    labels: orjson.Fragment | None = None,
     inference_time: float,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
@@ -57,6 +58,7 @@ def encode_prediction(
     variant: The rollout's variant that answered; None without a rollout.
     id: The request's id; None where it had none.
     outputs: The arrays by name.
+    labels: What stands under `labels`; default None: nothing does.
     inference_time: In seconds, from arrival to response.
     check: Called again and again while a long one is written; what it raises ends that.
 
@@ -68,6 +70,8 @@ def encode_prediction(
     if id is not None:
         response["id"] = id
     response["outputs"] = outputs
+    if labels is not None:
+        response["labels"] = labels
     response["inference_time_ms"] = int(inference_time * 1e6) / 1000
     return _dump(response, "outputs", outputs, check)
 
@@ -79,6 +83,7 @@ def encode_simple(
     variant: str | None,
     id: str | None,  # noqa: A002
     outputs: Mapping[str, Array],
+    labels: orjson.Fragment | None = None,
     inference_time: float,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
@@ -86,12 +91,11 @@ def encode_simple(
 
     Several outputs are written by name. Parameters and errors as for `encode_prediction`.
     """
-    response: dict[str, Any] = {
-        "prediction": outputs,
-        "inference_time_ms": int(inference_time * 1e6) / 1000,
-        "model": model,
-        "version": version,
-    }
+    response: dict[str, Any] = {"prediction": outputs}
+    if labels is not None:
+        response["labels"] = labels
+    response["inference_time_ms"] = int(inference_time * 1e6) / 1000
+    response |= {"model": model, "version": version}
     if variant is not None:
         response["variant"] = variant
     if id is not None:

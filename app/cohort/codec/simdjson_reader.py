@@ -56,7 +56,7 @@ def read_document(body: bytes) -> tuple[dict[str, Any], HeldDocument] | None:
     try:
         parser, document = _parse(body)
         members = _members(document)
-        if members is None:
+        if members is None or "rows" in members:
             return None
         for key, value in members.items():
             if key == "inputs" and isinstance(value, JsonObject):

@@ -1,21 +1,25 @@
 """Rows and columns, as pandas and CSV have them, to a model's inputs.
 
-A column is the input of its name where the names are those of the inputs; else all columns, in
-their order, are the features of the only input.
+A column is the input of its name where the names are those of the inputs. Else all columns are the
+features of the only input: by their names where these are those in the model's file, or, where
+none of them is, in their order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from cohort.codec.json_tensors import shown
 from cohort.codec.long_json import LISTS, LongList, few_of, portions_of
 from cohort.codec.long_tensors import rows_of
 from cohort.codec.predict_request import make_input
-from cohort.errors import InvalidInput, quoted
-from cohort.tensors import Array, Arrays, TensorSpec, check_names
+from cohort.errors import InvalidInput, did_you_mean, quoted
+from cohort.tensors import ANY, Array, Arrays, TensorSpec
 
 CELL_WORK = 4
 """A byte of a table takes as long to read as so many of JSON, besides its own."""
@@ -38,13 +42,14 @@ class Table:
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the columns. Raises InvalidInput."""
         for spec in specs:
-            spec.dtype  # noqa: B018 - raises for what cannot be sent
+            if spec.datatype != ANY:
+                spec.dtype  # noqa: B018 - raises for what cannot be sent
         named, names = isinstance(self.first, dict), self.names
         width = _width(self.first) if names is None else len(names)
         places = place_inputs(names, width, specs)
-        if places is None and not named:
-            return {specs[0].name: make_input(specs[0], self._rows)}
-        columns = columns_of(specs, places, width)
+        if places == [range(width)] and not named:
+            return {specs[0].name: specs[0].fit(make_input(specs[0], self._rows))}
+        columns = [Column(spec, place) for spec, place in zip(specs, places, strict=True)]
         first = 0
         for rows in portions_of(self._rows):
             cells = _in_order(rows, names or (), first) if named else rows
@@ -65,41 +70,66 @@ def _in_order(rows: Sequence[Any], names: Sequence[str], first: int) -> list[lis
     """The cells of rows that are objects, in the order of the first of all."""
     known = {*names}
     for number, row in enumerate(rows, first):
-        if not isinstance(row, dict) or row.keys() != known:
-            raise InvalidInput(f"the row at [{number}] has other columns than the first")
+        if not isinstance(row, dict):
+            raise InvalidInput(f"the row at [{number}] must be an object, got {shown(row)}")
+        if row.keys() == known:
+            continue
+        absent = [name for name in names if name not in row]
+        if absent:
+            raise InvalidInput(
+                f"the row at [{number}] has no column {quoted(absent[0])}, which the first has; "
+                "null stands for a missing value"
+            )
+        other = next(name for name in row if name not in known)
+        raise InvalidInput(
+            f"the row at [{number}] has a column {quoted(other)}, which the first has not"
+        )
     return [[row[name] for name in names] for row in rows]
 
 
-def columns_of(
-    specs: Sequence[TensorSpec], places: Sequence[int] | None, width: int
-) -> list[Column]:
-    """An empty column for each input, as `place_inputs` places them in a table of a width."""
-    if places is None:
-        return [Column(specs[0], range(width))]
-    return [Column(spec, place) for spec, place in zip(specs, places, strict=True)]
+Place = int | Sequence[int]
+"""The column that an input is, or the columns of which it has one each, in their order."""
 
 
 class Column:
-    """An input that is made of the column at a `place`, or, at a range, of all columns."""
+    """An input that is made of the column, or the columns, at a `place`."""
 
-    def __init__(self, spec: TensorSpec, place: int | range) -> None:
+    def __init__(self, spec: TensorSpec, place: Place) -> None:
         self.spec = spec
         self._place = place
-        self._rows = rows_of(spec)
+        self._rows = _AnyRows(spec) if spec.datatype == ANY else rows_of(spec)
 
     def add(self, rows: Sequence[list[Any]]) -> None:
         """Add the cells of some rows. Raises InvalidInput."""
         cells: list[Any] = [*rows]
-        if isinstance(self._place, int):
-            place = self._place
+        place = self._place
+        if isinstance(place, int):
             cells = [row[place] for row in rows]
             if is_wide(self.spec) and not isinstance(cells[0], list):
                 cells = [[cell] for cell in cells]
+        elif not isinstance(place, range):
+            cells = [[row[one] for one in place] for row in rows]
         self._rows.add(cells)
 
     def array(self) -> Array:
         """The array of all that was added."""
         return self._rows.array()
+
+
+class _AnyRows:
+    """The rows of an input that is not declared."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self._spec = spec
+        self._cells: list[Any] = []
+
+    def add(self, cells: list[Any]) -> None:
+        """Add some."""
+        self._cells += cells
+
+    def array(self) -> Array:
+        """The array of all, by what is in them. Raises InvalidInput."""
+        return make_input(self._spec, self._cells)
 
 
 def is_wide(spec: TensorSpec) -> bool:
@@ -118,30 +148,84 @@ def check_rows(rows: Sequence[Any], width: int, first: int) -> None:
 
 def place_inputs(
     columns: Sequence[str] | None, width: int, specs: Sequence[TensorSpec]
-) -> Sequence[int] | None:
-    """The column that each input is; None where all columns are the features of the only one.
+) -> Sequence[Place]:
+    """Where each input is in a table.
 
-    columns: Their names; None: they have none, and are the inputs in the model's order.
+    columns: The names of its columns; None: they have none, and are in the model's order.
     width: How many there are.
 
     Raises InvalidInput.
     """
     names = [spec.name for spec in specs]
     if columns is not None and len(columns) == len(names) and {*columns} == {*names}:
-        place_of = {name: place for place, name in enumerate(columns)}
-        return [place_of[name] for name in names]
+        return _places(columns, names)
     if len(specs) == 1:
-        return (
-            [0] if width == 1 and specs[0].shape is not None and len(specs[0].shape) == 1 else None
-        )
+        (spec,) = specs
+        if columns is not None and not {*spec.columns}.isdisjoint(columns):
+            check_columns(columns, spec.columns)
+            places = _places(columns, spec.columns)
+            return [range(width) if places == [*range(width)] else places]
+        one = width == 1 and spec.shape is not None and len(spec.shape) == 1
+        return [0] if one else [range(width)]
     if columns is not None:
-        twice = [name for name, times in Counter(columns).items() if times > 1]
-        if twice:
-            raise InvalidInput(f"the column {quoted(twice[0])} is there twice")
-        check_names(specs, dict.fromkeys(columns))
+        check_columns(columns, names)
     if width != len(specs):
         raise InvalidInput(f"the table has {width} columns, and the model {len(specs)} inputs")
     return range(width)
+
+
+def _places(columns: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    place_of = {name: place for place, name in enumerate(columns)}
+    return [place_of[name] for name in wanted]
+
+
+def check_columns(columns: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise InvalidInput unless columns have these names, each once, in any order."""
+    known = {*wanted}
+    for name in columns:
+        if name not in known:
+            raise InvalidInput(f"column {quoted(name)} not found{did_you_mean(name, wanted)}")
+    times = Counter(columns)
+    for name in wanted:
+        if not times[name]:
+            raise InvalidInput(f"column {quoted(name)} is missing")
+        if times[name] > 1:
+            raise InvalidInput(f"the column {quoted(name)} is there twice")
+
+
+def has_columns(names: Collection[str], specs: Sequence[TensorSpec]) -> bool:
+    """Whether what is sent under `names` are columns of the only input, which knows theirs."""
+    if len(specs) != 1 or not specs[0].columns:
+        return False
+    return bool(names) and specs[0].name not in names
+
+
+def join_columns(values: Mapping[str, object], spec: TensorSpec) -> Array:
+    """Make the input whose columns are `values`, a list each. Raises InvalidInput."""
+    check_columns([*values], spec.columns)
+    one = replace(spec, shape=("N",), columns=())
+    made = [make_input(replace(one, name=name), values[name]) for name in spec.columns]
+    for name, array in zip(spec.columns, made, strict=True):
+        if array.ndim != 1:
+            raise InvalidInput(f"column {quoted(name)} must be a list of values")
+        if len(array) != len(made[0]):
+            raise InvalidInput(
+                f"columns differ in their length: {quoted(spec.columns[0])} has {len(made[0])} "
+                f"values, {quoted(name)} has {len(array)}"
+            )
+    return np.stack(made, axis=1)
+
+
+def table_of_rows(value: Any) -> Table:
+    """The table of a list of objects under `rows`. Raises InvalidInput."""
+    table = Table(None, _rows_of("'rows'", value))
+    if not isinstance(table.first, dict):
+        hint = "; rows without names go under 'input'" if isinstance(table.first, LISTS) else ""
+        raise InvalidInput(
+            f"each of 'rows' must be an object with a value for each column, got "
+            f"{shown(table.first)} at [0]{hint}"
+        )
+    return table
 
 
 def table_of(document: Mapping[str, Any], key: str) -> Table:

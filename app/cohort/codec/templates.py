@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
+from itertools import accumulate, pairwise, repeat
 from operator import mod
 from typing import Any, NamedTuple
 
 import orjson
 
+from cohort.codec.labels import Labeller
+from cohort.errors import CohortError
 from cohort.tensors import Array
 
 MOST_KNOWN_TEXTS = 4096
 """Texts that are kept."""
+
+NO_LABELS, UNASKED = -1, -2
+"""The `top` of a form that has no place for labels, and of one that is not to have any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +32,7 @@ class Selection:
 
     model, version, variant: What answers; the variant is "" without a rollout.
     positions, names, datatypes: Those of each output.
+    labellers: What names the classes of each; None for one without names. Default: none has any.
     """
 
     model: str
@@ -35,6 +41,22 @@ class Selection:
     positions: Sequence[int]
     names: Sequence[str]
     datatypes: Sequence[str]
+    labellers: Sequence[Labeller | None] = ()
+
+    def labelled(self, top: int) -> list[tuple[int, Labeller]]:
+        """What names classes, with the places of the outputs; `top` as `ResponseTemplate` has."""
+        return [
+            (place, one)
+            for place, one in enumerate(self.labellers)
+            if one is not None and (top > 0 or (one.named is not None and top != UNASKED))
+        ]
+
+    def can_label(self, top: int) -> bool:
+        """Whether its responses have the labels that they should, written in no time."""
+        found = self.labelled(top)
+        if not found:
+            return top <= 0
+        return top != NO_LABELS and all(one.is_short(top) for _, one in found)
 
 
 class RunOutputs(NamedTuple):
@@ -85,9 +107,11 @@ class ResponseTemplate:
     outputs: The names of the outputs that are asked for; None: all.
     text: Gives a response.
     sized: Whether it differs by its shapes; default False.
+    top: How many labels of each row are asked for; 0: as the version's config says; UNASKED: none.
+        Default NO_LABELS: they are not written in this form.
     """
 
-    __slots__ = ("_sized", "_text", "outputs")
+    __slots__ = ("_sized", "_text", "outputs", "top")
 
     def __init__(
         self,
@@ -95,8 +119,10 @@ class ResponseTemplate:
         text: Callable[[Selection, Shapes], Text],
         *,
         sized: bool = False,
+        top: int = NO_LABELS,
     ) -> None:
         self.outputs = outputs
+        self.top = top
         self._text = text
         self._sized = sized
 
@@ -157,3 +183,53 @@ def object_parts(names: Sequence[str], write: WriteRows, *, unnamed: bool = Fals
     for place, name in enumerate(names):
         parts += [b"," if parts else b"{", orjson.dumps(name), b":", output_gap(place, write)]
     return [*parts, b"}"]
+
+
+def label_parts(selection: Selection, top: int) -> Parts:
+    """The key `labels` and what JSON has there, after a comma; nothing where none are given."""
+    found = selection.labelled(top)
+    if len(found) == 1:
+        return [b',"labels":', _label_gap(*found[0], top)]
+    parts: Parts = []
+    for place, labeller in found:
+        parts += [b"," if parts else b',"labels":{', orjson.dumps(labeller.spec.name), b":"]
+        parts.append(_label_gap(place, labeller, top))
+    return [*parts, b"}"] if parts else []
+
+
+def _label_gap(place: int, labeller: Labeller, top: int) -> Gap:
+    def write(run: RunOutputs) -> Sequence[bytes] | None:
+        try:
+            rows = labeller.texts(run.arrays[place], top)
+        except CohortError:
+            return None  # who answers one by one says why
+        return _cut(rows, run.counts)
+
+    return write
+
+
+def name_gap(
+    place: int, labeller: Labeller, top: int, write: Callable[[Sequence[str]], bytes]
+) -> Gap:
+    """The gap for the names of an output's classes, those of a request written by `write`."""
+
+    def write_all(run: RunOutputs) -> Sequence[bytes] | None:
+        try:
+            names = labeller.names(run.arrays[place], top)
+        except CohortError:
+            return None
+        ends = [*accumulate(run.counts, initial=0)]
+        if ends[-1] != len(names):
+            return None
+        return [write(names[begin:end].ravel().tolist()) for begin, end in pairwise(ends)]
+
+    return write_all
+
+
+def _cut(rows: Sequence[bytes], counts: Sequence[int]) -> Sequence[bytes] | None:
+    if len(rows) == len(counts) == sum(counts):
+        return [b"[%b]" % row for row in rows]
+    ends = [*accumulate(counts, initial=0)]
+    if ends[-1] != len(rows):
+        return None
+    return [b"[%b]" % b",".join(rows[begin:end]) for begin, end in pairwise(ends)]

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import orjson
 
 from cohort.codec.base64_json import is_base64
 from cohort.codec.binary import TEXTS_AT_ONCE
@@ -21,6 +22,7 @@ from cohort.codec.long_json import LISTS, LongList, portions_of
 from cohort.codec.long_tensors import fitted, rows_of
 from cohort.codec.other_forms import V1, names_tensors, other_form
 from cohort.codec.predict_request import PredictRequest, decode_inputs
+from cohort.codec.tables import has_columns, join_columns, table_of_rows
 from cohort.errors import MOST_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
 from cohort.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
 
@@ -50,6 +52,10 @@ class V1Request:
         if not _is_named(first):
             _check_single(specs, rows=self._rows)
             return decode_inputs(PredictRequest({specs[0].name: value}), specs)
+        if has_columns(first, specs):
+            if self._rows:
+                return table_of_rows(value).decode(specs)
+            return {specs[0].name: join_columns(value, specs[0])}
         if optional:
             specs = sent_specs(specs, optional, first)
         if isinstance(value, LongList):
@@ -58,14 +64,18 @@ class V1Request:
         return decode_inputs(PredictRequest(columns), specs)
 
     def encode(
-        self, outputs: Mapping[str, Array], check: Callable[[], None] = lambda: None
+        self,
+        outputs: Mapping[str, Array],
+        labels: orjson.Fragment | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry.
 
+        labels: What stands under `labels`; default None: nothing does.
         check: Called again and again while a long one is written; what it raises ends that.
         """
         key = "predictions" if self._rows else "outputs"
-        return encode_predictions(outputs, rows=self._rows, key=key, check=check)
+        return encode_predictions(outputs, rows=self._rows, key=key, labels=labels, check=check)
 
 
 def encode_predictions(
@@ -73,9 +83,12 @@ def encode_predictions(
     *,
     rows: bool,
     key: str = "predictions",
+    labels: orjson.Fragment | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Write a response with `outputs` under a key, by row or by output, the only one without name.
+
+    labels: What stands under `labels`; default None: nothing does.
 
     Raises InferenceFailed for an output that JSON cannot carry, InvalidInput for outputs without
     rows where `rows`.
@@ -90,7 +103,7 @@ def encode_predictions(
         values = parts.put_rows(_by_row(written))
     else:
         values = {name: parts.put(one) for name, one in written.items()}
-    return parts.dump({key: values})
+    return parts.dump({key: values} if labels is None else {key: values, "labels": labels})
 
 
 def parse_v1(body: bytes) -> V1Request:
@@ -177,7 +190,7 @@ def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
         first += len(some)
         for spec, column in made:
             column.add(columns[spec.name])
-    return {spec.name: fitted(spec, column.array()) for spec, column in made}
+    return {spec.name: spec.fit(fitted(spec, column.array())) for spec, column in made}
 
 
 # -- outputs to the two forms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from cohort.errors import Overloaded
+from cohort.errors import InvalidInput, Overloaded
 from cohort.tensors import Array, held_bytes
 
 SMALL_BYTES = 16 * 1024
@@ -50,8 +50,14 @@ class MemoryBudget:
         """Raise Overloaded unless there is room for an answer of `count` bytes.
 
         One that is larger than half of the budget counts as half: it is sent where others leave
-        that much.
+        that much. One that is larger than all of it raises InvalidInput.
         """
+        if count > self.maximum:
+            raise InvalidInput(
+                f"the answer would take {count / 2**20:.0f} MiB to write, and all requests "
+                f"together may hold {self.maximum / 2**20:.0f} MiB (COHORT_MEMORY_MB): "
+                "send fewer rows, or ask for binary outputs"
+            )
         self.check(min(count, self.maximum // 2))
 
     def hold(self) -> MemoryHold:

@@ -6,12 +6,15 @@ from cohort.codec.npy import NPY
 from cohort.errors import UnsupportedMedia, quoted
 from cohort.serving import Headers
 
+TEXT = "text/plain"
+"""JSON where it begins so, and else text."""
+
 JSON_MEDIA = frozenset(
     {
         "application/json",
         "application/x-www-form-urlencoded",  # what `curl -d` says unless told otherwise
         "text/json",
-        "text/plain",
+        TEXT,
         "",
     }
 )
@@ -36,8 +39,9 @@ def asks_for_npy(headers: Headers) -> bool:
 
 
 def is_plain(headers: Headers) -> bool:
-    """Whether both request and response are JSON, as those of coalesced requests are."""
-    return is_json(media_type(headers)) and not asks_for_npy(headers)
+    """Whether both request and response are certainly JSON, as those of coalesced requests are."""
+    media = media_type(headers)
+    return media != TEXT and is_json(media) and not asks_for_npy(headers)
 
 
 def check_json(headers: Headers) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from cohort.connections.address_counts import address_of
@@ -45,6 +45,7 @@ from cohort.http2.useless_frames import (
     SETTINGS_LIKE,
     SMALL_DATA,
     UselessFrames,
+    UselessOfAddresses,
 )
 
 HANDSHAKE_SECONDS = 20.0
@@ -72,6 +73,8 @@ class ConnectionLimits:
     closed: A connection is no more.
     idle_seconds: How long a connection may have no call.
     turns: Has the connections take turns whose frames take long to read.
+    useless: Counts the frames that bring nothing by address; whoever looks at the connections once
+        a second looks at it, too. Default: a count of its own.
     """
 
     memory: MemoryBudget
@@ -82,6 +85,7 @@ class ConnectionLimits:
     closed: Callable[[Http2Connection], None]
     idle_seconds: float
     turns: Turns
+    useless: UselessOfAddresses = field(default_factory=UselessOfAddresses)
 
 
 class Http2Connection(asyncio.Protocol):
@@ -311,6 +315,7 @@ class Http2Connection(asyncio.Protocol):
     def count_useless(self, count: int = 1) -> None:
         """Count a frame that brings nothing, or is as dear as so many of them."""
         self._useless.count(count)
+        self.limits.useless.count(self.address, count, self._useless.counted)
 
     def _widen(self, number: int, payload: bytes) -> None:
         more = read_increment(payload)

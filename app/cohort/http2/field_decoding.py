@@ -65,7 +65,10 @@ class FieldDecoder:
         return len(self._added)
 
     def decode(self, block: bytes) -> list[Header]:
-        """A block's fields. Raises HPACKError, after which no other block can be read."""
+        """A block's fields. Raises HPACKError, after which no other block can be read.
+
+        Strings whose codes are longer than they are count as those do: that bounds what is read.
+        """
         fields: list[Header] = []
         spare = self._spare
         added, left, at, end = self._added, self._most_bytes, 0, len(block)
@@ -88,16 +91,20 @@ class FieldDecoder:
                     index = first & most
                     if index == most:
                         index, at = _integer(block, at, index)
+                    start, room = at, None if first >= _ADDED else left - spare
                     if not index:
-                        name, at = _string(block, at)
+                        name, at = _string(block, at, room)
                     elif index <= _STATIC_ONES:
                         name = _STATIC[index][0]
                     else:
                         name = added[_STATIC_ONES - index][0]
-                    value, at = _string(block, at)
+                    value, at = _string(block, at, room)
                     field = name, value
                     if first >= _ADDED:
                         self._add(field)
+                    longer = at - start - 2 * _LONGEST_INTEGER - len(name) - len(value)
+                    if longer > 0:
+                        left -= longer
                 left -= len(field[0]) + len(field[1]) + _FIELD_BYTES
                 if left >= spare:
                     fields.append(field)
@@ -148,8 +155,12 @@ def _integer(block: bytes, at: int, value: int) -> tuple[int, int]:
     raise HPACKDecodingError("too long an integer")
 
 
-def _string(block: bytes, at: int) -> tuple[bytes, int]:
-    """The string at `at`, and where it ends. Raises HPACKError, IndexError."""
+def _string(block: bytes, at: int, most: int | None = None) -> tuple[bytes, int]:
+    """The string at `at`, and where it ends. Raises HPACKError, IndexError.
+
+    most: Of more coded bytes it is given as they are, since nobody reads it: a byte takes longer
+        than a field's other work. Default: it is read in any case, as a table has it.
+    """
     first = block[at]
     size = first & 0x7F
     at += 1
@@ -158,7 +169,9 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     end = at + size
     if end > len(block):
         raise IndexError
-    return (_plain(block[at:end]) if first >= _HUFFMAN else block[at:end]), end
+    if first < _HUFFMAN or (most is not None and size > most):
+        return block[at:end], end
+    return _plain(block[at:end]), end
 
 
 class _Steps(dict[int, tuple[int, bytes, bool]]):

@@ -9,6 +9,7 @@ from cohort.metrics.metrics import Collector, Metrics
 from cohort.metrics.remote import RemoteMetrics
 from cohort.metrics.rollouts import RolloutGauges, RolloutMetrics
 from cohort.metrics.server import LogLines, ServerMetrics
+from cohort.metrics.steps import StepMetrics
 from cohort.metrics.tls import TlsMetrics
 from cohort.metrics.trust import TrustMetrics
 from cohort.metrics.version_metrics import VersionMetrics
@@ -27,6 +28,7 @@ __all__ = [
     "RolloutGauges",
     "RolloutMetrics",
     "ServerMetrics",
+    "StepMetrics",
     "TlsMetrics",
     "TrustMetrics",
     "VersionCounts",

@@ -89,6 +89,11 @@ GAUGES = (
         "gauge",
         "1 if the duration of a run cannot be estimated, so that none executes on the event loop.",
     ),
+    FamilyHead(
+        "model_memory_bytes",
+        "gauge",
+        "What the process's memory grew by while a version was loaded.",
+    ),
 )
 """The families of `gauge_lines`."""
 
@@ -185,7 +190,7 @@ def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
     if config.objective_ms is not None:
         seconds = number(config.objective_ms / 1000)
         objective = f"model_latency_objective_seconds{of} {seconds}\n"
-    queue = inflight = batching = info = fallback = unpredictable = ""
+    queue = inflight = batching = info = fallback = unpredictable = memory = ""
     if (engine := entry.engine) is not None:
         description = engine.describe()
         placement = description.placement
@@ -199,10 +204,12 @@ def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
         active = label_text("active", placement.active)
         wanted = label_text("wanted", ",".join(placement.wanted))
         info = f"model_provider_info{{{active},{model_label},{version_label},{wanted}}} 1.0\n"
+        if description.memory_bytes:
+            memory = f"model_memory_bytes{of} {description.memory_bytes}.0\n"
         fallback = f"model_provider_fallback{of} {_flag(placement.fell_back)}\n"
     texts = (
         *(queue, inflight, states, outdated, held_back, mixed),
-        *(batching, objective, info, fallback, unpredictable),
+        *(batching, objective, info, fallback, unpredictable, memory),
     )
     return [text.encode() for text in texts]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -34,7 +33,7 @@ from cohort.profiling import MEASURING, ProfileResult, plan_rows
 from cohort.profiling.exactness import Exactness
 from cohort.registry import BatchingDescription, EngineDescription, LeaseCount, RequestQueue
 from cohort.scheduling import INLINE_SECONDS, RunQueue
-from cohort.session import AssignedNode, Session
+from cohort.session import AssignedNode, Session, metadata_labels
 from cohort.tensors import Arrays, TensorSpec
 
 OPTIONAL_SET = "the request sets optional inputs"
@@ -117,7 +116,7 @@ class BatchedSession:
         self.inputs: Sequence[TensorSpec] = session.inputs
         self.optional_inputs: Sequence[TensorSpec] = session.optional_inputs
         self.outputs: Sequence[TensorSpec] = session.outputs
-        self.labels: Sequence[str] = _read_labels(session.metadata.properties.get("classes", "[]"))
+        self.labels: Sequence[str] = metadata_labels(session.metadata.properties)
         self.example = prepared.example
 
     def _make_batcher(self) -> Batcher:
@@ -365,6 +364,7 @@ class BatchedSession:
                 self._batcher.inline.unpredictable,
                 session.rows,
             ),
+            memory_bytes=self._prepared.memory_bytes,
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
@@ -389,12 +389,3 @@ class BatchedSession:
 def _limit_for(stacking: Stacking, limit: OutputLimit) -> OutputLimit:
     """What is known of a row's outputs counts where rows are along axis 0."""
     return OutputLimit(limit.max_bytes, measured=True) if isinstance(stacking, RowPlan) else limit
-
-
-def _read_labels(text: str) -> list[str]:
-    """Read the metadata property "classes", a JSON list; empty where it is not one."""
-    try:
-        classes = json.loads(text)
-    except ValueError:
-        return []
-    return [str(one) for one in classes] if isinstance(classes, list) else []

@@ -13,6 +13,7 @@ from cohort.comparing import ROUNDING, Pair, explain
 from cohort.errors import CohortError, InvalidInput, LoadFailed, quoted, quoted_names
 from cohort.onnx_engine.example_files import read_example
 from cohort.profiling import MAX_ROW_ELEMENTS, plan_rows, varied_array, why_unbatchable
+from cohort.registry import Preparation
 from cohort.repository import GivenExample, Manifest, ModelConfig
 from cohort.session import Opener, Session
 from cohort.tensors import Array, Arrays, TensorSpec, by_name, check_inputs
@@ -25,9 +26,16 @@ MAX_TEXTS_MADE = 1 << 15
 
 
 def run_examples(
-    opener: Opener, session: Session, run: RunFeeds, config: ModelConfig, manifest: Manifest | None
+    opener: Opener,
+    session: Session,
+    run: RunFeeds,
+    config: ModelConfig,
+    manifest: Manifest | None,
+    preparation: Preparation | None = None,
 ) -> list[Arrays]:
     """The inputs of the config's examples and of the manifest's, each of which was run.
+
+    Those of the config may be what callers send, of which `preparation` makes the model's inputs.
 
     What is proven of the rows of such requests only is known to the session from then on.
 
@@ -36,7 +44,12 @@ def run_examples(
     several, folder = len(config.example) > 1, opener.origin.parent
     given = [
         _run_example(
-            session, run, example, f"example {number}" if several else "the example", folder
+            session,
+            run,
+            example,
+            f"example {number}" if several else "the example",
+            folder,
+            preparation,
         )
         for number, example in enumerate(config.example, 1)
     ]
@@ -88,12 +101,22 @@ def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> Non
 
 
 def _run_example(
-    session: Session, run: RunFeeds, example: GivenExample, called: str, folder: Path
+    session: Session,
+    run: RunFeeds,
+    example: GivenExample,
+    called: str,
+    folder: Path,
+    preparation: Preparation | None,
 ) -> Arrays:
     made: Arrays = {}
     try:
         specs = {spec.name: spec for spec in session.inputs}
-        if isinstance(example, str):
+        prepared = None
+        if preparation is not None and not isinstance(example, str):
+            prepared = preparation.read(example)
+        if prepared is not None:
+            given = prepared
+        elif isinstance(example, str):
             given = read_example(folder / example, session.inputs)
         else:
             made = {
@@ -109,7 +132,12 @@ def _run_example(
         check_inputs(session.inputs, arrays)
         run(arrays)
     except (CohortError, ArithmeticError, TypeError, ValueError) as error:
-        said = f" (with made-up values for {quoted_names(made)})" if made else ""
+        said = (
+            f" (with made-up values for {quoted_names(made)}: where a model takes certain values "
+            "only, give those in place of the shape, such as sr: 16000)"
+            if made
+            else ""
+        )
         raise LoadFailed(f"{called} of config.yaml: {error}{said}") from error
     return arrays
 

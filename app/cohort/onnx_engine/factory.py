@@ -115,8 +115,7 @@ class OpenedModel:
     @property
     def signature(self) -> Signature:
         """What callers must know of it."""
-        session = self._prepared.session
-        return Signature(session.inputs, session.outputs, session.optional_inputs)
+        return self._prepared.session.signature
 
     @property
     def properties(self) -> Mapping[str, str]:

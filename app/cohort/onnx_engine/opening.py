@@ -123,7 +123,10 @@ class VersionOpener:
             inspected = None if self.inspector is None else self.inspector.inspect(opener)
         token.enter("opening a session")
         session = opener.open()
+        preparation = source.preparation
         with first_runs(session, token) as runs_of:
+            if preparation is not None:
+                preparation.fit(session.signature, session.metadata.properties)
             unneeded = self.cache is None and inspected is None and manifest is None
             files = {} if unneeded else opener.file_digests()
             if inspected not in (None, files):
@@ -132,7 +135,10 @@ class VersionOpener:
                 verify_digests(folder, manifest, opener.digests)
                 verify_opened(manifest, files)
             token.enter("in its first runs")
-            given = run_examples(opener, session, runs_of(session), config, manifest)
+            run = runs_of(session)
+            given = run_examples(opener, session, run, config, manifest, preparation)
+            if preparation is not None:
+                preparation.try_out(run)
         return OpenVersion(opener, session, config, published, files, given)
 
 

@@ -22,7 +22,13 @@ from cohort.onnx_engine.turns import RUNNING
 from cohort.profiling import ProfileResult, RowFindings, Store, find_trial
 from cohort.registry import Source
 from cohort.repository import Published
-from cohort.session import CancellationToken, PrivateCopy, Session, give_back_memory
+from cohort.session import (
+    MEMORY_GROWTH,
+    CancellationToken,
+    PrivateCopy,
+    Session,
+    give_back_memory,
+)
 from cohort.tensors import Arrays
 
 
@@ -44,6 +50,7 @@ class PreparedVersion:
         default none: nothing needed them.
     copy: The private copy that the sessions were opened on; default None: there is none.
     measurement: Measures it in full; default None: it could not be run with synthetic inputs.
+    memory_bytes: What the process's memory grew by at its load; default 0: not known.
     """
 
     session: Session
@@ -57,6 +64,7 @@ class PreparedVersion:
     files: Mapping[str, str] = field(default_factory=dict)
     copy: PrivateCopy | None = None
     measurement: Measurement | None = None
+    memory_bytes: int = 0
 
     def keep_unbatched(self, reason: str) -> None:
         """Keep why its requests must not share runs, over restarts."""
@@ -89,9 +97,11 @@ def prepare_version(
     Each file is hashed once, and trial inputs are searched once. Raises as `VersionOpener.open`.
     """
     token = token or CancellationToken()
-    opened = opener.open(source, token)
-    with closed_on_failure(source, opened.opener):
-        return _prepare(opened, opener.cache, token)
+    with MEMORY_GROWTH.measured() as growth:
+        opened = opener.open(source, token)
+        with closed_on_failure(source, opened.opener):
+            prepared = _prepare(opened, opener.cache, token)
+    return replace(prepared, memory_bytes=growth.bytes)
 
 
 def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) -> PreparedVersion:

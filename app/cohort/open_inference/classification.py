@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from cohort.errors import InvalidInput, quoted
-from cohort.tensors import BY_NAME, Array, TensorSpec
-
-MOST_CLASSES = 1 << 20
-"""Classes that one request gets, in all its rows: some 80 MB of text."""
+from cohort.codec.ranking import best_of, check_classes, ranked_datatype
+from cohort.tensors import Array, TensorSpec
 
 ModelShape = Sequence[int | str | None] | None
 """As in `TensorSpec.shape`."""
@@ -56,38 +53,19 @@ def classify(
     NaN last. Where there are fewer classes than `count`, it is all of them. Raises InvalidInput for
     an output that has no order, and for more than MOST_CLASSES of all rows.
     """
-    datatype = BY_NAME.get(spec.datatype)
-    if datatype is None or datatype.kind == "text":
-        raise InvalidInput(
-            f"output {quoted(spec.name)} of {spec.datatype} cannot be ranked into classes"
-        )
+    datatype = ranked_datatype(spec)
     by_row = by_row and array.ndim > 0
     size = int(np.prod(array.shape[1:], dtype=np.int64))
     rows = array.reshape(array.shape[0], size) if by_row else array.reshape(1, -1)
     count = min(count, rows.shape[1])
-    if rows.shape[0] * count > MOST_CLASSES:
-        raise InvalidInput(
-            f"{rows.shape[0]} rows of {count} classes of output {quoted(spec.name)} are more than "
-            f"the {MOST_CLASSES} that one request gets: send fewer rows, or ask for fewer classes"
-        )
+    check_classes(spec, rows.shape[0], count)
     best = np.empty((rows.shape[0], count), np.object_)
     if not count:
         return best if by_row else best[0]
-    for row, scores in enumerate(rows):
+    places = best_of(rows, datatype.kind, count, check)
+    for row, (scores, found) in enumerate(zip(rows, places, strict=True)):
         check()
-        for place, index in enumerate(_order(scores, datatype.kind)[:count].tolist()):
+        for place, index in enumerate(found.tolist()):
             label = f":{labels[index]}" if index < len(labels) else ""
             best[row, place] = f"{scores[index]!s}:{index}{label}"
     return best if by_row else best[0]
-
-
-def _order(scores: Array, kind: str) -> Array:
-    keys = scores
-    if kind == "float":
-        exact = scores.astype(np.float64)
-        keys = np.where(np.isnan(exact), -np.inf, exact)
-    elif scores.dtype.isbuiltin != 1:
-        keys = scores.astype(np.int64)
-    backwards = np.argsort(keys[::-1], kind="stable")[::-1]  # keeps equals in order
-    order: Array = len(keys) - 1 - backwards
-    return order

@@ -6,7 +6,7 @@ https://github.com/triton-inference-server/common/blob/main/protobuf/model_confi
 from __future__ import annotations
 
 from cohort.open_inference.classification import has_rows
-from cohort.open_inference.metadata import PLATFORM, dims_of
+from cohort.open_inference.metadata import PLATFORM, dims_of, sent_outputs
 from cohort.operating import Description, ModelReader
 from cohort.tensors import STANDARD
 
@@ -43,7 +43,7 @@ def model_config(plane: ModelReader, model: str, version: str | None = None) -> 
             *({**_tensor(spec, rows=rows), "format": _format(spec)} for spec in inputs),
             *({**_tensor(spec, rows=False), "optional": True} for spec in optional),
         ],
-        "output": [_tensor(spec, rows=rows) for spec in outputs],
+        "output": [_tensor(spec, rows=rows) for spec in sent_outputs(described)],
         "batch_input": [],
         "batch_output": [],
         "instance_group": [_instance_group(model, described["providers"]["device"])],

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from cohort.codec import LARGE_BYTES, are_large, decode_tensor, from_bytes, unpack_values
 from cohort.codec.binary import BytesLike, from_texts
 from cohort.codec.json_tensors import checked_shape, out_of_range, wrong_count
+from cohort.codec.labels import Labeller, chosen
 from cohort.errors import InvalidInput, quoted
 from cohort.open_inference.classification import classify, has_rows
 from cohort.open_inference.request import InferRequest, InputTensor, RequestedOutput
 from cohort.serving import Lease, Outputs
-from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec, check_names
+from cohort.tensors import ANY, BY_NAME, Array, Arrays, TensorSpec, check_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Inference:
 
     def __init__(self, request: InferRequest) -> None:
         self.request = request
-        self._wanted: Sequence[tuple[int, RequestedOutput]] = ()
+        self._wanted: Sequence[_Wanted] = ()
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version takes them. Raises InvalidInput for what does not fit it."""
@@ -84,9 +85,16 @@ class Inference:
         copied: Whether writing an output copies it; default: that of each does.
         """
         return are_large([one for one in outputs if copied(one)]) or any(
-            wanted.classes and _class_work(outputs[position], wanted.classes) > LARGE_BYTES
-            for position, wanted in self._wanted
+            (one.labeller is not None or one.output.classes)
+            and self._ranking_work(one, outputs) > LARGE_BYTES
+            for one in self._wanted
         )
+
+    def _ranking_work(self, one: _Wanted, outputs: Outputs) -> int:
+        array = outputs[one.position]
+        if one.labeller is not None:
+            return one.labeller.work(array, self.request.top)
+        return _class_work(array, one.output.classes)
 
     def respond(self, lease: Lease, outputs: Outputs) -> InferResponse:
         """Select what was requested of `outputs`, which are in the model's order.
@@ -100,19 +108,63 @@ class Inference:
             self.request.id,
             lease.variant,
             [
-                _output(lease, position, outputs[position], wanted, check)
-                for position, wanted in self._wanted
+                _output(lease, outputs[one.position], one, self.request.top, check)
+                for one in self._wanted
             ],
         )
 
 
-def _select(request: InferRequest, lease: Lease) -> Sequence[tuple[int, RequestedOutput]]:
-    outputs = request.outputs
-    if outputs is not None:
-        return list(zip(lease.select([one.name for one in outputs]), outputs, strict=True))
+class _Wanted(NamedTuple):
+    """What is sent of the output at a position: it, or the names of its classes."""
+
+    position: int
+    output: RequestedOutput
+    labeller: Labeller | None = None
+
+
+def _select(request: InferRequest, lease: Lease) -> Sequence[_Wanted]:
+    """The outputs that were named, and those of labels; without names all of them.
+
+    Labels come where they are named, or asked for by `top`, or without names where the config says.
+    """
+    labellers, top = lease.served.labellers, request.top
+    if (outputs := request.outputs) is None:
+        wanted = [
+            _Wanted(position, RequestedOutput(lease.outputs[position].name, request.binary))
+            for position in lease.select(None)
+        ]
+        labelled = chosen(labellers, [one.position for one in wanted], top)
+        return [
+            *wanted,
+            *(
+                _Wanted(at, RequestedOutput(one.output, request.binary), one)
+                for at, one in labelled
+            ),
+        ]
+    named = {one.output: _Wanted(at, outputs[0], one)
+             for at, one in enumerate(labellers) if one is not None}  # fmt: skip
+    own = [one for one in outputs if one.name not in named]
+    places = dict(
+        zip([one.name for one in own], lease.select([one.name for one in own]), strict=True)
+    )
+    wanted = [
+        named[one.name]._replace(output=one)
+        if one.name in named
+        else _Wanted(places[one.name], one)
+        for one in outputs
+    ]
+    if not top:
+        return wanted
+    given = {one.position for one in wanted if one.labeller is not None}
+    asked = {one.position: one.output for one in wanted if one.labeller is None}
+    more = [] if given and not asked else chosen(labellers, [*asked], top)
     return [
-        (position, RequestedOutput(lease.outputs[position].name, request.binary))
-        for position in lease.select(None)
+        *wanted,
+        *(
+            _Wanted(at, RequestedOutput(one.output, asked[at].binary), one)
+            for at, one in more
+            if at not in given
+        ),
     ]
 
 
@@ -122,13 +174,12 @@ def _class_work(array: Array, classes: int) -> int:
 
 
 def _output(
-    lease: Lease,
-    position: int,
-    array: Array,
-    wanted: RequestedOutput,
-    check: Callable[[], None],
+    lease: Lease, array: Array, one: _Wanted, top: int, check: Callable[[], None]
 ) -> OutputTensor:
-    spec = lease.outputs[position]
+    spec, wanted = lease.outputs[one.position], one.output
+    if one.labeller is not None:
+        names = one.labeller.names(array, top, check)
+        return OutputTensor(wanted.name, "BYTES", names, wanted.binary)
     if wanted.classes:
         by_row = has_rows([one.shape for one in lease.inputs], [one.shape for one in lease.outputs])
         labels = spec.labels or lease.labels
@@ -142,6 +193,8 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
 
     Nothing is converted: the datatype is the model's own. Raises InvalidInput.
     """
+    if spec.datatype == ANY and sent.datatype in BY_NAME:
+        spec = replace(spec, datatype=sent.datatype)
     spec.dtype  # noqa: B018 - raises for what cannot be sent
     if sent.datatype != spec.datatype:
         raise InvalidInput(
@@ -155,10 +208,12 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     elif sent.values is not None:
         array = _from_values(sent, sent.values, files=spec.files)
     else:
-        array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
+        array = decode_tensor(
+            sent.name, sent.datatype, sent.shape, sent.data, spec.missing, files=spec.files
+        )
     if not array.size:
         _check_empty(spec, array.shape)
-    return array
+    return array if array.ndim != 1 else spec.fit(array)
 
 
 MOST_EMPTY_ROWS = 1024

@@ -42,13 +42,22 @@ def model_metadata(plane: ModelReader, model: str, version: str | None = None) -
         "versions": ready if version is None else [described["version"]],
         "platform": PLATFORM,
         "inputs": [_tensor(spec) for spec in described["inputs"]],
-        "outputs": [_tensor(spec) for spec in described["outputs"]],
+        "outputs": [_tensor(spec) for spec in sent_outputs(described)],
     }
     if optional := described["optional_inputs"]:
         metadata["optional_inputs"] = [_tensor(spec) for spec in optional]
     if properties := _class_names(described["outputs"]) | described["metadata"]["properties"]:
         metadata["properties"] = properties
     return metadata
+
+
+def sent_outputs(described: Description) -> list[Description]:
+    """The outputs of a version, those of labels behind them, as they come without names."""
+    outputs: list[Description] = described["outputs"]
+    labels = [one["labels"] for one in outputs if one.get("labels", {}).get("always")]
+    return outputs + [
+        {"name": one["output"], "datatype": "BYTES", "shape": one["shape"]} for one in labels
+    ]
 
 
 def _tensor(spec: Description) -> Description:

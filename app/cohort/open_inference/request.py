@@ -9,6 +9,7 @@ from typing import cast
 from cohort.codec import ELEMENT_BYTES, LARGE_BYTES, LONGEST_ID, too_long_id
 from cohort.codec.binary import BytesLike
 from cohort.codec.json_tensors import MAX_RANK
+from cohort.codec.labels import read_top
 from cohort.errors import InvalidInput, quoted
 from cohort.open_inference.parameters import (
     NO_PARAMETERS,
@@ -101,6 +102,7 @@ class InferRequest:
     timeout: The caller's limit in seconds; None where it sent none.
     binary: Whether outputs are sent as bytes where `outputs` is None.
     parameters: The request's parameters.
+    top: How many labels of each row are asked for; default 0: as the model's config says.
     """
 
     inputs: Mapping[str, InputTensor]
@@ -109,6 +111,7 @@ class InferRequest:
     timeout: float | None
     binary: bool
     parameters: Parameters
+    top: int = 0
 
 
 def make_request(
@@ -141,7 +144,9 @@ def make_request(
             raise _repeated("inputs", position, tensor.name)
         by_name[tensor.name] = tensor
     requested = _requested(outputs, binary=binary)
-    return InferRequest(by_name, requested or None, id, timeout, binary, parameters)
+    top = parameters.get("top")
+    labels = 0 if top is None else read_top("parameters.top", top)
+    return InferRequest(by_name, requested or None, id, timeout, binary, parameters, labels)
 
 
 def _requested(

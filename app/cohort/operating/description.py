@@ -8,12 +8,16 @@ from time import monotonic
 from typing import Any
 
 from cohort.batching import BatchPolicy
+from cohort.codec.labels import labellers_of
 from cohort.profiling import ProfileResult, row_advice
 from cohort.registry import (
     NOT_FAILED,
     BatchingDescription,
     Catalog,
+    Engine,
+    EngineDescription,
     ModelEntry,
+    PipelineDescription,
     State,
     VersionEntry,
 )
@@ -34,6 +38,7 @@ class ServedModel:
     default: Whether it answers requests that name no version.
     inputs, outputs: The specs, in the model's order.
     example: Inputs that it accepts; None where none are known.
+    labels: The names of its classes, of outputs that have none of their own; default none.
     """
 
     model: str
@@ -43,6 +48,7 @@ class ServedModel:
     optional_inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     example: Arrays | None
+    labels: Sequence[str] = ()
 
 
 def list_served(catalog: Catalog) -> Iterator[ServedModel]:
@@ -58,7 +64,13 @@ def list_served(catalog: Catalog) -> Iterator[ServedModel]:
                     engine.optional_inputs,
                     engine.outputs,
                     engine.example,
+                    _labels(engine),
                 )
+
+
+def _labels(engine: Engine) -> Sequence[str]:
+    tensors = engine.by_tensors
+    return () if tensors is None else tensors.labels
 
 
 def describe_states(model: ModelEntry) -> dict[str, str]:
@@ -125,7 +137,9 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
 
     `held_back` says why only requests that name the version, and rollouts, reach it;
     `retry_in_seconds` when one that failed is loaded again, null: when its files change.
-    `objective_ms`, null without one, `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
+    `memory_bytes` is what the process's memory grew by at its load, shared with other loads at the
+    same time; null where that is not known. `objective_ms`, null without one, `timeout_ms` and
+    `max_queue_delay_ms` are in milliseconds.
     """
     result = _describe_state(entry, model)
     engine = entry.engine
@@ -134,9 +148,9 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     description = engine.describe()
     metadata, placement = description.metadata, description.placement
     result |= {
-        "inputs": _specs(engine.inputs),
+        "inputs": _describe_inputs(engine.inputs, description, entry.source.config),
         "optional_inputs": _specs(engine.optional_inputs),
-        "outputs": _specs(engine.outputs),
+        "outputs": _describe_outputs(engine.outputs, _labels(engine)),
         "files": {name: {"sha256": digest} for name, digest in description.files.items()},
         "published": _describe_published(description.published),
         "metadata": {
@@ -159,14 +173,37 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             ],
             "nodes": dict(placement.nodes),
         },
+        "memory_bytes": description.memory_bytes or None,
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
+    if (pipeline := description.pipeline) is not None:
+        result["pipeline"] = _describe_pipeline(pipeline)
     if (batching := description.batching) is not None:
         result["batching"] = _describe_batching(batching, entry)
         result["profile"] = describe_profile(
             batching.profile, description.device, batching.unpredictable
         )
     return result
+
+
+def _describe_pipeline(pipeline: PipelineDescription) -> Description:
+    """The steps of a pipeline, each after those that it needs, and where its outputs come from."""
+    return {
+        "steps": [
+            {
+                "name": step.name,
+                "model": step.model,
+                "version": None if step.version is None else str(step.version),
+                "serving": None if step.serving is None else str(step.serving),
+                "inputs": {name: list(one) for name, one in step.inputs.items()},
+                "when": step.when,
+            }
+            for step in pipeline.steps
+        ],
+        "outputs": {name: list(one) for name, one in pipeline.outputs.items()},
+        "conditions": pipeline.conditions or None,
+        "row_by_row": list(pipeline.row_by_row),
+    }
 
 
 def _describe_batching(batching: BatchingDescription, entry: VersionEntry) -> Description:
@@ -271,3 +308,36 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
         }
         for spec in specs
     ]
+
+
+def _describe_inputs(
+    specs: Sequence[TensorSpec], description: EngineDescription, config: ModelConfig | None
+) -> list[Description]:
+    """With what callers send for it, and what becomes of that, where it is not an array."""
+    described = _specs(specs)
+    for one, spec in zip(described, specs, strict=True):
+        if (about := description.processing.get(spec.name)) is not None:
+            one["processing"] = about
+        wanted = None if config is None else config.inputs.get(spec.name)
+        if wanted is not None and (takes := wanted.takes):
+            one["takes"] = takes
+        elif spec.files:
+            one["takes"] = "file"
+    return described
+
+
+def _describe_outputs(specs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Description]:
+    """With what names their classes: `always`, or where a request asks for that with `top`."""
+    described = _specs(specs)
+    for one, labeller in zip(described, labellers_of(specs, labels), strict=True):
+        if labeller is None:
+            continue
+        spec, tensor = labeller.spec, labeller.tensor
+        one.setdefault("classes", list(labeller.labels))
+        one["labels"] = {
+            "always": spec.named is not None,
+            "output": tensor.name,
+            "shape": None if tensor.shape is None else list(tensor.shape),
+            "threshold": spec.threshold,
+        }
+    return described

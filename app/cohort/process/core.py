@@ -11,14 +11,15 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics
+from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
+from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
 from cohort.process.registry_log import RegistryLog
-from cohort.process.resources import part_of
+from cohort.process.resources import memory_for_requests, part_of
 from cohort.process.startup import StartUp
-from cohort.processing import ProcessedEngines, Workroom
-from cohort.registry import OnDemandRegistry, Registry, RegistryEvent, VersionReady
+from cohort.processing import AskedOf, ProcessedEngines, Workroom, asked_by_config
+from cohort.registry import EngineFactory, OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
 from cohort.response_cache import CachedEngines
 from cohort.rollouts import RolloutEvent, Rollouts
@@ -28,6 +29,7 @@ from cohort.sequences import SequencedEngines
 from cohort.serving import ConcurrencyLimit, DataPlane
 from cohort.session import OrtRunControl, available_memory, cores, model_rules
 from cohort.settings import Settings
+from cohort.transforms.factory import TransformedEngines
 
 log = structlog.get_logger("cohort")
 
@@ -62,8 +64,9 @@ class Core:
         self.scheduler = Scheduler({"cpu": cores()})
         self.watchdog = Watchdog(OrtRunControl)
         self.memory = MemoryBudget(
-            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
-            // settings.workers
+            memory_for_requests(available_memory(), settings.workers)
+            if settings.memory_mb is None
+            else settings.memory_mb * 2**20 // settings.workers
         )
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
@@ -76,6 +79,7 @@ class Core:
             self._log_inspected,
         )
         self.registry_events = Listeners[RegistryEvent]()
+        self._steps = StepMetrics(self.metrics)
         self.registry = self._make_registry(settings)
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
@@ -90,7 +94,7 @@ class Core:
             gather=self.scheduler.gather,
         )
         rollout_metrics = RolloutMetrics()
-        self.metrics.register(rollout_metrics)
+        self.metrics.register(rollout_metrics, self._steps)
         self.registry_events.add(self.metrics.observe)
         self.registry_events.add(RegistryLog(self.registry, self.start_up).observe)
         self.registry_events.add(self._begin_waiting)
@@ -108,9 +112,31 @@ class Core:
             opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
             inline_run=self.watchdog.inline,
         )
-        sequenced = SequencedEngines(ProcessedEngines(onnx, self.workroom), settings.workers)
-        engines = CachedEngines(sequenced, self.caches.counts, self.workroom.submit)
-        return make([engines], observe=self.registry_events, trust=self.trust)
+        pipelines = PipelineEngines(
+            lambda: self.registry, count=self._steps.steps_of, trust=self.trust
+        )
+        engines = [
+            self._processed(onnx, settings, asked_by_config),
+            self._processed(pipelines, settings, asked_by_pipeline),
+        ]
+        return make(engines, observe=self.registry_events, trust=self.trust)
+
+    def _processed(
+        self, engines: EngineFactory, settings: Settings, asked: AskedOf
+    ) -> EngineFactory:
+        """Engines that take and give what is asked of their versions."""
+        transformed = TransformedEngines(
+            ProcessedEngines(engines, self.workroom, asked),
+            allowed=settings.model_code == "allow",
+            maximum=self.memory.maximum,
+        )
+        sequenced = SequencedEngines(transformed, settings.workers)
+        return CachedEngines(
+            sequenced,
+            self.caches.counts,
+            self.workroom.submit,
+            changes_alone=asked is not asked_by_pipeline,
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cohort.connections.memory import MemoryBudget
-from cohort.session import give_back_memory
+from cohort.session import give_back_arenas, give_back_memory
 
 RESERVED_FILES = 256
 """Open files kept for models and logs; and a tenth of the limit where that is more."""
@@ -27,6 +27,20 @@ class Connections(NamedTuple):
     grpc: int
 
 
+PROCESS_BYTES = 150 << 20
+"""What a process takes before it has models and requests, and while it inspects a small model."""
+
+
+def memory_for_requests(available: int, processes: int) -> int:
+    """What requests of one of so many processes may hold of the memory for all: a quarter.
+
+    A request takes up to four times what it holds: text, arrays and what a run takes. So it is a
+    quarter of what the processes themselves leave, but of a quarter of all at least.
+    """
+    left = max(available - processes * PROCESS_BYTES, available // 4)
+    return left // 4 // processes
+
+
 IDLE_SECONDS = 10.0
 MUCH_BYTES = 64 * 2**20
 """Freed memory is returned once nothing is held and so much was, looked at so often."""
@@ -37,6 +51,7 @@ async def return_memory(memory: MemoryBudget) -> None:
     while True:
         await asyncio.sleep(IDLE_SECONDS)
         if not memory.used and memory.take_peak() > MUCH_BYTES:
+            await asyncio.to_thread(give_back_arenas)
             await asyncio.to_thread(give_back_memory)
 
 

@@ -7,13 +7,22 @@ whose config asks for it answer what callers send, on threads where that takes l
 
 from cohort.processing.around import Around, Watch
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.factory import OpenedProcessed, ProcessedEngines
-from cohort.processing.processing import Processing, make_processing
+from cohort.processing.factory import (
+    AskedOf,
+    OpenedProcessed,
+    ProcessedEngines,
+    asked_by_config,
+    open_around,
+    with_trial,
+)
+from cohort.processing.processing import Asked, Processing, make_processing
 from cohort.processing.steps import Step
 from cohort.processing.workroom import Workroom
 
 __all__ = [
     "Around",
+    "Asked",
+    "AskedOf",
     "OpenedProcessed",
     "ProcessedEngine",
     "ProcessedEngines",
@@ -21,5 +30,8 @@ __all__ = [
     "Step",
     "Watch",
     "Workroom",
+    "asked_by_config",
     "make_processing",
+    "open_around",
+    "with_trial",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -46,8 +46,7 @@ class Watch:
 class Around(Protocol):
     """What is done around a model. All but `close` may be called on any thread.
 
-    inputs, outputs: The specs as callers know them.
-    fills: The model's inputs that callers need not send.
+    inputs, optional, outputs: The specs as callers know them.
     prepares, finishes: Whether `prepare`, and `finish`, do anything.
     description: What becomes of inputs, by their names, in sentences.
     """
@@ -56,10 +55,10 @@ class Around(Protocol):
     def inputs(self) -> Sequence[TensorSpec]: ...
 
     @property
-    def outputs(self) -> Sequence[TensorSpec]: ...
+    def optional(self) -> Sequence[TensorSpec]: ...
 
     @property
-    def fills(self) -> Collection[str]: ...
+    def outputs(self) -> Sequence[TensorSpec]: ...
 
     @property
     def prepares(self) -> bool: ...

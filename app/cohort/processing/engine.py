@@ -32,9 +32,7 @@ class ProcessedEngine:
         self._queue = PreparedQueue(around, engine, workroom, lambda: engine.room_for(0))
         self.leases = engine.leases
         self.inputs: Sequence[TensorSpec] = around.inputs
-        self.optional_inputs: Sequence[TensorSpec] = [
-            spec for spec in engine.optional_inputs if spec.name not in around.fills
-        ]
+        self.optional_inputs: Sequence[TensorSpec] = around.optional
         self.outputs: Sequence[TensorSpec] = around.outputs
         self.labels = engine.labels
         self.timeout = engine.timeout

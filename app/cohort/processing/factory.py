@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from cohort.errors import LoadFailed
 from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
-from cohort.processing.processing import make_processing
+from cohort.processing.processing import Asked
+from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
 from cohort.registry import (
     Engine,
@@ -19,8 +21,10 @@ from cohort.registry import (
     Source,
     Unmeasured,
 )
-from cohort.repository import Published
+from cohort.repository import ProcessingConfig, Published
 from cohort.session import CancellationToken, Signature
+
+AskedOf = Callable[[Source], Asked | None]
 
 
 class ProcessedEngines:
@@ -30,27 +34,27 @@ class ProcessedEngines:
 
     engines: The other factory.
     workroom: Where inputs are prepared.
+    asked: Says what is asked of a version; default: what its config says.
     """
 
-    def __init__(self, engines: EngineFactory, workroom: Workroom) -> None:
+    def __init__(
+        self, engines: EngineFactory, workroom: Workroom, asked: AskedOf | None = None
+    ) -> None:
         self._engines = engines
         self._workroom = workroom
+        self._asked = asked or asked_by_config
         self.file = engines.file
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
+        source = with_trial(source, self._asked(source))
         opened = self._engines.open(source, token)
-        config = source.config
-        if config is None or not (config.inputs or config.outputs):
-            return opened
         try:
-            processing = make_processing(
-                config, opened.signature, source.path.parent, opened.properties
-            )
+            around = open_around(source, opened.signature, opened.properties)
         except BaseException:
             opened.close()
             raise
-        return opened if processing is None else OpenedProcessed(opened, processing, self._workroom)
+        return opened if around is None else OpenedProcessed(opened, around, self._workroom)
 
     def look(self) -> None:
         """See `EngineFactory`."""
@@ -65,6 +69,40 @@ class ProcessedEngines:
         self._engines.close()
 
 
+def asked_by_config(source: Source) -> Asked | None:
+    """What the config of a version asks for its inputs and outputs; None: nothing."""
+    config = source.config
+    if config is None or not (config.inputs or config.outputs):
+        return None
+    asked = ProcessingConfig(config.inputs, config.outputs)
+    return Asked(asked, f"{source.path.parent.parent.name}/config.yaml")
+
+
+def with_trial(source: Source, asked: Asked | None) -> Source:
+    """A source whose load makes, and tries, what is asked for its inputs; None: nothing is."""
+    if asked is None:
+        return source
+    return replace(source, preparation=TriedProcessing(asked, source.path.parent))
+
+
+def open_around(
+    source: Source, signature: Signature, properties: Mapping[str, str]
+) -> Around | None:
+    """What is done with inputs and outputs of a version `with_trial`; None: nothing.
+
+    signature: What its model takes and gives.
+    properties: The metadata of its file.
+
+    Raises LoadFailed for what does not fit the model, which says where that stands.
+    """
+    trial = source.preparation
+    if not isinstance(trial, TriedProcessing):
+        return None
+    if trial.processing is None:  # its load has not made it
+        trial.fit(signature, properties)
+    return trial.processing
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedProcessed:
     """A version that is open, with what becomes of its inputs. Implements `OpenedVersion`."""
@@ -76,10 +114,8 @@ class OpenedProcessed:
     @property
     def signature(self) -> Signature:
         """What callers must know of it."""
-        optional = [
-            spec for spec in self._opened.signature.optional if spec.name not in self._around.fills
-        ]
-        return Signature(self._around.inputs, self._around.outputs, optional)
+        around = self._around
+        return Signature(around.inputs, around.outputs, around.optional)
 
     @property
     def properties(self) -> dict[str, str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from cohort.codec.labels import can_be_labelled
 from cohort.errors import LoadFailed
 from cohort.repository import METADATA, OutputConfig
+from cohort.session import metadata_labels
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 Finish = Callable[[Array], Array]
@@ -28,20 +29,29 @@ def label_spec(
     """
     where = f"outputs.{spec.name}"
     if config.labels is None:
-        if config.top is not None:
-            raise LoadFailed(f"{where}.top: how many labels, and there are none: give labels")
+        for key in ("top", "threshold"):
+            if getattr(config, key) is not None:
+                raise LoadFailed(f"{where}.{key}: it is about labels, and there are none")
         return spec
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind == "text":
+        raise LoadFailed(f"{where}.labels: {spec.datatype} cannot be ranked into classes")
+    if not can_be_labelled(spec):
+        raise LoadFailed(
+            f"{where}.labels: shape {spec.shape_text} has no columns, of which each is a class"
+        )
+    if config.threshold is not None and datatype.kind != "float":
+        raise LoadFailed(f"{where}.threshold: {spec.datatype} is not floats, as scores are")
     labels = _labels(where, spec, config.labels, folder, properties)
+    if not labels:
+        raise LoadFailed(f"{where}.labels: there are none")
     columns = spec.shape[-1] if spec.shape else None
     if isinstance(columns, int) and columns != len(labels):
         raise LoadFailed(
             f"{where}.labels: {len(labels)} labels for an output of {columns} columns, shape "
             f"{spec.shape_text}"
         )
-    datatype = BY_NAME.get(spec.datatype)
-    if datatype is None or datatype.kind == "text":
-        raise LoadFailed(f"{where}.labels: {spec.datatype} cannot be ranked into classes")
-    return replace(spec, classes=tuple(labels), named=config.top or 0)
+    return replace(spec, classes=tuple(labels), named=config.top or 0, threshold=config.threshold)
 
 
 def _labels(
@@ -62,15 +72,6 @@ def _labels(
             )
         return known
     return read_labels(where, folder, labels)
-
-
-def metadata_labels(properties: Mapping[str, str]) -> Sequence[str]:
-    """The property "classes" of a file, a JSON list; empty where it is not one."""
-    try:
-        classes = json.loads(properties.get("classes", "[]"))
-    except ValueError:
-        return []
-    return [str(one) for one in classes] if isinstance(classes, list) else []
 
 
 def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
@@ -96,17 +97,28 @@ def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
 
 def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
     """What becomes of an output; None where it stays. Raises LoadFailed."""
-    if not config.softmax and not config.sigmoid:
+    places = config.round
+    if not config.softmax and not config.sigmoid and places is None:
         return None
     where = f"outputs.{spec.name}"
     if config.softmax and config.sigmoid:
         raise LoadFailed(f"{where}: it is either softmax or sigmoid")
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind != "float":
-        raise LoadFailed(f"{where}: {spec.datatype} is not floats, which softmax and sigmoid take")
+        raise LoadFailed(
+            f"{where}: {spec.datatype} is not floats, which softmax, sigmoid and round take"
+        )
     if config.softmax and spec.shape is not None and not spec.shape:
         raise LoadFailed(f"{where}.softmax: the output is one number")
-    return softmax if config.softmax else sigmoid
+    first = softmax if config.softmax else sigmoid if config.sigmoid else None
+    if places is None:
+        return first
+    return lambda array: rounded(array if first is None else first(array), places)
+
+
+def rounded(array: Array, places: int) -> Array:
+    """Each number with so many decimal places, in the array's own datatype."""
+    return np.round(array.astype(np.float64), places).astype(array.dtype)
 
 
 def softmax(array: Array) -> Array:

@@ -137,7 +137,10 @@ class PreparedRequest:
         size = around.prepared_bytes(inputs, watch)
         self._owner.workroom.take(size)
         self._taken = size
-        return around.prepare(inputs, watch)
+        prepared = around.prepare(inputs, watch)
+        self._taken = min(size, count_bytes(prepared.values()))  # what the work took is free
+        self._owner.workroom.give_back(size - self._taken)
+        return prepared
 
     def _prepared(self, arrays: Arrays) -> None:
         try:

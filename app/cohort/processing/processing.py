@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cohort.batching import Outputs
 from cohort.errors import InvalidInput, LoadFailed, did_you_mean, quoted
 from cohort.processing.around import Watch
 from cohort.processing.outputs import Finish, finish_of, label_spec
 from cohort.processing.steps import Step, StepContext
-from cohort.repository import ModelConfig
+from cohort.repository import ProcessingConfig
 from cohort.session import Signature
 from cohort.tensors import Array, Arrays, TensorSpec
 
 MakeStep = Callable[[StepContext], Step]
+
+
+def _pictures(context: StepContext) -> Step:
+    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for who takes pictures
+
+    return ImageStep(context)
+
+
+def _text(context: StepContext) -> Step:
+    from cohort.processing.texts import TextStep  # noqa: PLC0415 - tokenizers, for models of text
+
+    return TextStep(context)
 
 
 def _sound(context: StepContext) -> Step:
@@ -24,7 +37,7 @@ def _sound(context: StepContext) -> Step:
     return SoundStep(context)
 
 
-STEPS: Mapping[str, MakeStep] = {"audio": _sound}
+STEPS: Mapping[str, MakeStep] = {"image": _pictures, "audio": _sound, "tokenizer": _text}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
 
 FINISHED_AT_ONCE = 1 << 14
@@ -35,15 +48,18 @@ FINISHED_AT_ONCE = 1 << 14
 class Processing:
     """The steps of one version, and what becomes of its outputs. Implements `Around`.
 
-    inputs, outputs: The specs as callers know them.
+    inputs, optional, outputs: The specs as callers know them.
     steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
     finishing: What becomes of the outputs at these places.
+    given: What a caller may send, as the config has it; default None: it has no such example.
     """
 
     inputs: Sequence[TensorSpec]
+    optional: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     steps: Sequence[Step]
     finishing: Mapping[int, Finish]
+    given: Arrays | None = None
 
     @property
     def prepares(self) -> bool:
@@ -54,11 +70,6 @@ class Processing:
     def finishes(self) -> bool:
         """Whether an output becomes another."""
         return bool(self.finishing)
-
-    @property
-    def fills(self) -> Collection[str]:
-        """The model's inputs that the steps make."""
-        return {name for step in self.steps for name in step.fills}
 
     def is_short(self, inputs: Arrays) -> bool:
         """Whether `prepare` takes less than a tenth of a millisecond."""
@@ -94,8 +105,8 @@ class Processing:
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
         """What a caller may send, of an example of the model's inputs; None where there is none."""
-        if inputs is None:
-            return None
+        if self.given is not None or inputs is None:
+            return self.given
         made = {step.spec.name: step.example for step in self.steps}
         return {
             spec.name: made[spec.name] if spec.name in made else _first_row(spec, inputs)
@@ -116,40 +127,46 @@ def _first_row(spec: TensorSpec, inputs: Arrays) -> Array:
     return array[:1] if spec.rows_vary and array.ndim else array
 
 
-def make_processing(
-    config: ModelConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
-) -> Processing | None:
-    """What a config says of inputs and outputs; None where it says nothing.
+class Asked(NamedTuple):
+    """What is asked for inputs and outputs, and the file in which that stands."""
 
-    config: The model's.
+    config: ProcessingConfig
+    file: str
+
+
+def make_processing(
+    asked: Asked, signature: Signature, folder: Path, properties: Mapping[str, str]
+) -> Processing:
+    """Make what is done with inputs and outputs.
+
+    asked: What is asked.
     signature: What the model takes and gives.
     folder: That of the version, with the files that the config names.
     properties: The metadata of the model's file.
 
     Raises LoadFailed for what does not fit the model, which says where that stands.
     """
-    if not config.inputs and not config.outputs:
-        return None
     try:
-        return _make(config, signature, folder, properties)
+        return _make(asked.config, signature, folder, properties)
     except LoadFailed as error:
-        raise LoadFailed(f"{folder.parent.name}/config.yaml: {error}") from error
+        raise LoadFailed(f"{asked.file}: {error}") from error
 
 
 def _make(
-    config: ModelConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
+    config: ProcessingConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
 ) -> Processing:
     own = {spec.name: spec for spec in (*signature.inputs, *signature.optional)}
     steps: list[Step] = []
     filled: dict[str, str] = {}
     for name, one in config.inputs.items():
         kinds = [key for key in STEPS if getattr(one, key) is not None]
-        context = StepContext(name, one, own, folder)
+        context = StepContext(name, one, own, folder, signature.tables)
         if len(kinds) > 1:
             raise context.problem(f"it is either {kinds[0]} or {kinds[1]}")
         if not kinds:
-            if one.max_length is not None:
-                raise context.problem("max_length is for an input with a tokenizer")
+            if one.max_length is not None or one.pairs:
+                key = "max_length" if one.max_length is not None else "pairs"
+                raise context.problem(f"{key} is for an input with a tokenizer")
             spec = context.model_input()
             own[name] = replace(spec, missing=_missing(context, spec))
             continue
@@ -162,6 +179,7 @@ def _make(
             filled[fills] = name
         steps.append(step)
     left = [own[spec.name] for spec in signature.inputs if spec.name not in filled]
+    optional = [own[spec.name] for spec in signature.optional if spec.name not in filled]
     outputs = list(signature.outputs)
     places = {spec.name: place for place, spec in enumerate(outputs)}
     finish: dict[int, Finish] = {}
@@ -175,14 +193,15 @@ def _make(
         outputs[place] = label_spec(outputs[place], wanted, folder, properties)
         if (function := finish_of(outputs[place], wanted)) is not None:
             finish[place] = function
-    return Processing([*(step.spec for step in steps), *left], outputs, steps, finish)
+    inputs = [*(step.spec for step in steps), *left]
+    return Processing(inputs, optional, outputs, steps, finish)
 
 
 def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None:
     """The value for a missing one, as the input's datatype has it. Raises LoadFailed."""
     value = context.config.missing
     if value is None:
-        return None
+        return spec.missing
     if spec.datatype == "BYTES":
         return value if isinstance(value, str) else f"{value:g}"
     if value == "nan":

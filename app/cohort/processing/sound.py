@@ -9,7 +9,7 @@ import soxr
 
 from cohort.errors import InvalidInput, quoted
 from cohort.processing.sent_files import file_bytes
-from cohort.processing.sound_files import KINDS, BadSound, SoundReader
+from cohort.processing.sound_files import SOUND_KINDS, BadSound, SoundReader
 from cohort.processing.steps import Check, StepContext
 from cohort.repository import AudioInput
 from cohort.tensors import Array, Arrays, TensorSpec
@@ -43,7 +43,8 @@ class SoundStep:
         self.example: Array = np.array([self._example_file()] * count, np.object_)
         channels = "one channel" if config.channels == 1 else f"{config.channels} channels"
         self.description = (
-            f"sound ({KINDS}) becomes samples from -1 to 1 of {channels}, {config.sample_rate} a "
+            f"sound ({SOUND_KINDS}) becomes samples from -1 to 1 of {channels}, "
+            f"{config.sample_rate} a "
             "second"
         )
 
@@ -128,7 +129,7 @@ class SoundStep:
         try:
             return SoundReader(data, check)
         except BadSound as error:
-            raise self._wrong(row, f"expected a sound file ({KINDS}): {error}") from None
+            raise self._wrong(row, f"expected a sound file ({SOUND_KINDS}): {error}") from None
 
     def _samples(self, reader: SoundReader, row: int) -> int:
         """How many samples a file gives. Raises InvalidInput for too many or too few."""

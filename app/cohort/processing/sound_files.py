@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cohort.processing.mp3_frames import check_mp3
 from cohort.processing.steps import Check
 
-KINDS = "WAV, FLAC, OGG or MP3"
+SOUND_KINDS = "WAV, FLAC, OGG or MP3"
 
 _DECODERS = {
     "WAV": {"WAV", "WAVEX", "RF64"},
@@ -113,7 +113,7 @@ def kind_of(data: bytes) -> str:
         return "OGG"
     if head[:3] == b"ID3" or (len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0):
         return "MP3"
-    raise BadSound(f"its first bytes are not those of {KINDS}")
+    raise BadSound(f"its first bytes are not those of {SOUND_KINDS}")
 
 
 def _said(error: Exception) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from cohort.batching import RunFeeds
 from cohort.errors import LoadFailed
 from cohort.repository import InputConfig
 from cohort.tensors import Array, Arrays, TensorSpec
@@ -42,6 +44,17 @@ class Step(Protocol):
         """Make the model's inputs, by name. Raises InvalidInput, which names the row."""
 
 
+@runtime_checkable
+class TriedStep(Protocol):
+    """A `Step` that learns at a load from runs of the model."""
+
+    def try_out(self, run: RunFeeds) -> None:
+        """Run the model with what it makes, which are all inputs that the model must have.
+
+        Raises LoadFailed, or what the run raises, where the model does not take that.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """What a step is made from.
@@ -50,12 +63,14 @@ class StepContext:
     config: What the operator says of it.
     inputs: The model's, by name.
     folder: That of the version: what files a step needs.
+    tables: The entries of the tables that the model's inputs are places in, by the input's name.
     """
 
     name: str
     config: InputConfig
     inputs: Mapping[str, TensorSpec]
     folder: Path
+    tables: Mapping[str, int] = field(default_factory=dict)
 
     def model_input(self) -> TensorSpec:
         """The model's input of that name. Raises LoadFailed where it has none."""
@@ -63,6 +78,14 @@ class StepContext:
         if spec is None:
             raise self.problem(f"the model has no such input, but {', '.join(self.inputs)}")
         return spec
+
+    @contextmanager
+    def naming(self, key: str) -> Iterator[None]:
+        """Say of a LoadFailed inside which key of the input it is about."""
+        try:
+            yield
+        except LoadFailed as error:
+            raise self.problem(f"{key}: {error}") from error
 
     def problem(self, sentence: str) -> LoadFailed:
         """What to raise where the config does not fit the model."""

@@ -32,10 +32,12 @@ from cohort.registry.engine import (
     NotedEngine,
     NotedTicket,
     OpenedVersion,
+    PipelineDescription,
     RequestNotes,
     RequestQueue,
     RunNow,
     Site,
+    StepDescription,
     Unmeasured,
     VersionDirectory,
 )
@@ -52,7 +54,7 @@ from cohort.registry.events import (
 from cohort.registry.on_demand import OnDemandRegistry
 from cohort.registry.registry import LOOK_SECONDS, Registry
 from cohort.registry.seen import Readable, SeenRegistry
-from cohort.registry.source import Source
+from cohort.registry.source import Preparation, Source
 from cohort.registry.succession import hold_back
 
 __all__ = [
@@ -77,6 +79,8 @@ __all__ = [
     "NotedTicket",
     "OnDemandRegistry",
     "OpenedVersion",
+    "PipelineDescription",
+    "Preparation",
     "Readable",
     "Registry",
     "RegistryEvent",
@@ -87,6 +91,7 @@ __all__ = [
     "Site",
     "Source",
     "State",
+    "StepDescription",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

@@ -83,13 +83,13 @@ def select_versions(
 def _source(model: FoundModel, found: Found) -> Source:
     # After a bad edit the last good config stays in use.
     problem = model.problem if model.config is None else ""
-    return Source(found.path, found.stamp, model.config, problem)
+    return Source(found.path, found.stamp, model.config, problem, model.name)
 
 
 def _missing(model: FoundModel, number: int) -> Source:
     path = model.folder / str(number) / MODEL_FILE
     reason = f"it is not on disk{available(model.versions)}"
-    return Source(path, "", model.config, reason)
+    return Source(path, "", model.config, reason, model.name)
 
 
 def plan(

@@ -62,6 +62,50 @@ class BatchingDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class StepDescription:
+    """A step of a pipeline.
+
+    name: Its name.
+    model, version: The model that it runs, and its version; None: the model's default.
+    serving: The version that runs it now; None where it is not known.
+    inputs: Where each input of the model comes from: the first of these tensors that there is.
+    when: Its condition; "" where it always runs.
+    """
+
+    name: str
+    model: str
+    version: int | None
+    serving: int | None
+    inputs: Mapping[str, Sequence[str]]
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDescription:
+    """A graph of models that answers as one.
+
+    steps: Its steps, each after those that it needs.
+    outputs: Where each output comes from: the first of these tensors that there is.
+    conditions: What conditions are decided for: "rows", or "request" as a whole; "": there is none.
+    row_by_row: Steps whose models may mix rows, so that rows run one by one, as alone.
+    by_rows: Whether the answer of a row is known not to depend on the other rows of its request.
+    depth: How many pipelines there are within each other, this one included.
+    """
+
+    steps: Sequence[StepDescription]
+    outputs: Mapping[str, Sequence[str]]
+    conditions: str
+    row_by_row: Sequence[str]
+    by_rows: bool
+    depth: int
+
+    @property
+    def needs(self) -> frozenset[tuple[str, int | None]]:
+        """The models that it runs, each with the version; None for its default."""
+        return frozenset((step.model, step.version) for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDescription:
     """How an engine runs its model, for operators.
 
@@ -72,6 +116,9 @@ class EngineDescription:
     published: What its manifest says, and who signed it; default: it has none.
     batching: How requests share runs; default None: this engine has no runs that they share.
     processing: What it makes of inputs that callers send, in sentences by name; default: nothing.
+    pipeline: The models that it is made of; default None: it is a model itself.
+    memory_bytes: What the process's memory grew by while the version was loaded, shared with others
+        that were loaded at the same time; default 0: not known.
     """
 
     metadata: Metadata
@@ -81,6 +128,8 @@ class EngineDescription:
     published: Published = field(default_factory=Published)
     batching: BatchingDescription | None = None
     processing: Mapping[str, str] = field(default_factory=dict)
+    pipeline: PipelineDescription | None = None
+    memory_bytes: int = 0
 
 
 class Cancellable(Protocol):

@@ -68,7 +68,11 @@ class PublishedCatalog:
 
     def lease(self, model: str, version: str | None = None) -> BatchEngine:
         """See `VersionDirectory`."""
-        engine = self.find(model, version).by_tensors(model)
+        try:
+            engine = self.find(model, version).by_tensors(model)
+        except NotReady:
+            self.demand(model)
+            raise
         engine.leases.count += 1
         return engine
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
 
 from cohort.batching import BatchingDisabled, LeftLoop
-from cohort.errors import LoadFailed, check_model_name
+from cohort.errors import LoadFailed, MembersUnfit, NotReady, check_model_name
 from cohort.profiling import MEASURING
 from cohort.registry.actions import NO_VERSIONS, Load, PlannedModels, Unload
-from cohort.registry.catalog import NOT_FAILED, UNLOADED, State, VersionEntry
+from cohort.registry.catalog import NOT_FAILED, RESTING, UNLOADED, State, VersionEntry
 from cohort.registry.engine import (
     Doubted,
     Engine,
@@ -38,6 +39,7 @@ from cohort.registry.events import (
 )
 from cohort.registry.loading import LoadThreads
 from cohort.registry.loads import Loads
+from cohort.registry.members import MemberNeeds, serving_engines, why_member_lacks
 from cohort.registry.published import PublishedCatalog
 from cohort.registry.retrying import Retries, why_failed
 from cohort.registry.source import Source
@@ -88,6 +90,8 @@ class Registry(PublishedCatalog):
         self._engines = {factory.file: factory for factory in engines}
         self._observe = observe
         self._trust = trust
+        self._members = MemberNeeds()
+        self._due_models: set[str] = set()  # whose members have changed
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -118,8 +122,10 @@ class Registry(PublishedCatalog):
         return self._loads.stages
 
     async def loaded(self, model: str | None = None) -> None:
-        """Wait until no load of `model` goes on; default None: of any model."""
+        """Wait until no load of `model` goes on, nor of what is made of it; default: of any."""
         await self._loads.wait(model)
+        for name in [] if model is None else self._members.models_needing(model):
+            await self._loads.wait(name)
 
     async def first_loaded(self) -> None:
         """Wait until `settled`."""
@@ -208,6 +214,7 @@ class Registry(PublishedCatalog):
         if self._wanted is None:
             return []
         snapshot, pinned = self._wanted
+        pinned = self._members.pinned(pinned)
         due: list[Load | Unload] = []
         for action in self._plans.due(model, snapshot, self.catalog, self._unloaded.keys(), pinned):
             source = self._loads.source(model, action.number)
@@ -229,13 +236,33 @@ class Registry(PublishedCatalog):
         seconds = (source.config or ModelConfig()).load_timeout_s
         try:
             open_version = partial(self._factory_of(source).open, source, token)
-            opened, took = await self._threads.run(
-                (model, number), open_version, token, seconds=seconds
-            )
+            while True:
+                self._members.stale.discard((model, number))
+                try:
+                    opened, took = await self._threads.run(
+                        (model, number), open_version, token, seconds=seconds
+                    )
+                    break
+                except MembersUnfit as error:
+                    self._members.set((model, number), error.needs)
+                    if not await self._members_over(error.missing):
+                        raise
         except Exception as error:  # noqa: BLE001 - other versions must still load
             self._record_failure(load, error)
         else:
             self._publish(load, opened, took)
+
+    async def _members_over(self, missing: Iterable[str]) -> bool:
+        """Wait for the loads of members that do not serve yet; whether there were any."""
+        waited = False
+        for model in missing:
+            with suppress(NotReady):
+                self.demand(model)
+            self._proceed([model])  # which loads a version that nobody else wants
+            if self._loads.goes_on(model):
+                waited = True
+                await self._loads.wait_for_one(model)
+        return waited
 
     def _factory_of(self, source: Source) -> EngineFactory:
         """What opens a version. Raises LoadFailed where nothing here does."""
@@ -248,7 +275,10 @@ class Registry(PublishedCatalog):
         entry = self._entry(load.model, load.number)
         if cancelled and entry is not None and entry.state is State.LOADING:
             self._remove(load.model, load.number)
+        if (load.model, load.number) in self._members.stale:
+            self._load_again(load.model, load.number)
         self._proceed([load.model])
+        self._proceed_due()
         self._settle()
         if not self._loads.models:
             for factory in self._engines.values():
@@ -276,7 +306,9 @@ class Registry(PublishedCatalog):
             self._record_failure(load, LoadFailed(misfit))
             return
         engine = opened.start(self._site(model, number))
-        batching = engine.describe().batching
+        description = engine.describe()
+        batching, pipeline = description.batching, description.pipeline
+        self._members.set((model, number), frozenset() if pipeline is None else pipeline.needs)
         entry = VersionEntry(number, State.READY, source, engine=engine)
         entry = entry.profiled(None if batching is None else batching.profile)
         self._put(model, entry)
@@ -292,6 +324,11 @@ class Registry(PublishedCatalog):
         retry_at = self._retries.plan(model, number, source, error)
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY
+        if before is not None and isinstance(error, MembersUnfit) and not before.source.stamp:
+            serving = False  # the same files, which do not fit their members any more
+            self._once_ready -= {model}
+            if before.engine is not None:
+                close_when_idle(before.engine)
         if before is not None and serving:
             entry = replace(before, source=source, reason=reason, retry_at=retry_at)
         else:
@@ -299,6 +336,59 @@ class Registry(PublishedCatalog):
         self._put(model, entry)
         retry_in = None if retry_at is None else retry_at - monotonic()
         self._observe(VersionFailed(model, number, reason, serving, retry_in))
+
+    # -- members of pipelines
+
+    def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
+        """As in `PublishedCatalog`; what is made of the model follows it."""
+        before = self.catalog.get(model) if self._members else None
+        super()._swap(model, versions)
+        if self._members and self._unloaded.get(model) != RESTING:
+            serves = serving_engines(self.catalog.get(model))
+            if serving_engines(before) != serves:
+                for one in self._members.dependents(model):
+                    self._follow_member(*one)
+
+    def _remove(self, model: str, number: int) -> None:
+        """As in `PublishedCatalog`; what was needed by the version is not any more."""
+        super()._remove(model, number)
+        self._members.set((model, number), frozenset())
+
+    def _follow_member(self, model: str, number: int) -> None:
+        """End a version whose member is gone; have it loaded again where that is another now."""
+        entry = self._entry(model, number)
+        if entry is None or entry.state is State.UNLOADING:
+            return
+        engine = entry.engine
+        pipeline = None if engine is None else engine.describe().pipeline
+        if engine is not None and pipeline is not None:
+            lacks = why_member_lacks(pipeline, self.find)
+            if lacks:
+                self._once_ready -= {model}  # the member counts as unavailable, if it does
+                failed = VersionEntry(number, State.UNAVAILABLE, entry.source, lacks)
+                self._put(model, failed)
+                close_when_idle(engine)
+                self._observe(VersionFailed(model, number, lacks, serving=False, retry_in=None))
+                return
+        if self._loads.source(model, number) is not None:
+            self._members.stale.add((model, number))
+        else:
+            self._load_again(model, number)
+
+    def _load_again(self, model: str, number: int) -> None:
+        self._members.stale.discard((model, number))
+        entry = self._entry(model, number)
+        if entry is not None and self._wanted is not None:
+            self._put(model, entry.to_reload())
+            self._due_models.add(model)
+            asyncio.get_running_loop().call_soon(self._proceed_due)
+
+    def _proceed_due(self) -> None:
+        """Load again what is made of models that have changed."""
+        due, self._due_models = self._due_models, set()
+        self._proceed(sorted(due))
+        if self._first is not None and not self.settled:
+            self._first |= {model for model in due if self._loads.goes_on(model)}
 
     def _retry(self, model: str, number: int) -> None:
         """Load a version again whose failure may have passed."""

@@ -53,14 +53,16 @@ from cohort.repository.model_config import (
 )
 from cohort.repository.processing_config import (
     METADATA,
+    PROCESSING_RANGES,
     AudioInput,
     ImageInput,
     InputConfig,
     InputConfigs,
     OutputConfig,
     OutputConfigs,
+    ProcessingConfig,
 )
-from cohort.repository.schema import Range, invalid, show, validate_tree
+from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.sequence_config import SequencePolicy, StateConfig
 from cohort.repository.snapshot import (
     EMPTY_FOLDER,
@@ -73,7 +75,7 @@ from cohort.repository.snapshot import (
     scan,
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
-from cohort.repository.version_files import MAX_FILES, MODEL_FILE, stamp_files
+from cohort.repository.version_files import MAX_FILES, MODEL_FILE, PIPELINE_FILE, stamp_files
 from cohort.repository.yaml_files import (
     ConfigProblems,
     Problem,
@@ -90,6 +92,8 @@ __all__ = [
     "METADATA",
     "MODEL_FILE",
     "NEVER_SEEN",
+    "PIPELINE_FILE",
+    "PROCESSING_RANGES",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",
     "VERSION_NUMBER",
@@ -113,6 +117,7 @@ __all__ = [
     "OutputConfig",
     "OutputConfigs",
     "Problem",
+    "ProcessingConfig",
     "Published",
     "PublishedAccuracy",
     "PublishedRows",
@@ -149,6 +154,7 @@ __all__ = [
     "show",
     "sign_manifest",
     "stamp_files",
+    "unknown_key",
     "validate_tree",
     "verify_digests",
     "verify_opened",

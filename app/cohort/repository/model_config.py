@@ -170,6 +170,15 @@ _CHAIN_SCHEMA = {
 }
 
 
+_TRANSFORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+
+
+def _check_transform(value: str | None) -> str | None:
+    if value is not None and not _TRANSFORM.fullmatch(value):
+        raise invalid(f"must be module:Class, got {show(value)}")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class PagePolicy:
     """What the page /playground may do with a model.
@@ -218,6 +227,10 @@ class ModelConfig:
         what the model takes.
     outputs: What callers get of outputs of the model, by name, such as labels; default none: what
         the model gives.
+    transform: A class of Python, `module:Class`, whose module lies beside this file or in the
+        version's folder: `before(request)` makes the model's inputs of what callers send, and
+        `after(outputs)` what they get; for servers with COHORT_MODEL_CODE=allow; default None: none
+        is called.
     state: Inputs that callers leave out, because a sequence of requests remembers them: {h_in:
         h_out} has the output h_out of one request as the input h_in of the next; default none.
     sequences: How many are remembered, and for how long.
@@ -254,6 +267,7 @@ class ModelConfig:
     ] = ()
     inputs: InputConfigs = field(default_factory=dict)
     outputs: OutputConfigs = field(default_factory=dict)
+    transform: Annotated[str | None, AfterValidator(_check_transform)] = None
     state: StateConfig = field(default_factory=dict)
     sequences: SequencePolicy = field(default_factory=SequencePolicy)
     cache: CachePolicy | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from pydantic import ConfigDict, with_config
 
 from cohort.repository.schema import Range
 
@@ -19,15 +21,15 @@ class ImageInput:
     """`inputs.<input>.image`: callers send pictures, as files.
 
     size: Height and width that the model takes; default None: those of its input.
-    resize: stretch (default) takes the whole picture to that size; shorter_side_then_crop keeps its
-        proportions, and takes the middle.
+    resize: stretch takes the whole picture to that size; shorter_side_then_crop keeps its
+        proportions, and takes the middle; default "stretch".
     shorter_side: Pixels of the shorter side before the middle is taken; default None: the larger
         number of `size`.
     mean: Taken from each channel, whose values are from 0 to 1; default None: 0. An input of UINT8
         takes 0 to 255, without mean and std.
     std: What each channel is divided by then; default None: 1.
     layout: The axes of the model's input; default None: nchw or nhwc, by its shape.
-    channels: rgb (default), bgr or grey.
+    channels: rgb, bgr or grey; default None: rgb, or grey for a model of one channel.
     """
 
     size: tuple[int, ...] | None = None
@@ -44,8 +46,8 @@ class AudioInput:
     """`inputs.<input>.audio`: callers send sound, as files.
 
     sample_rate: Samples a second that the model takes, in hertz.
-    channels: 1 (default) fills [N, samples] with the mean of all channels; more fill
-        [N, channels, samples].
+    channels: 1 fills [N, samples] with the mean of all channels; more fill [N, channels, samples];
+        default 1.
     max_seconds: The longest sound that is taken; default 600.
     """
 
@@ -64,6 +66,7 @@ class InputConfig:
         its tokenizer.json in the version's folder; default None: it is no text to be cut into ids.
     max_length: The most ids of a text, the rest of which is left out; default None: what
         tokenizer.json says, or 512.
+    pairs: Whether each row is two texts, such as a question and an answer: [N, 2]; default False.
     missing: What stands for null and for an empty cell: a number, or a string where the model takes
         strings; default None: NaN for floats; for others such a request is refused.
     """
@@ -72,7 +75,15 @@ class InputConfig:
     audio: AudioInput | None = None
     tokenizer: str | None = None
     max_length: int | None = None
+    pairs: bool = False
     missing: float | str | None = None
+
+    @property
+    def takes(self) -> str:
+        """What callers send: "image", "audio" or "text"; "" for an array."""
+        if self.tokenizer is not None:
+            return "text"
+        return "image" if self.image is not None else "audio" if self.audio is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +92,35 @@ class OutputConfig:
 
     labels: The names of its classes: a list, the name of a file in the version's folder with one a
         line, or `metadata`: those that the model's file has; default None: it has none.
-    top: How many of the best classes of each row are named; default None: the best one.
+    top: How many of the best classes of each row are named; default None: the best one, or with a
+        threshold all that reach it.
+    threshold: The least score of a class that is named, so that a row may have several labels, or
+        none; default None: any.
     softmax: Whether callers get the softmax of its last axis; default False.
     sigmoid: Whether callers get the sigmoid of its numbers; default False.
+    round: Decimal places of its numbers, after softmax or sigmoid; default None: as they are.
     """
 
     labels: tuple[str, ...] | str | None = None
     top: int | None = None
+    threshold: float | None = None
     softmax: bool = False
     sigmoid: bool = False
+    round: int | None = None
 
 
 InputConfigs = Mapping[str, InputConfig]
 OutputConfigs = Mapping[str, OutputConfig]
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class ProcessingConfig:
+    """What a file says of inputs and outputs, by their names; default: nothing."""
+
+    inputs: InputConfigs = field(default_factory=dict)
+    outputs: OutputConfigs = field(default_factory=dict)
+
 
 PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.image.size.*": Range(1, 16_384),
@@ -103,4 +130,5 @@ PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.audio.max_seconds": Range(0.001, 86_400),
     "inputs.*.max_length": Range(1, MOST_LENGTH),
     "outputs.*.top": Range(1, MOST_LENGTH),
+    "outputs.*.round": Range(0, 15),
 }

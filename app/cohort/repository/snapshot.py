@@ -33,7 +33,13 @@ from cohort.repository.misplaced import (
     not_pulled,
 )
 from cohort.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
-from cohort.repository.version_files import MODEL_FILE, NO_MODEL, stamp_files, why_no_model
+from cohort.repository.version_files import (
+    MODEL_FILE,
+    NO_MODEL,
+    PIPELINE_FILE,
+    stamp_files,
+    why_no_model,
+)
 from cohort.repository.yaml_files import ConfigProblems, Problem
 from cohort.session import Signature, read_signature
 
@@ -290,11 +296,16 @@ class _Scan:
                 self._say(f"{name}/{ascii(version)[1:-1]}", _bad_number(version))
             elif (found := self._version(name, version, f"{folder}/{version}")) is not None:
                 versions[int(version)] = found
+        if loose := PIPELINE_FILE in files and PIPELINE_FILE in self._kinds:
+            if "1" in inside:
+                self._say(f"{name}/{PIPELINE_FILE}", "is not read, because there is a folder 1")
+            elif (found := self._version(name, "1", str(folder), (PIPELINE_FILE,))) is not None:
+                versions[1] = found
         versions = dict(sorted(versions.items()))
         unpulled = list(not_pulled(files, inside))
         for file, sentence in unpulled:
             self._say(f"{name}/{file}", sentence)
-        if not inside and not unpulled:
+        if not inside and not unpulled and not loose:
             self._say(name, f"has no version{model_without_version(name, files)}")
         self._compare_wanted(name, config.config, versions)
         if not versions and name not in self._previous.models:
@@ -326,7 +337,9 @@ class _Scan:
         """A file that changed just now may change again within the clock's resolution."""
         return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET_SECONDS
 
-    def _version(self, name: str, version: str, path: str) -> Found | None:
+    def _version(
+        self, name: str, version: str, path: str, kinds: Sequence[str] = ()
+    ) -> Found | None:
         number = int(version)
         model = self._previous.models.get(name)
         before = model.versions.get(number) if model else None
@@ -335,7 +348,7 @@ class _Scan:
             if before is not None and before.stamp == stamp:
                 return before
             folder = Path(path)
-            file, problem = self._model_file(folder)
+            file, problem = _model_file(folder, kinds or self._kinds)
             hint = model_in_version(path) if problem == NO_MODEL else ""
         except OSError as error:
             if not os.path.lexists(path):  # since it was listed
@@ -355,15 +368,16 @@ class _Scan:
             return before if stays else None
         return Found(file, folder, stamp)
 
-    def _model_file(self, folder: Path) -> tuple[Path, str]:
-        """The file that says what kind of model it is, and why it cannot be one. Raises OSError."""
-        for kind in self._kinds:
-            if (problem := why_no_model(folder / kind)) != NO_MODEL:
-                return folder / kind, problem
-        return folder / MODEL_FILE, NO_MODEL
-
     def _say(self, file: str, sentence: str) -> None:
         self._problems.append(Problem(file, "", sentence))
+
+
+def _model_file(folder: Path, kinds: Sequence[str]) -> tuple[Path, str]:
+    """The file that says what kind of model it is, and why it cannot be one. Raises OSError."""
+    for kind in kinds:
+        if (problem := why_no_model(folder / kind)) != NO_MODEL:
+            return folder / kind, problem
+    return folder / MODEL_FILE, NO_MODEL
 
 
 def _bad_number(name: str) -> str:

@@ -14,6 +14,9 @@ MAX_FILES = 10_000
 MODEL_FILE = "model.onnx"
 """What a version's folder holds whose model is ONNX's."""
 
+PIPELINE_FILE = "pipeline.yaml"
+"""What a version's folder holds, or its model's, that is a graph of other models."""
+
 NO_MODEL = f"has no {MODEL_FILE}"
 
 

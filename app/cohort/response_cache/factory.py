@@ -30,6 +30,8 @@ class CachedEngines:
     engines: The other factory.
     counts: Gives the counts of a model's version.
     on_thread: Where keys of large inputs are made.
+    changes_alone: Whether the answers of a version change with it only; not those of pipelines,
+        whose members change. Default True.
     """
 
     def __init__(
@@ -37,7 +39,10 @@ class CachedEngines:
         engines: EngineFactory,
         counts: Callable[[str, int], CacheCounts],
         on_thread: HashOnThread,
+        *,
+        changes_alone: bool = True,
     ) -> None:
+        self._changes_alone = changes_alone
         self._engines = engines
         self._counts = counts
         self._on_thread = on_thread
@@ -49,6 +54,12 @@ class CachedEngines:
         config = source.config
         if config is None or config.cache is None:
             return opened
+        if not self._changes_alone:
+            opened.close()
+            raise LoadFailed(
+                "config.yaml: cache: the answers of a pipeline change with its members; give them "
+                "a cache each"
+            )
         if config.state:
             opened.close()
             name = source.path.parent.parent.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -312,7 +313,9 @@ def guess_rows(inputs: Sequence[GraphInput]) -> Iterator[Assignment]:
     for guess in _all_guesses({one.name: one.shape or () for one in inputs}):
         if guess not in found and any(axis is not None for axis in guess.values()):
             found.append(guess)
-    yield from found[:MAX_GUESSES]
+            yield guess
+        if len(found) == MAX_GUESSES:  # each guess is as long as there are inputs
+            return
 
 
 def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[Assignment]:
@@ -325,10 +328,8 @@ def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[A
     first = {name for name, shape in shapes.items() if is_open(shape, 0)}
     batches = {size for name in first if isinstance(size := shapes[name][0], str)}
     yield {n: 0 if n in first else axis_of(shape, batches) for n, shape in shapes.items()}
-    named = [size for shape in shapes.values() for size in shape if isinstance(size, str)]
-    for symbol in sorted(
-        set(named), key=lambda one: (not _like_batch(one), -named.count(one), one)
-    ):
+    named = Counter(size for shape in shapes.values() for size in shape if isinstance(size, str))
+    for symbol in sorted(named, key=lambda one: (not _like_batch(one), -named[one], one)):
         yield {n: axis_of(shape, {symbol}) for n, shape in shapes.items()}
     for axis in (1, 2):  # of states, [2, ?, 128]
         yield {
@@ -339,8 +340,9 @@ def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[A
         n: 1 if is_open(shape, 1) else 0 if n in first and len(shape) == 1 else None
         for n, shape in shapes.items()
     }
-    for skipped in first:  # one input is the same for all
-        yield {n: 0 if n in first and n != skipped else None for n in shapes}
+    for skipped in shapes:  # one input is the same for all
+        if skipped in first:
+            yield {n: 0 if n in first and n != skipped else None for n in shapes}
 
 
 def _may_have_rows(shape: Sequence[int | str | None]) -> bool:

@@ -7,10 +7,21 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from cohort.codec import LONGEST_ID, Asked, RowRequest, RunOutputs, Selection, Values, raw_parts
-from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, output_gap
+from cohort.codec.binary import to_bytes
+from cohort.codec.labels import MOST_TOP
+from cohort.codec.templates import (
+    UNASKED,
+    Parts,
+    ResponseTemplate,
+    Shapes,
+    Text,
+    name_gap,
+    output_gap,
+)
 from cohort.codec.varints import varint
 from cohort.rpc.contents import FIELDS
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
@@ -28,12 +39,13 @@ _INFER_RESPONSE = bytes((ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER <<
 
 @lru_cache(256)
 def _template(
-    outputs: tuple[str, ...] | None, *, identified: bool, streamed: bool
+    outputs: tuple[str, ...] | None, *, identified: bool, streamed: bool, top: int
 ) -> ResponseTemplate:
     """How `cohort.rpc.contents.write_response` writes responses.
 
     identified: Whether requests have an id.
     streamed: Whether they are those of a stream.
+    top: As `ResponseTemplate` has it.
     """
 
     def text(selection: Selection, shapes: Shapes) -> Text:
@@ -49,11 +61,20 @@ def _template(
             rest.outputs.add(name=selection.names[place], datatype=datatype, shape=shape)
             size = prod(shape) * BY_NAME[datatype].dtype.itemsize
             raws += [_RAW_OUTPUTS + varint(size), output_gap(place, raw_parts)]
+        for place, labeller in selection.labelled(top):
+            shape = labeller.shape(shapes[place], top)
+            rest.outputs.add(name=labeller.output, datatype="BYTES", shape=shape)
+            raws += [_RAW_OUTPUTS, name_gap(place, labeller, top, _raw_names)]
         ids = [_id_gap] if identified else []
         parts = [begin.SerializeToString(), *ids, rest.SerializeToString(), *raws]
         return Text(parts, seal=_in_stream if streamed else None)
 
-    return ResponseTemplate(outputs, text, sized=True)
+    return ResponseTemplate(outputs, text, sized=True, top=top)
+
+
+def _raw_names(names: Sequence[str]) -> bytes:
+    data = bytes(to_bytes(np.array(names, np.object_)))
+    return b"%b%b" % (varint(len(data)), data)
 
 
 def _id_gap(run: RunOutputs) -> Sequence[bytes]:
@@ -140,7 +161,10 @@ def _ends_with_tensor(begin: bytes, message: ModelInferRequest, raw: bytes) -> b
 
 
 def _rows_of(body: bytes, message: ModelInferRequest, *, streamed: bool) -> RowRequest | None:
-    if message.parameters or len(message.inputs) != 1:
+    if len(message.inputs) != 1:
+        return None
+    top = 0
+    if message.parameters and not (top := _only_top(message)):
         return None
     tensor = message.inputs[0]
     name, datatype, shape = tensor.name, tensor.datatype, tensor.shape
@@ -167,7 +191,17 @@ def _rows_of(body: bytes, message: ModelInferRequest, *, streamed: bool) -> RowR
         names = tuple([output.name for output in message.outputs])
         if len({*names}) != len(names) or any(one.parameters for one in message.outputs):
             return None
-    template = _template(names, identified=bool(message.id), streamed=streamed)
+    if names is not None and not top:
+        top = UNASKED
+    template = _template(names, identified=bool(message.id), streamed=streamed, top=top)
     model, id_ = message.model_name or None, message.id or None
     asked = (model, message.model_version) if message.model_version else model
     return RowRequest(body, message, asked, name, datatype, values, rows, template, id_)
+
+
+def _only_top(message: ModelInferRequest) -> int:
+    """How many labels are asked for, where no other parameter is; 0 where that has to be read."""
+    if len(message.parameters) > 1 or "top" not in message.parameters:
+        return 0
+    top = message.parameters["top"].int64_param
+    return top if 0 < top <= MOST_TOP else 0

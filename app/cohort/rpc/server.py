@@ -228,6 +228,7 @@ class RpcServer:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         self._looking = loop.call_later(LOOK_SECONDS, self._look)
+        self._limits.useless.look()
         for connection in list(self._connections):
             connection.look(loop.time())
         now = monotonic()

@@ -165,7 +165,7 @@ class Coalescer:
                 or priority != last.priority
             ):
                 template = wanted.template
-                selection = served.selection(template.outputs, variant)
+                selection = served.selection(template.outputs, variant, template.top)
                 if selection is None:
                     _continue(request, document, body)
                     continue

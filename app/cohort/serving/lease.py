@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -88,7 +88,13 @@ class Lease:
         """The inputs' specs, in the model's order."""
         return self.served.inputs
 
-    def inputs_for(self, names: Container[str]) -> Sequence[TensorSpec]:
+    @property
+    def only_input(self) -> Sequence[TensorSpec]:
+        """The specs of which one is that of a request with a single input, which has no name."""
+        served = self.served
+        return served.inputs or [*served.optional_inputs]
+
+    def inputs_for(self, names: Collection[str]) -> Sequence[TensorSpec]:
         """The inputs' specs, with the optional ones among `names`."""
         served = self.served
         if not served.optional_inputs:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cohort.codec import Selection, is_coalescible
+from cohort.codec.labels import labellers_of
 from cohort.metrics import VersionMetrics
 from cohort.registry import BatchEngine, NotedEngine
 from cohort.tensors import TensorSpec
@@ -23,6 +24,7 @@ class ServedVersion:
     counts: Where its requests are counted.
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
+    labellers: What names the classes of each output; None for one without names.
     sent: The positions of the outputs that are sent where a request names none.
     coalescible: Whether the specs allow small requests to be coalesced.
     target: Keeps what the data plane answers its coalesced requests by; None: nothing yet.
@@ -30,8 +32,9 @@ class ServedVersion:
     """
 
     __slots__ = (
-        "_selections", "coalescible", "counts", "engine", "inputs", "model", "noted",
-        "optional_inputs", "outputs", "row_bytes", "sent", "target", "version", "width",
+        "_labelled", "_selections", "coalescible", "counts", "engine", "inputs", "labellers",
+        "model", "noted", "optional_inputs", "outputs", "row_bytes", "sent", "target", "version",
+        "width",
     )  # fmt: skip
 
     def __init__(
@@ -49,17 +52,27 @@ class ServedVersion:
         self.coalescible = is_coalescible(self.inputs, self.outputs)
         self.width = int(self.inputs[0].shape[1]) if self.coalescible else 0  # type: ignore[index,arg-type]
         self.row_bytes = self.width * self.inputs[0].dtype.itemsize if self.coalescible else 0
+        self.labellers = labellers_of(self.outputs, engine.labels)
+        self._labelled = any(one is not None for one in self.labellers)
         self.target: Any = None
         self._selections: dict[tuple[tuple[str, ...] | None, str], Selection] = {}
 
-    def selection(self, names: tuple[str, ...] | None, variant: str) -> Selection | None:
-        """The outputs of different names; None: all of them. None where one is not an output.
+    def selection(
+        self, names: tuple[str, ...] | None, variant: str, top: int = 0
+    ) -> Selection | None:
+        """The outputs of different names; None: all of them.
 
         variant: The rollout's variant that chose the version; "": none did.
+        top: As `ResponseTemplate` has it.
+
+        None where one is not an output, or where labels are to be written in another way.
         """
-        found = self._selections.get((names, variant))
-        if found is not None:
-            return found
+        found = self._selections.get((names, variant)) or self._select(names, variant)
+        if (top > 0 or self._labelled) and not (found and found.can_label(top)):
+            return None
+        return found
+
+    def _select(self, names: tuple[str, ...] | None, variant: str) -> Selection | None:
         by_name = {spec.name: place for place, spec in enumerate(self.outputs)}
         if names is not None and not by_name.keys() >= set(names):
             return None
@@ -70,5 +83,6 @@ class ServedVersion:
         found = self._selections[names, variant] = Selection(
             self.model, self.version, variant, positions,
             [one.name for one in specs], [one.datatype for one in specs],
+            [self.labellers[position] for position in positions],
         )  # fmt: skip
         return found

@@ -8,11 +8,13 @@ from cohort.model_file.model import Metadata
 from cohort.session.assignment import AssignedNode
 from cohort.session.cancellation import CancellationToken, WorkCancelled
 from cohort.session.chains import DefaultChain, default_chain
+from cohort.session.declared_classes import metadata_labels
 from cohort.session.digests import Digests
 from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
 from cohort.session.file_kinds import why_pointer
 from cohort.session.identity import machine, runtime_build
 from cohort.session.memory import give_back_memory
+from cohort.session.memory_growth import MEMORY_GROWTH
 from cohort.session.model_files import find_external
 from cohort.session.opening import Opener, SessionOptions, open_session
 from cohort.session.private_copy import PrivateCopy, clean_copies
@@ -32,7 +34,14 @@ from cohort.session.rules import (
     check_model_file,
     model_rules,
 )
-from cohort.session.running import CPU_DEVICE, Fallback, OrtRunControl, Placement, Session
+from cohort.session.running import (
+    CPU_DEVICE,
+    Fallback,
+    OrtRunControl,
+    Placement,
+    Session,
+    give_back_arenas,
+)
 from cohort.session.runtime import ORT_VERSION
 from cohort.session.signatures import Signature, read_signature
 from cohort.session.thread_priority import lower_priority
@@ -43,6 +52,7 @@ __all__ = [
     "ANY_MODEL",
     "CPU_DEVICE",
     "MAX_NODES",
+    "MEMORY_GROWTH",
     "ORT_VERSION",
     "ROOM",
     "SPELLINGS",
@@ -73,11 +83,13 @@ __all__ = [
     "cpu_limit",
     "default_chain",
     "find_external",
+    "give_back_arenas",
     "give_back_memory",
     "infer_types",
     "lacks_resources",
     "lower_priority",
     "machine",
+    "metadata_labels",
     "model_rules",
     "open_session",
     "parse_provider",

@@ -52,3 +52,15 @@ def _classes(listed: Any) -> Classes:
     if all(isinstance(one, int) and not isinstance(one, bool) for one in listed):
         return tuple(listed)
     return ()
+
+
+def metadata_labels(properties: Mapping[str, str]) -> list[str]:
+    """The property "classes" of a file, a JSON list; empty where it is not one."""
+    written = properties.get("classes", "")
+    if not written or len(written) > MAX_CLASSES_CHARACTERS:
+        return []
+    try:
+        classes = json.loads(written)
+    except (ValueError, RecursionError):
+        return []
+    return [str(one) for one in classes] if isinstance(classes, list) else []

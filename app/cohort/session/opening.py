@@ -17,6 +17,7 @@ from cohort.session.assignment import count_nodes
 from cohort.session.cancellation import CancellationToken
 from cohort.session.class_maps import Classes, with_columns
 from cohort.session.declared_classes import declared_classes, with_classes
+from cohort.session.declared_inputs import declared_inputs
 from cohort.session.divisions import with_safe_divisions
 from cohort.session.failures import sentence
 from cohort.session.memory import limit_provider, limit_session, limited_memory
@@ -47,8 +48,8 @@ class SessionOptions:
     graph_optimization: How far ONNX Runtime rewrites the graph when it opens it; default "all".
     optimized_cache: Whether the rewritten graph is kept in COHORT_CACHE, so that the next start is
         quicker, on the CPU; default True.
-    custom_op_libraries: Libraries of custom operators, files in the folders that COHORT_CUSTOM_OPS
-        names; default none.
+    custom_op_libraries: Libraries of custom operators: files in the folders that COHORT_CUSTOM_OPS
+        names, or `extensions`, that of onnxruntime-extensions where it is installed; default none.
     """
 
     intra_op_threads: int | None = None
@@ -354,9 +355,10 @@ def _session(
     raw: Any, model: ModelFile, placement: Placement, device: str, opener: Opener
 ) -> Session:
     try:
-        inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
+        properties = model.metadata.properties
+        inputs = declared_inputs([_spec(one, model.shapes) for one in raw.get_inputs()], properties)
         optional = [_spec(one, model.shapes) for one in raw.get_overridable_initializers()]
-        declared = declared_classes(model.metadata.properties)
+        declared = declared_classes(properties)
         outputs = tuple(
             with_classes(_spec(one, model.shapes, opener.class_maps.get(one.name, ())), declared)
             for one in raw.get_outputs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from cohort.errors import LoadFailed, quoted
@@ -12,6 +13,11 @@ from cohort.model_file.graphs import MAX_NODES
 from cohort.session.chains import DefaultChain, default_chain
 from cohort.session.file_kinds import why_pointer
 from cohort.system.processor import available_memory
+
+EXTENSIONS = "extensions"
+"""In the place of a library: that of onnxruntime-extensions."""
+
+LIBRARY_SUFFIXES = frozenset({".so", ".dll", ".dylib", ".pyd"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +47,12 @@ class ModelRules:
     def find_library(self, name: str) -> Path:
         """The library of custom operators `name`, links resolved.
 
-        A relative name is looked for in each of `custom_ops`, an absolute one must lie in one of
-        them. Raises LoadFailed where it is not there.
+        `extensions` is that of onnxruntime-extensions, where it is installed. A relative name is
+        looked for in each of `custom_ops`, an absolute one must lie in one of them. Raises
+        LoadFailed where it is not there.
         """
+        if name == EXTENSIONS:
+            return _find_extensions()
         for folder in self.custom_ops:
             try:
                 found, inside = (folder / name).resolve(), folder.resolve()
@@ -58,6 +67,19 @@ class ModelRules:
 
 
 ANY_MODEL = ModelRules()
+
+
+def _find_extensions() -> Path:
+    """The library of onnxruntime-extensions, which is not imported. Raises LoadFailed."""
+    found = find_spec("onnxruntime_extensions")
+    for folder in (found and found.submodule_search_locations) or ():
+        for library in sorted(Path(folder).glob("_extensions_pydll.*")):
+            if library.suffix in LIBRARY_SUFFIXES:
+                return library.resolve()
+    raise LoadFailed(
+        f"custom operators '{EXTENSIONS}' need onnxruntime-extensions in the server's environment: "
+        "pip install onnxruntime-extensions"
+    )
 
 
 def model_rules(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -17,14 +19,15 @@ from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
 from cohort.session.failures import run_failure
 from cohort.session.runtime import ort
+from cohort.session.signatures import Signature
 from cohort.session.texts import (
     TEXTS_AT_ONCE,
     Bound,
     TextReader,
     bound_texts,
     gives_texts,
+    hold_texts,
     is_text,
-    takes_texts,
 )
 from cohort.tensors import (
     BY_NAME,
@@ -126,8 +129,8 @@ class Session:
     """
 
     __slots__ = (
-        "_max_output_bytes", "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs",
-        "metadata", "optional_inputs", "outputs", "placement", "rows", "tables",
+        "__weakref__", "_max_output_bytes", "_memory_limit_mb", "_names", "_raw", "_run", "device",
+        "inputs", "metadata", "optional_inputs", "outputs", "placement", "rows", "tables",
     )  # fmt: skip
 
     def __init__(
@@ -159,7 +162,7 @@ class Session:
             self._run = self._run_with_ortvalues
         elif any(map(_needs_ortvalue, (*inputs, *optional_inputs))):
             self._run = self._run_fed_ortvalues
-        if gives_texts(outputs) and not takes_texts((*inputs, *optional_inputs)):
+        if gives_texts(outputs):
             bound = bound_texts(outputs, rows)
             self._run = _choose_by_texts(bound, self._run, self._run_with_ortvalues)
         if len(self._names) < len(outputs):
@@ -168,6 +171,14 @@ class Session:
             self._run = _check_columns(self._run, outputs)
         if needs_entries:
             self._run = _refuse_empty(self._run)
+        if device == CPU_DEVICE:
+            with _adding:
+                _sessions.add(self)
+
+    @property
+    def signature(self) -> Signature:
+        """What callers must know of it."""
+        return Signature(self.inputs, self.outputs, self.optional_inputs, self.tables)
 
     @property
     def unpredictable(self) -> str:
@@ -259,6 +270,31 @@ class Session:
         return sent_specs(self.inputs, self.optional_inputs, feeds)
 
 
+_sessions: WeakSet[Session] = WeakSet()
+"""Those that are open on the CPU."""
+
+_adding = threading.Lock()
+
+
+def give_back_arenas() -> None:
+    """Have every open session give back the memory that runs took; from any thread.
+
+    A run gives back what it took while its outputs still are there, which so stay taken until the
+    next run, although nobody has them any more.
+    """
+    with _adding:
+        sessions = list(_sessions)
+    for session in sessions:
+        session.give_back({spec.name: _smallest(spec) for spec in session.inputs})
+
+
+def _smallest(spec: TensorSpec) -> Array:
+    """An input as small as its shape allows."""
+    shape = [size if isinstance(size, int) else 1 for size in spec.shape or ()]
+    is_object = spec.dtype.hasobject
+    return np.full(shape, "", np.object_) if is_object else np.zeros(shape, spec.dtype)
+
+
 LEFT_OUT: Array = np.empty((), np.object_)
 """In place of a sequence, a map or an optional, which is not fetched."""
 
@@ -333,6 +369,8 @@ def _needs_ortvalue(spec: TensorSpec) -> bool:
 
 def _to_ortvalue(array: Array, spec: TensorSpec) -> Any:
     """Give an OrtValue over `array`, which must outlive it, or over a packed copy of its own."""
+    if is_text(spec):
+        return hold_texts(array)
     if not _needs_ortvalue(spec):
         return _OrtValue.ortvalue_from_numpy(array, _cpu())
     datatype = BY_NAME[spec.datatype]

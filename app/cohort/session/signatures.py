@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cohort.errors import quoted
@@ -42,19 +43,22 @@ _BY_NUMBER = {datatype.onnx: datatype.name for datatype in DATATYPES}
 class Signature(NamedTuple):
     """The inputs that a request must have, and the outputs that it gets, in the model's order.
 
-    `optional` are the inputs that it may have; default none.
+    `optional` are the inputs that it may have; default none. `tables` are the entries of the tables
+    that inputs are places in, by the input's name; default: they are not known.
     """
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     optional: Sequence[TensorSpec] = ()
+    tables: Mapping[str, int] = MappingProxyType({})
 
     def misfit(self, former: Signature, whose: str) -> str:
         """Why callers of a model with the `former` signature cannot use this one; "" if they can.
 
         They can where the inputs have the names and datatypes that they had and take every shape
         that they took, further ones are optional, and no output is missing, of another datatype, or
-        with other classes in its columns than more behind the former ones. Unknown ranks fit.
+        with other classes in its columns than more behind the former ones. Unknown ranks fit, and
+        so do other labels of a config: they are names, and whoever changes them means that.
         `whose` is what the message calls the former one, such as "version 1".
         """
         inputs = {spec.name: spec for spec in (*former.inputs, *former.optional)}
@@ -77,7 +81,7 @@ class Signature(NamedTuple):
                 return f"it has no output {quoted(before.name)}, unlike {whose}"
             if _another_datatype(now, before):
                 return _differs("output", now.name, now.datatype, before.datatype, whose)
-            if now.classes and now.classes[: len(before.classes)] != before.classes:
+            if _other_classes(now, before):
                 return f"its output {quoted(now.name)} has other classes, or in another order, " + (
                     f"than {whose}"
                 )
@@ -87,6 +91,12 @@ class Signature(NamedTuple):
 def _another_datatype(now: TensorSpec, former: TensorSpec) -> bool:
     # A file and a session word differently what cannot be sent.
     return now.datatype != former.datatype and (now.transportable or former.transportable)
+
+
+def _other_classes(now: TensorSpec, former: TensorSpec) -> bool:
+    if now.named is not None or former.named is not None:  # by a config
+        return False
+    return bool(now.classes) and now.classes[: len(former.classes)] != former.classes
 
 
 def _differs(kind: str, name: str, now: str, before: str, whose: str) -> str:

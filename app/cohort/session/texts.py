@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cohort.errors import InferenceFailed, InvalidInput
-from cohort.model_file.writing import write_field
+from cohort.model_file.writing import write_field, write_key, write_varint
 from cohort.row_independence import RowVerdict
 from cohort.session.runtime import FATAL_ONLY, ort
 from cohort.tensors import BY_NAME, Array, TensorSpec, held_bytes
@@ -27,6 +27,8 @@ TEXTS_AT_ONCE = 4096
 SMALLEST_TEXT = 57
 """The bytes of the shortest text and of its place in an array."""
 
+_MOST_HELD_BYTES = 1 << 30
+
 Bound = Callable[[Mapping[str, Array]], float]
 """How many texts a run of these inputs may give, infinity where it cannot be told before."""
 
@@ -34,11 +36,6 @@ Bound = Callable[[Mapping[str, Array]], float]
 def gives_texts(outputs: Sequence[TensorSpec]) -> bool:
     """Whether there are texts among them."""
     return any(map(is_text, outputs))
-
-
-def takes_texts(inputs: Sequence[TensorSpec]) -> bool:
-    """Whether the runtime takes such inputs from numpy only."""
-    return any(map(is_text, inputs))
 
 
 def is_text(spec: TensorSpec) -> bool:
@@ -102,6 +99,29 @@ class TextReader:
             )
 
 
+def hold_texts(array: Array) -> Any:
+    """An OrtValue of texts, which the runtime's binding makes of no array.
+
+    So it is what a model of one constant gives, which takes half a millisecond. Raises InvalidInput
+    where protobuf cannot hold as much.
+    """
+    items = array.ravel().tolist()
+    tensor = b"".join(write_field(1, size) for size in array.shape) + write_field(2, _TEXT)
+    parts = [item if item.__class__ is bytes else str(item).encode() for item in items]
+    if array.size * SMALLEST_TEXT + sum(map(len, parts)) > _MOST_HELD_BYTES:
+        raise InvalidInput(f"the texts of an input take more than {_MOST_HELD_BYTES >> 20} MB")
+    key = write_key(6)
+    tensor += b"".join([one for part in parts for one in (key, _length(len(part)), part)])
+    attribute = write_field(1, b"value") + write_field(5, tensor) + write_field(20, 4)
+    node = write_field(2, b"y") + write_field(4, b"Constant") + write_field(5, attribute)
+    session = _open(write_field(1, node) + write_field(2, b"texts") + _output())
+    return session.run_with_ort_values({}, ["y"], None)[0]
+
+
+def _length(size: int) -> bytes:
+    return bytes((size,)) if size <= 0x7F else write_varint(size)
+
+
 def _flat(value: Any) -> Any:
     return _run("Reshape", value, [-1])
 
@@ -124,21 +144,32 @@ def _run(operator: str, value: Any, *numbers: Sequence[int]) -> Any:
 def _session(operator: str, inputs: int) -> Any:
     """The session of one node that takes texts and `inputs` - 1 lists of whole numbers."""
     names = "xab"[:inputs]
-    text, whole = 8, 7  # of TensorProto.DataType
     node = b"".join(write_field(1, name.encode()) for name in names)
     node += write_field(2, b"y") + write_field(4, operator.encode())
     graph = write_field(1, node) + write_field(2, b"texts")
     for name in names:
         shape = b"" if name == "x" else write_field(2, write_field(1, b""))
-        kind = write_field(1, text if name == "x" else whole) + shape
+        kind = write_field(1, _TEXT if name == "x" else _WHOLE) + shape
         graph += write_field(
             11, write_field(1, name.encode()) + write_field(2, write_field(1, kind))
         )
-    kind = write_field(2, write_field(1, write_field(1, text)))
-    graph += write_field(12, write_field(1, b"y") + kind)
+    return _open(graph + _output())
+
+
+_TEXT, _WHOLE = 8, 7
+"""STRING and INT64, of ONNX's TensorProto.DataType."""
+
+
+def _output() -> bytes:
+    kind = write_field(1, write_field(1, _TEXT))
+    return write_field(12, write_field(1, b"y") + write_field(2, kind))
+
+
+def _open(graph: bytes) -> Any:
     model = write_field(1, 8) + write_field(8, write_field(2, 17)) + write_field(7, graph)
     options = ort.SessionOptions()
     options.log_severity_level = FATAL_ONLY
     options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     raw = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return raw._sess

@@ -173,7 +173,10 @@ class Settings(BaseSettings):
         None,
         ge=1,
         description="Memory that requests and responses may hold, in MiB; beyond, 429.",
-        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+        json_schema_extra={
+            "default": "a quarter of what the container or the machine has, less 150 MiB for each "
+            "worker"
+        },
     )
     max_model_mb: int | None = Field(
         None,
@@ -190,6 +193,10 @@ class Settings(BaseSettings):
         (),
         description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
         json_schema_extra={"default": "unset: none are loaded"},
+    )
+    model_code: Literal["deny", "allow"] = Field(
+        "deny",
+        description="Whether Python in models' folders may run, as the transform of a config says.",
     )
     providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
         (),

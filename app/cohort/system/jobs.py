@@ -6,7 +6,8 @@ writes lines to its standard output: what the job tells, and at last its answer 
 What the job and its libraries print goes to standard error; the end of that is kept.
 
 The child leads a process group. All of it is killed with the job's process, and if this process
-ends, however that happens.
+ends, however that happens. What the child has started in a session of its own is killed with it,
+too, unless the child ended by itself, or with this process.
 
 JobFailed
 ├── JobRaised          the function raised something
@@ -240,8 +241,12 @@ class JobProcess:
         """End the process at once, with all that it started; from any thread."""
         with self._lock:
             if not self._closed:
+                others = _descendants(self._process.pid)
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
+                for pid in others:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process, at once if a job runs, and all that it started."""
@@ -265,10 +270,15 @@ class JobProcess:
     def _message(self) -> Mapping[str, Any]:
         """The next message that has come; {} if none has."""
         while self._lines:
-            with suppress(
-                ValueError, RecursionError
-            ):  # something printed it before the child's end began
-                message = json.loads(self._lines.popleft())
+            line = self._lines.popleft()
+            with suppress(ValueError):  # something printed it before the child's end began
+                try:
+                    message = json.loads(line)
+                except RecursionError:
+                    if not line.startswith(b'{"answer": '):
+                        continue
+                    kinds = ["builtins.RecursionError"]
+                    raise JobRaised("the answer is too deep", self.printed, kinds) from None
                 if isinstance(message, dict) and message.keys() & {"told", "answer", "raised"}:
                     return message
         return {}
@@ -380,6 +390,19 @@ def _ended(status: int, printed: str) -> JobFailed:
     failure = kind(f"the process was ended by {ended_by.name}{hint}", printed)
     failure.signal = ended_by
     return failure
+
+
+def _descendants(pid: int) -> list[int]:
+    """What a process has started, and what these have, also in sessions of their own.
+
+    Those whose parent has ended are not found; without Linux, none is.
+    """
+    found = [pid]
+    for one in found:
+        with suppress(OSError, ValueError):
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found[1:]
 
 
 def _end_with_this_process(group: int) -> subprocess.Popen[bytes]:

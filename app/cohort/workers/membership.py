@@ -20,6 +20,10 @@ LATE_SECONDS = 1.0
 """A parent that was itself held up for so long, by a paused container, cannot tell how others did.
 """
 
+STARTING_SECONDS = 120.0
+"""How long a process may take until its first sign of life, or as long as the watchdog's time where
+that is longer: it imports and reads settings and keys, on a machine that may do much else."""
+
 PR_SET_PDEATHSIG = 1
 
 

@@ -18,6 +18,7 @@ SUMMED = frozenset(
     {
         "model_queue_requests",
         "model_inflight_requests",
+        "model_memory_bytes",
         "memory_held_bytes",
         "memory_budget_bytes",
         "process_open_fds",

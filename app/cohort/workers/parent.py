@@ -131,7 +131,7 @@ class Parent:
     def _kill_late(self, worker: WorkerProcess, now: float) -> None:
         """Kill a worker whose sign of life, or whose end, was due before `now`."""
         if now >= worker.due:
-            reason = f"no sign of life for {self._options.watchdog_seconds:g} s"
+            reason = f"no sign of life for {worker.sign_seconds:g} s"
             self._causes[worker.pid] = "hung"
         elif now >= worker.ends_by:
             reason = "it was told to end, and has not"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from cohort.errors import NotReady
@@ -14,6 +16,12 @@ GATHER_SECONDS = 1.0
 
 DONE_SECONDS = 900.0
 """How long they may take to do what an operator wants: as long as a large model loads."""
+
+LOOK_SECONDS = 2.0
+"""How often it is looked meanwhile whether they still answer at all, and"""
+
+HUNG_SECONDS = 5.0
+"""how long they may take for that."""
 
 
 class Siblings:
@@ -99,13 +107,29 @@ class Siblings:
     async def have_done(self, what: str, said: Mapping[str, Any]) -> None:
         """Have all others do what this process has done, and wait until they have.
 
-        Raises NotReady with the reason of one that could not.
+        Raises NotReady with the reason of one that could not, or that does not answer any more.
         """
-        if self._link is None:
+        link = self._link
+        if link is None:
             return
-        found = await self._link.ask(what, said, to="others", seconds=DONE_SECONDS)
+        with ExitStack() as stack:
+            asking = asyncio.ensure_future(link.ask(what, said, to="others", seconds=DONE_SECONDS))
+            stack.callback(asking.cancel)
+            while not (await asyncio.wait({asking}, timeout=LOOK_SECONDS))[0]:
+                looked = await link.ask("health", {}, to="others", seconds=HUNG_SECONDS)
+                if looked.silent and not asking.done():
+                    raise NotReady(
+                        f"{self._name(looked.silent)} gives no answer for {HUNG_SECONDS:g} s: "
+                        "it does this once it goes on, or is replaced by one that does"
+                    )
+            found = asking.result()
         for answer in found.answers:
             if answer.error:
                 raise NotReady(f"in process {answer.pid}, another worker: {answer.error}")
         if found.silent:
-            raise NotReady(f"other workers have not finished yet: processes {found.silent}")
+            raise NotReady(f"{self._name(found.silent)} has not finished yet")
+
+    def _name(self, silent: Collection[int]) -> str:
+        """What to call processes: by their places, as far as these are known."""
+        places = {one["pid"]: one["place"] for one in self._picture.get("workers", ())}
+        return ", ".join(f"worker {places.get(pid, '?')} (process {pid})" for pid in silent)

@@ -32,6 +32,7 @@ class WorkerOptions:
     count: How many there are.
     watchdog_seconds: How long one may give no sign of life once it has started, before it is
         killed; default 0: for ever.
+    starting_seconds: How long it may take until its first sign of life; default 0: for ever.
     notice_seconds: How long after SIGTERM connections are still accepted; default 0.
     drain_seconds: How long after that requests in flight may take; default 0.
     log_format: "json" or text, of the parent's own lines; default "json".
@@ -40,6 +41,7 @@ class WorkerOptions:
     command: tuple[str, ...]
     count: int
     watchdog_seconds: float = 0.0
+    starting_seconds: float = 0.0
     notice_seconds: float = 0.0
     drain_seconds: float = 0.0
     log_format: str = "json"
@@ -56,6 +58,7 @@ class WorkerProcess:
     messages: The socket of messages, both ways.
     state: What it said of itself last.
     due: When the next sign of life is due at the latest, on the monotonic clock.
+    sign_seconds: How long it may take for that; 0: for ever.
     ends_by: When it is killed, once it was told to end.
     retiring: Whether it was told to end.
     introduced: Whether it listens to messages.
@@ -93,7 +96,9 @@ class WorkerProcess:
         self.stopping = False
         self.retiring = self.introduced = False
         self.metrics = ""
+        self.sign_seconds = options.starting_seconds
         self._watchdog_seconds = options.watchdog_seconds
+        self.await_sign()
         self._unpacker = Unpacker()
         self._unsent = bytearray()
 
@@ -175,14 +180,15 @@ class WorkerProcess:
             lines = self.signs.recv(4096).split(b"\n")
             self.stopping |= b"STOPPING=1" in lines  # who stopped it also sees to its end
             if b"READY=1" in lines or b"WATCHDOG=1" in lines:
+                self.sign_seconds = self._watchdog_seconds
                 self.await_sign()
 
     def await_sign(self) -> None:
         """Give it the whole time for its next sign."""
-        if self.stopping or not self._watchdog_seconds:
+        if self.stopping or not self.sign_seconds:
             self.due = inf
         else:
-            self.due = monotonic() + self._watchdog_seconds
+            self.due = monotonic() + self.sign_seconds
 
     def signal(self, number: int) -> None:
         """Send it a signal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     help="Another open dimension of a PyTorch module's input, besides the rows: ids:1=length.",
 )
 @click.option(
+    "--classes",
+    metavar="NAMES",
+    help="Names of the classes of its scores, written into its metadata: a file with one a line, "
+    "or a,b,c.",
+)
+@click.option(
     "--verify/--no-verify",
     default=True,
     show_default=True,
@@ -63,6 +70,7 @@ def convert(
     packages: tuple[str, ...],
     verify: bool,
     dynamic: tuple[str, ...],
+    classes: str | None,
     weights: str | None,
 ) -> Report:
     """Convert SOURCE, a model of a framework, to ONNX, and see that it gives the same.
@@ -110,9 +118,24 @@ def convert(
                 opset=opset,
                 verify=verify,
                 dynamic=_open_axes(dynamic),
+                labels=_read_classes(classes) if classes else (),
                 say=say,
             )
     return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
+
+
+def _read_classes(text: str) -> list[str]:
+    """The names of classes in a file, one a line, or between commas."""
+    file = Path(text)
+    if file.is_file():
+        names = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
+        while names and not names[-1]:
+            names.pop()
+        return names
+    names = [one.strip() for one in text.split(",")]
+    if len(names) < 2:
+        raise click.UsageError(f"--classes {text}: must be a file with one name a line, or a,b,c")
+    return names
 
 
 _OPEN_AXIS = re.compile(r"(?P<input>.+):(?P<axis>[0-9]{1,2})(=(?P<label>[A-Za-z_][A-Za-z0-9_]*))?")
@@ -145,6 +168,7 @@ def _findings(out: Path, framework: str, made: Converted) -> dict[str, object]:
         "rows": made.rows,
         "difference": difference
         and {"max_absolute": difference.max_absolute, "max_relative": difference.max_relative},
+        "beside": [str(path) for path in made.beside],
         "bytes": made.size,
         "sha256": made.sha256,
     }
@@ -163,6 +187,8 @@ def _lines(out: Path, made: Converted) -> list[str]:
         f"inputs   {words(made.inputs)}",
         f"outputs  {words(made.outputs)}",
     ]
+    if made.beside:
+        lines.append(f"Beside it: {', '.join(path.name for path in made.beside)}.")
     if made.difference is None:
         lines.append("Not compared with its source: 'cohort verify' does.")
     else:
@@ -170,4 +196,12 @@ def _lines(out: Path, made: Converted) -> list[str]:
             f"Compared with its source on {made.rows} rows: off by "
             f"{made.difference.max_absolute:.2g} at most."
         )
-    return [*lines, *(f"Note: {note}" for note in made.notes)]
+    lines += [f"Note: {note}" for note in made.notes]
+    for output, classes in list(made.export.classes.items())[:1]:
+        lines += [
+            f"It names {len(classes)} classes. In its model's config.yaml these two lines have "
+            "each answer say the best one:",
+            "outputs:",
+            f"  {json.dumps(output)}: {{labels: metadata}}",
+        ]
+    return lines

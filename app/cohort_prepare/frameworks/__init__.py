@@ -176,12 +176,20 @@ class Exported:
     classes: The classes of an output's columns, by the output's name.
     sample: Inputs by name that the model takes, some rows of each, where its kind knows better
         than the datatypes tell: text that it was trained on; default none.
+    columns: The names of the columns of its only input, which has all; default: not known.
+    missing: What the server puts in the place of a missing value, by input; default: nothing.
+    files: The names of files that were written beside the model, and belong there.
+    config: What `config.yaml` is to say of inputs and outputs; default: nothing.
     """
 
     what: str
     notes: Sequence[str] = ()
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
     sample: Mapping[str, Any] = field(default_factory=dict)
+    columns: Sequence[str] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Adapter(Protocol):

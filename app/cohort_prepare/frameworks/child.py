@@ -60,6 +60,10 @@ def export(
         "notes": list(exported.notes),
         "classes": {name: list(classes) for name, classes in exported.classes.items()},
         "sample": _write(sample, exported.sample),
+        "columns": list(exported.columns),
+        "missing": dict(exported.missing),
+        "files": list(exported.files),
+        "config": dict(exported.config),
         "versions": _versions(FRAMEWORKS[framework]),
     }
 

@@ -17,7 +17,15 @@ import onnx
 
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks import Exported, ExportRequest, Reference
+from cohort_prepare.frameworks.embeddings import (
+    EMBEDDING,
+    Pooling,
+    add_pooling,
+    pooled,
+    read_pooling,
+)
 from cohort_prepare.frameworks.onnx_values import strip_traces
+from cohort_prepare.frameworks.text_files import write_labels, write_text_files
 
 SAMPLES = ("Good morning.", "The second sentence is longer than the first one, by some words.")
 
@@ -30,12 +38,15 @@ class HuggingfaceModel:
     folder: Where it lies.
     architecture: The class of it, as the config has it.
     sample: Inputs from its own tokenizer; empty where it has none.
+    pooling: How embeddings of texts are made of its outputs, as sentence-transformers saves it;
+        default None: it is not of that kind.
     """
 
     module: Any
     folder: Path
     architecture: str
     sample: Mapping[str, Any]
+    pooling: Pooling | None = None
 
 
 class HuggingfaceModels:
@@ -67,7 +78,9 @@ class HuggingfaceModels:
         module = kind.from_pretrained(
             folder, local_files_only=True, use_safetensors=None if reference.trust_pickle else True
         ).eval()
-        return HuggingfaceModel(module, folder, str(architecture), _sample(folder))
+        return HuggingfaceModel(
+            module, folder, str(architecture), _sample(folder), read_pooling(folder)
+        )
 
     def export(self, model: HuggingfaceModel, request: ExportRequest) -> Exported:
         """Export it with open rows and lengths."""
@@ -93,12 +106,30 @@ class HuggingfaceModels:
                 ) from error
             exported = onnx.load(_only_model(Path(folder), model.architecture))
         strip_traces(exported)
+        if model.pooling is not None:
+            add_pooling(exported, model.pooling)
         Path(request.out).write_bytes(exported.SerializeToString(deterministic=True))
         labels = getattr(model.module.config, "id2label", None) or {}
         outputs = [one.name for one in exported.graph.output]
         known = task.endswith("classification") and outputs == ["logits"]
         classes = {"logits": [labels[i] for i in sorted(labels)]} if known else {}
-        return Exported(f"{model.architecture} for {task}", classes=classes, sample=model.sample)
+        text = write_text_files(
+            model.folder,
+            Path(request.out).parent,
+            inputs=[one.name for one in exported.graph.input],
+            longest=getattr(model.module.config, "max_position_embeddings", None),
+            pairs=task == "question-answering",
+        )
+        if task == "text-classification" and known and len(labels) > 1:
+            write_labels(text, classes["logits"], model.module.config, Path(request.out).parent)
+        return Exported(
+            f"{model.architecture} for {task}",
+            notes=text.notes,
+            classes=classes,
+            sample=model.sample,
+            files=text.files,
+            config=text.config,
+        )
 
     def run(self, model: HuggingfaceModel, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run it; outputs are called as transformers calls them."""
@@ -107,11 +138,19 @@ class HuggingfaceModels:
         tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
         with torch.no_grad():
             outputs = model.module(**tensors)
+        if model.pooling is not None:
+            hidden, mask = outputs["last_hidden_state"], tensors["attention_mask"]
+            return {EMBEDDING: pooled(hidden, mask, model.pooling).numpy()}
         return {
             name: value.numpy()
             for name, value in outputs.items()
-            if isinstance(value, torch.Tensor)
+            if isinstance(value, torch.Tensor) and not _is_left_out(name, outputs)
         }
+
+
+def _is_left_out(name: str, outputs: Mapping[str, Any]) -> bool:
+    """Whether optimum exports no such output."""
+    return name == "pooler_output" and "last_hidden_state" in outputs
 
 
 def _only_model(folder: Path, architecture: str) -> Path:

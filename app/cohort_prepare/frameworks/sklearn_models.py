@@ -18,6 +18,7 @@ from cohort_prepare.frameworks.callables import load_object
 from cohort_prepare.frameworks.exact_trees import exact_trees
 from cohort_prepare.frameworks.outputs import around, keep_second_score, rename_outputs, thresholds
 from cohort_prepare.frameworks.tables import SAMPLE_ROWS, Features, features_of
+from cohort_prepare.frameworks.text_imputers import check_filled, without_text_imputers
 
 OPSET = 21
 """Of ONNX's own operators; skl2onnx was seen to write it well, and ONNX Runtime to take it."""
@@ -42,7 +43,8 @@ class SklearnModels:
 
         _register()
         table = features_of(model, request.example)
-        convertible = _convertible(model)
+        filled, missing = without_text_imputers(model, table)
+        convertible = _convertible(filled)
         convert = partial(
             to_onnx,
             convertible,
@@ -55,6 +57,11 @@ class SklearnModels:
                     made = convert(options={id(convertible): {"zipmap": False}})
                 except NameError:  # as skl2onnx says that it has no such option
                     made = convert()
+        except NotImplementedError as error:
+            raise Rejected(
+                f"skl2onnx does not convert this {type(model).__name__}: {_one_line(error)}. Take "
+                "that step out, and do it in front of the server"
+            ) from error
         except (MissingConverter, MissingShapeCalculator) as error:
             kind = re.search(r"<class '([\w.]+)'>", str(error))
             raise Rejected(
@@ -66,13 +73,30 @@ class SklearnModels:
         if is_decision(model):
             keep_second_score(made)
         Path(request.out).write_bytes(made.SerializeToString(deterministic=True))
+        sample = _sample(model, table, made)
+        if missing and not table.block:
+            check_filled(lambda rows: run_estimator(model, rows), table.rows(sample), missing)
         return Exported(
-            _words(model), classes=classes_of(model), sample=_sample(model, table, made)
+            _words(model),
+            classes=classes_of(model),
+            sample=sample,
+            columns=_column_names(model, table),
+            missing=missing,
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """As the exported model names its outputs."""
         return run_estimator(model, features_of(model, inputs).rows(inputs))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def _column_names(model: Any, table: Features) -> list[str]:
+    """The names of the columns of the one input that has all; none where they are not known."""
+    names = getattr(model, "feature_names_in_", ()) if table.block else ()
+    return [str(name) for name in names] if len(names) == len(table.columns) else []
 
 
 def run_estimator(model: Any, rows: Any) -> dict[str, Any]:

@@ -146,6 +146,14 @@ def _first_step(model: Any) -> Any:
     return model
 
 
+def _telling_step(step: Any) -> Any:
+    """The step that knows most of what its columns hold: what is behind an imputer of text."""
+    first = _first_step(step)
+    second = step.steps[1][1] if len(getattr(step, "steps", ())) > 1 else first
+    is_text = np.asarray(getattr(first, "statistics_", ())).dtype == object
+    return second if is_text and hasattr(second, "categories_") else first
+
+
 def _takes_text(transformer: Any) -> bool:
     return hasattr(transformer, "build_analyzer")
 
@@ -157,21 +165,17 @@ def _words(transformer: Any) -> list[str]:
 
 def _of_column_transformer(transformer: Any) -> Features:
     named = hasattr(transformer, "feature_names_in_")
-    names = (
-        [str(name) for name in transformer.feature_names_in_]
-        if named
-        else [f"x{place}" for place in range(transformer.n_features_in_)]
-    )
+    names = own_names(transformer)
     columns = {name: FittedFeature(name) for name in names}
     used = set()
     for _, step, wanted in transformer.transformers_:
         if isinstance(step, str) and step == "drop":
             continue
-        these = _names(wanted, names)
+        these = names_of(wanted, names)
         used.update(these)
         if isinstance(step, str):  # "passthrough"
             continue
-        for column in _fitted_on([columns[name] for name in these], _first_step(step)):
+        for column in _fitted_on([columns[name] for name in these], _telling_step(step)):
             columns[column.name] = _stricter(columns[column.name], column)
     kept = [columns[name] for name in names if name in used or not named]
     if not named and all(one.kind == "float" for one in kept):
@@ -183,7 +187,14 @@ def _stricter(one: FittedFeature, other: FittedFeature) -> FittedFeature:
     return other if other.kind != "float" or one.kind == "float" else one
 
 
-def _names(wanted: Any, names: Sequence[str]) -> list[str]:
+def own_names(transformer: Any) -> list[str]:
+    """The names of the columns that a ColumnTransformer was fitted on."""
+    if hasattr(transformer, "feature_names_in_"):
+        return [str(name) for name in transformer.feature_names_in_]
+    return [f"x{place}" for place in range(transformer.n_features_in_)]
+
+
+def names_of(wanted: Any, names: Sequence[str]) -> list[str]:
     """The columns that a part of a ColumnTransformer takes."""
     if isinstance(wanted, str):
         return [wanted]

@@ -95,6 +95,8 @@ class HotProtocol(AnsweringConnection):
         elif self._missing:
             self._fill(data)
             return
+        if self._between or self._in_headers:
+            data = reading.without_blanks(data)
         self._parse_in_pieces(data, len(self._unread) or PIECE_BYTES)
         self.flow.give_way(size, self.loop)
         if self.pipeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import httptools
@@ -48,6 +49,23 @@ def without_upgrade(
     head = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, version)]
     head += [b"%b: %b\r\n" % one for one in headers if one[0] != b"upgrade"]
     return b"".join([*head, b"\r\n"])
+
+
+_CHUNKED = re.compile(rb"(^|\r\n)(transfer-encoding:[ \t]*chunked)[ \t]+(?=\r\n)", re.IGNORECASE)
+
+
+def without_blanks(segment: bytes) -> bytes:
+    """A segment that goes on with a head, without the blanks behind `chunked`.
+
+    They are no part of the value (RFC 9110, 5.5), and the parser refuses tabs there. No other
+    byte of a head decides where its request ends and has blanks behind it that the parser reads.
+    """
+    end = segment.find(b"\r\n\r\n") + 2
+    if end == 1:  # it goes on
+        end = len(segment)
+    if segment.find(b"\t", 0, end) < 0:
+        return segment
+    return _CHUNKED.sub(rb"\1\2", segment[:end]) + segment[end:]
 
 
 def to_cohort_error(error: httptools.HttpParserError | CohortError) -> CohortError:

@@ -6,7 +6,7 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -35,7 +35,8 @@ class _Predictions(PredictCall):
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Raises where an output cannot be written in JSON."""
         named = self.by_name(lease, outputs)
-        return Encoded(encode_predictions(named, rows=self.by_row), JSON)
+        labels = self.labels(outputs, partial(lease.check_time, self.timeout))
+        return Encoded(encode_predictions(named, rows=self.by_row, labels=labels), JSON)
 
 
 class TableCall(_Predictions):
@@ -54,7 +55,7 @@ class TableCall(_Predictions):
         work: int,
         *,
         by_row: bool = True,
-        names: Container[str] = (),
+        names: Collection[str] = (),
         parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__({})
@@ -65,7 +66,7 @@ class TableCall(_Predictions):
         self.parameters = parameters
 
     @property
-    def names(self) -> Container[str]:
+    def names(self) -> Collection[str]:
         """The names of the inputs."""
         return self._names
 
@@ -115,7 +116,7 @@ def body_call(body: bytes) -> TableCall:
     return TableCall(table.decode, work, names=table.names or (), parameters=parameters)
 
 
-def _names(value: object) -> Container[str]:
+def _names(value: object) -> Collection[str]:
     return value if isinstance(value, dict) else ()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 
+from cohort.codec.labels import Labeller, labellers_of
 from cohort.errors import printable
 from cohort.http.calls import HEADER_LENGTH
 from cohort.http.errors import HTTP_STATUS
@@ -88,6 +89,8 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
                 response=response,
             )
         takes_binary(paths[infer]["post"])
+        for form in ("/models/{}/predict", "/v1/models/{}:predict"):
+            takes_top(paths[form.format(served.model + place)]["post"], served)
         takes_files(paths[f"/models/{served.model}{place}/predict"]["post"], served)
     return paths
 
@@ -104,6 +107,18 @@ def takes_binary(operation: Schema) -> None:
         "schema": {"type": "integer", "minimum": 0},
     }
     operation.setdefault("parameters", []).append(header)
+
+
+def takes_top(operation: Schema, served: ServedModel) -> None:
+    """Say that an operation may be asked for labels, where this version has any."""
+    if labels_schema(served):
+        top = {
+            "name": "top",
+            "in": "query",
+            "description": "how many labels of each row, best first",
+            "schema": {"type": "integer", "minimum": 1},
+        }
+        operation.setdefault("parameters", []).append(top)
 
 
 def tag(model: str) -> str:
@@ -227,6 +242,7 @@ def response_schema(served: ServedModel) -> Schema:
     """`/predict`'s response for this version."""
     outputs = transportable(served.outputs)
     common: Schema = {
+        **labels_schema(served),
         "model": {"const": served.model},
         "version": {"type": "string"},
         "variant": {"type": "string"},
@@ -286,10 +302,44 @@ def v1_response_schema(served: ServedModel) -> Schema:
         columns = named(outputs)
         items = [replace(spec, shape=spec.shape[1:] if spec.shape else None) for spec in outputs]
         rows = {"type": "array", "items": named(items)}
-    by_row, by_column = closed({"predictions": rows}), closed({"outputs": columns})
+    labels = labels_schema(served)
+    by_row = closed({"predictions": rows, **labels}, ["predictions"] if labels else [])
+    by_column = closed({"outputs": columns, **labels}, ["outputs"] if labels else [])
     return {
         "oneOf": [
             by_row | {"title": "By row", "minProperties": 1},
             by_column | {"title": "By column", "minProperties": 1},
         ]
     }
+
+
+# -- labels
+
+
+def labels_schema(served: ServedModel) -> Schema:
+    """The key `labels` of responses, where this version has any; nothing where it has not."""
+    found = [one for one in labellers_of(served.outputs, served.labels) if one is not None]
+    if not found:
+        return {}
+    always = [one for one in found if one.spec.named is not None]
+    when = "" if always else "; only where the request asks with `top`"
+    if len(found) == 1:
+        return {"labels": _labels_of(found[0]) | {"description": f"the labels of each row{when}"}}
+    about = f"the labels of each row, of one output, or of several by name{when}"
+    return {"labels": {"description": about}}
+
+
+def _labels_of(labeller: Labeller) -> Schema:
+    label: Schema = {
+        "type": "object",
+        "properties": {"label": {"type": "string"}, "score": {"type": "number"}},
+        "required": ["label", "score"],
+        "additionalProperties": False,
+    }
+    if labeller.spec.named is None or labeller.is_list(0):
+        label = {"type": "array", "items": label}
+    else:  # with `top` it is a list
+        label = {"anyOf": [label, {"type": "array", "items": label}]}
+    for _ in (labeller.spec.shape or ())[1:-1]:
+        label = {"type": "array", "items": label}
+    return {"type": "array", "items": label}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cohort.codec.labels import labellers_of
 from cohort.http.openapi.schemas import (
     MOST_DIMENSIONS,
     Schema,
@@ -21,6 +22,7 @@ from cohort.tensors import TensorSpec
 def v2_request_schema(served: ServedModel) -> Schema:
     """What `/v2/…/infer` takes for this version where everything is JSON."""
     parameters: Schema = {"type": ["object", "null"]}
+    labels = [one.tensor for one in labellers_of(served.outputs, served.labels) if one is not None]
     every = [*served.inputs, *served.optional_inputs]
     inputs = [
         {
@@ -38,7 +40,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
     output = {
         "type": "object",
         "properties": {
-            "name": names_of(transportable(served.outputs)),
+            "name": names_of([*transportable(served.outputs), *labels]),
             "parameters": parameters,
         },
         "required": ["name"],
@@ -61,6 +63,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
 
 def v2_response_schema(served: ServedModel) -> Schema:
     """`/v2/…/infer`'s response for this version where everything is JSON."""
+    labels = [one.tensor for one in labellers_of(served.outputs, served.labels) if one is not None]
     outputs = [
         {
             "type": "object",
@@ -73,7 +76,7 @@ def v2_response_schema(served: ServedModel) -> Schema:
             },
             "required": ["name", "datatype", "shape"],
         }
-        for spec in first_of(transportable(served.outputs))
+        for spec in first_of([*transportable(served.outputs), *labels])
     ]
     return closed(
         {

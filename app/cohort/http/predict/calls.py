@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
+
+from orjson import Fragment
 
 from cohort.codec import (
+    LARGE_BYTES,
     PredictRequest,
     are_large,
     check_id,
@@ -16,11 +19,13 @@ from cohort.codec import (
     read_seconds,
 )
 from cohort.codec.files import File, files_work, form_files, read_files, whole_body
+from cohort.codec.labels import Labeller, chosen, labels_work, read_top, write_labels
 from cohort.codec.multipart import split_parts
 from cohort.codec.npy import NPY, write_npy
+from cohort.codec.tables import CELL_WORK, Table, has_columns, join_columns, table_of_rows
 from cohort.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm, is_large
-from cohort.http.media import FORM, asks_for_npy, is_json, is_plain, media_type
+from cohort.http.media import FORM, TEXT, asks_for_npy, is_json, is_plain, media_type
 from cohort.http.predict.rows import read_predict_rows
 from cohort.http.version_headers import version_headers
 from cohort.serving import Headers, Lease, Outputs
@@ -35,37 +40,63 @@ class PredictCall(PredictRequest):
 
     label: str | None = None
     as_npy = False  # whether the response is a .npy file
+    top = 0  # how many labels of each row are asked for; 0: nothing was said
     _positions: Sequence[int] = ()
+    _labelled: Sequence[tuple[int, Labeller]] = ()
 
     def decode_work(self, lease: Lease) -> int:
-        """None: what is not parsed on the codec thread is short."""
-        return 0
+        """None but for a table: what is not parsed on the codec thread is short."""
+        return CELL_WORK * self.rows_bytes
 
     def is_large(self, outputs: Outputs) -> bool:
         """Whether writing the response takes long."""
-        return are_large(outputs)
+        if are_large(outputs):
+            return True
+        labelled = self._labelled
+        return bool(labelled) and labels_work(labelled, outputs, self.top) > LARGE_BYTES
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         self._positions = lease.select(self.outputs)
+        self._take_top()
+        self._labelled = chosen(lease.served.labellers, self._positions, self.top)
         if self.as_npy:
+            if self.top:
+                raise InvalidInput(f"Accept: {NPY} is for numbers, and 'top' asks for labels")
             check_one_array([lease.served.outputs[position] for position in self._positions])
-        return self.read_inputs(lease.inputs if self.single else lease.inputs_for(self.names))
+        return self.read_inputs(lease.only_input if self.single else lease.inputs_for(self.names))
+
+    def _take_top(self) -> None:
+        """Take the parameter `top`. Raises InvalidInput where the query says otherwise."""
+        if (value := self.parameters.get("top")) is None:
+            return
+        top = read_top("parameters.top", value)
+        if self.top not in (0, top):
+            raise InvalidInput(f"the query says top={self.top}, but the body says {top}")
+        self.top = top
 
     @property
-    def names(self) -> Container[str]:
-        """The names of the inputs."""
-        return self.inputs
+    def names(self) -> Collection[str]:
+        """The names of the inputs, or of the columns."""
+        return self.inputs if self._table is None else self._table.names or ()
+
+    @cached_property
+    def _table(self) -> Table | None:
+        return None if self.rows is None else table_of_rows(self.rows)
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the inputs. Raises InvalidInput."""
+        if self._table is not None:
+            return self._table.decode(specs)
+        if has_columns(self.inputs, specs):
+            return {specs[0].name: join_columns(self.inputs, specs[0])}
         return decode_inputs(self, specs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Raises where an output cannot be written as it was asked for."""
         if self.as_npy:
             return Encoded(
-                write_npy(outputs[self._positions[0]]),
+                write_npy(outputs[self._positions[0]], partial(lease.check_time, self.timeout)),
                 version_headers(lease.version, lease.variant, NPY),
             )
         return self.write(lease, outputs)
@@ -78,16 +109,23 @@ class PredictCall(PredictRequest):
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response in JSON. Raises InferenceFailed for an output JSON cannot carry."""
         write = encode_simple if self.single else encode_prediction
+        check = partial(lease.check_time, self.timeout)
         body = write(
             model=lease.model,
             version=lease.version,
             variant=lease.variant or None,
             id=self.id,
             outputs=self.by_name(lease, outputs),
+            labels=self.labels(outputs, check),
             inference_time=lease.seconds,
-            check=partial(lease.check_time, self.timeout),
+            check=check,
         )
         return Encoded(body, JSON)
+
+    def labels(self, outputs: Outputs, check: Callable[[], None]) -> Fragment | None:
+        """What JSON has under `labels`; None: there is no such key. Raises as `write`."""
+        labelled = self._labelled
+        return write_labels(labelled, outputs, self.top, check) if labelled else None
 
 
 class FilesCall(PredictCall):
@@ -98,7 +136,7 @@ class FilesCall(PredictCall):
         self._files = files
 
     @property
-    def names(self) -> Container[str]:
+    def names(self) -> Collection[str]:
         """The names of the inputs."""
         return {file.name or "" for file in self._files}
 
@@ -135,7 +173,7 @@ def predict_route(
     """How bodies are read at a path.
 
     model, version: What the path names; default None: nothing.
-    query: Says what a body that is a file cannot: model, version, outputs, id and timeout_ms.
+    query: Says what a body that is a file cannot: model, version, outputs, id, timeout_ms and top.
     parser: Gives what makes a call of a body, by its headers; default None: as at /predict.
     """
 
@@ -162,11 +200,16 @@ def predict_route(
 
         return read
 
-    small = RowForm(read_predict_rows, from_document)
-
     def rows(headers: Headers) -> RowForm | None:
-        plain = ASKED_BY_QUERY.isdisjoint(query) and parser is None
-        return small if plain and is_plain(headers) else None
+        if not ASKED_BY_QUERY.isdisjoint(query) or parser is not None or not is_plain(headers):
+            return None
+        if "top" not in query:
+            return RowForm(read_predict_rows, from_document)
+        try:
+            top = read_top("'top'", query["top"])
+        except InvalidInput:
+            return None  # whose body is read to say what is wrong
+        return RowForm(partial(read_predict_rows, top=top), from_document)
 
     known = query.get("model") if model is None else model
     return Route(known, reader, rows, version, takes_long)
@@ -174,10 +217,23 @@ def predict_route(
 
 def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
     """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
-    if is_json(media_type(headers)):
+    media = media_type(headers)
+    if media == TEXT:
+        return _parse_text
+    if is_json(media):
         return PredictCall.parse
     read = file_parser(headers)
     return lambda body: FilesCall(read(body))
+
+
+def _parse_text(body: bytes) -> PredictCall:
+    """JSON, which browsers send as text, or else the text of a model's only input."""
+    if body.lstrip()[:1] in _BEGIN_JSON:
+        return PredictCall.parse(body)
+    return FilesCall(whole_body(body, TEXT))
+
+
+_BEGIN_JSON = (b"{", b"[", b"")
 
 
 def file_parser(headers: Headers) -> Callable[[bytes], list[File]]:
@@ -210,6 +266,8 @@ def _apply(query: Mapping[str, str], call: PredictCall) -> None:
             shown = quoted(query["timeout_ms"])
             raise InvalidInput(f"'timeout_ms' must be a number, got {shown}") from None
         call.timeout = read_seconds(milliseconds)
+    if "top" in query:
+        call.top = read_top("'top'", query["top"])
     for key in ("model", "version", "id"):
         if (value := query.get(key)) is None:
             continue
@@ -236,7 +294,7 @@ PREDICT_PATH = re.compile(
 
 
 ASKED_BY_QUERY = frozenset({"model", "version", "outputs", "id", "timeout_ms"})
-"""What a query may say; all else in it says nothing."""
+"""What a query may say besides `top`; all else in it says nothing."""
 
 
 def _same(what: str, path: str, body: str | None) -> str:

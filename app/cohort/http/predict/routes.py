@@ -50,7 +50,7 @@ def predict_router(plane: DataPlane) -> APIRouter:
 
 
 class PredictBody(BaseModel):
-    """A request. Either `inputs` by name, or `input` for a model that has only one."""
+    """A request. Either `inputs` by name, `input` for a model that has only one, or `rows`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -62,6 +62,9 @@ class PredictBody(BaseModel):
     version: str | None = Field(None, description="pins a version")
     inputs: dict[str, Any] | None = Field(None, description="arrays by input name, rows first")
     input: Any = Field(None, description="the only input's array, as tutorials write it")
+    rows: list[dict[str, Any]] | None = Field(
+        None, description="a table: rows with a value for each column, null for a missing one"
+    )
     outputs: list[str] | None = Field(None, description="which outputs to return")
     id: str | None = Field(None, description="returned with the response")
     timeout_ms: float | None = Field(None, description="give up after this long", gt=0)
@@ -77,6 +80,11 @@ class PredictResponseBody(BaseModel):
     id: str | None = None
     outputs: dict[str, Any] | None = None
     prediction: Any = None
+    labels: Any = Field(
+        None,
+        description="the best classes of each row as {label, score}, where the model has labels "
+        "and its config or `top` asks for them",
+    )
     inference_time_ms: float
 
 

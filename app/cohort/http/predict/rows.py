@@ -18,15 +18,27 @@ from cohort.codec import (
     nested_texts,
 )
 from cohort.codec.json_body import parse_json
-from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, id_gap, object_parts
+from cohort.codec.labels import MOST_TOP
+from cohort.codec.templates import (
+    Parts,
+    ResponseTemplate,
+    Shapes,
+    Text,
+    id_gap,
+    label_parts,
+    object_parts,
+)
 from cohort.http.calls import JSON
 
 
 @lru_cache(256)
-def _template(single: bool, outputs: tuple[str, ...] | None, identified: bool) -> ResponseTemplate:
+def _template(
+    single: bool, outputs: tuple[str, ...] | None, identified: bool, top: int
+) -> ResponseTemplate:
     """How `encode_simple`, for a `single` input, or `encode_prediction` writes responses.
 
     identified: Whether requests have an id.
+    top: How many labels of each row are asked for; 0: as the config says.
     """
 
     def text(selection: Selection, _: Shapes) -> Text:
@@ -37,26 +49,29 @@ def _template(single: bool, outputs: tuple[str, ...] | None, identified: bool) -
         if identified:
             who += [b',"id":', id_gap]
         values = object_parts(selection.names, nested_texts, unnamed=single)
+        values += label_parts(selection, top)
         time: Parts = [b',"inference_time_ms":', _time_gap]
         if single:
             return Text([b'{"prediction":', *values, *time, b",", *who, b"}"], JSON)
         return Text([b"{", *who, b',"outputs":', *values, *time, b"}"], JSON)
 
-    return ResponseTemplate(outputs, text)
+    return ResponseTemplate(outputs, text, top=top)
 
 
 def _time_gap(run: RunOutputs) -> Sequence[bytes]:
     return [orjson.dumps(int(run.seconds * 1e6) / 1000)] * len(run.counts)
 
 
-NAMED, SINGLE = _template(False, None, False), _template(True, None, False)
+NAMED, SINGLE = _template(False, None, False, 0), _template(True, None, False, 0)
 
 
-def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
+def read_predict_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None]:
     """Parse a body that may hold rows for one input, a model, its version, outputs and an id.
 
     Gives the document, and what it asks for; None in the place of that for any other body. Raises
     InvalidInput where the body is not JSON.
+
+    top: How many labels of each row the query asks for; 0: it does not.
     """
     try:
         document = orjson.loads(body)
@@ -76,8 +91,11 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
     if (found := flat_rows(rows)) is None:
         return document, None
     template = SINGLE if single else NAMED
-    if len(document) > 1:
+    if top or len(document) > 1:
         get = document.get
+        parameters = get("parameters")
+        if parameters is not None and not (top := _only_top(parameters, top)):
+            return document, None
         model, version, id_, outputs = get("model"), get("version"), get("id"), get("outputs")
         if outputs is not None:
             outputs = _different_names(outputs)
@@ -85,7 +103,8 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
             (model is not None and model.__class__ is not str)
             or (id_ is not None and (id_.__class__ is not str or len(id_) > LONGEST_ID))
             or outputs == ()
-            or 1 + sum(one is not None for one in (model, version, id_, outputs)) < len(document)
+            or 1 + sum(one is not None for one in (model, version, id_, outputs, parameters))
+            < len(document)
         ):
             return document, None
         asked = model
@@ -95,8 +114,8 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
             elif version.__class__ is not str:
                 return document, None
             asked = model, version
-        if id_ is not None or outputs is not None:
-            template = _template(single, outputs, id_ is not None)
+        if id_ is not None or outputs is not None or top:
+            template = _template(single, outputs, id_ is not None, top)
     values, count = found
     return document, RowRequest(body, document, asked, name, None, values, count, template, id_)
 
@@ -109,3 +128,11 @@ def _different_names(value: object) -> tuple[str, ...]:
     if any(one.__class__ is not str for one in names) or len(set(names)) < len(names):
         return ()
     return tuple(names)
+
+
+def _only_top(parameters: Any, top: int) -> int:
+    """How many labels are asked for, where no other parameter is; 0 where that has to be read."""
+    if parameters.__class__ is not dict or len(parameters) != 1:
+        return 0
+    value = parameters.get("top")
+    return value if value.__class__ is int and 0 < value <= MOST_TOP and top in (0, value) else 0

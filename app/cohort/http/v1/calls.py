@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cohort.codec import SIGNATURE, V1Request, are_large, parse_v1
+from cohort.codec import LARGE_BYTES, SIGNATURE, V1Request, are_large, parse_v1
+from cohort.codec.labels import Labeller, chosen, labels_work, read_top, write_labels
 from cohort.codec.v1 import v1_of_document
 from cohort.errors import CohortError, InvalidInput, NotFound, quoted
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm
@@ -67,11 +69,13 @@ class Address:
 class V1Call:
     """One call to predict."""
 
-    __slots__ = ("_request", "label", "model", "timeout", "version")
+    __slots__ = ("_labelled", "_request", "_top", "label", "model", "timeout", "version")
     parameters: Mapping[str, object] = MappingProxyType({})
 
-    def __init__(self, request: V1Request, address: Address) -> None:
+    def __init__(self, request: V1Request, address: Address, top: int = 0) -> None:
         self._request = request
+        self._top = top
+        self._labelled: Sequence[tuple[int, Labeller]] = ()
         self.model: str | None = address.model
         self.version = address.version
         self.label = address.label
@@ -83,47 +87,57 @@ class V1Call:
 
     def is_large(self, outputs: Outputs) -> bool:
         """Whether writing the response takes long."""
-        return are_large(outputs)
+        if are_large(outputs):
+            return True
+        labelled = self._labelled
+        return bool(labelled) and labels_work(labelled, outputs, self._top) > LARGE_BYTES
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
-        lease.select(None)  # raises where no output can be sent
+        positions = lease.select(None)  # raises where no output can be sent
+        self._labelled = chosen(lease.served.labellers, positions, self._top)
         return self._request.decode(lease.inputs, lease.served.optional_inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Headers name the version: V1's bodies have no room for it."""
-        specs = lease.outputs
+        specs, labelled = lease.outputs, self._labelled
+        check = lease.check_time
         body = self._request.encode(
             {specs[position].name: outputs[position] for position in lease.select(None)},
-            lease.check_time,
+            write_labels(labelled, outputs, self._top, check) if labelled else None,
+            check,
         )
         return Encoded(body, version_headers(lease.version, lease.variant, JSON["content-type"]))
 
 
-def v1_route(address: Address) -> Route:
-    """How bodies are read at an address."""
+def v1_route(address: Address, query: Mapping[str, str] = NO_QUERY) -> Route:
+    """How bodies are read at an address, with a query that may say `top`."""
 
-    def read(body: bytes) -> V1Call:
-        return V1Call(parse_v1(body), address)
+    def top() -> int:
+        return read_top("'top'", query["top"]) if "top" in query else 0
 
     def reader(headers: Headers) -> Read:
         check_json(headers)
-        return read
+        labels = top()
+        return lambda body: V1Call(parse_v1(body), address, labels)
 
     def rows(headers: Headers) -> RowForm | None:
         del headers
         if address.label is not None:
             return None
-        return RowForm(read_v1_rows, lambda document, _: V1Call(v1_of_document(document), address))
+        labels = top()
+        return RowForm(
+            partial(read_v1_rows, top=labels),
+            lambda document, _: V1Call(v1_of_document(document), address, labels),
+        )
 
     return Route(address.model, reader, rows, address.version)
 
 
 def match_v1(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
     """The route of a path to predict, written plainly; None for any other."""
-    del query  # it says nothing here
     found = V1_PATH.fullmatch(path)
-    return v1_route(Address.of_path(**found.groupdict())) if found else None
+    return v1_route(Address.of_path(**found.groupdict()), query) if found else None
 
 
 V1_PATH = re.compile(

@@ -38,7 +38,9 @@ def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
 
     async def predict(request: Request) -> Response:
         """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
-        return await respond_to_call(data, request, v1_route(address(request)))
+        return await respond_to_call(
+            data, request, v1_route(address(request), request.query_params)
+        )
 
     async def no_verb(request: Request) -> None:
         raise refuse_verb(request.path_params["verb"])
@@ -79,9 +81,9 @@ PREDICT: dict[str, Any] = {
                 "application/json": {
                     "schema": {
                         "type": "object",
-                        "properties": {"predictions": {}, "outputs": {}},
+                        "properties": {"predictions": {}, "outputs": {}, "labels": {}},
                         "minProperties": 1,
-                        "maxProperties": 1,
+                        "maxProperties": 2,
                         "additionalProperties": False,
                     }
                 }

@@ -11,19 +11,20 @@ import orjson
 
 from cohort.codec import RowRequest, RunOutputs, Selection, flat_rows, nested_texts
 from cohort.codec.json_body import parse_json
-from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, object_parts
+from cohort.codec.templates import Parts, ResponseTemplate, Shapes, Text, label_parts, object_parts
 from cohort.http.calls import JSON, FixedHeaders
 from cohort.http.version_headers import version_headers
 from cohort.tensors import Array
 
 
-def _text(selection: Selection, _: Shapes, *, by_row: bool) -> Text:
+def _text(selection: Selection, _: Shapes, *, by_row: bool, top: int) -> Text:
     """A response as `V1Request.encode` writes it, to `instances` if it is by row."""
     if by_row and len(selection.names) > 1:
         values: Parts = [b"[", _row_objects, b"]"]
     else:
         values = object_parts(selection.names, nested_texts, unnamed=True)
     key = b'{"predictions":' if by_row else b'{"outputs":'
+    values += label_parts(selection, top)
     return Text([key, *values, b"}"], _headers(selection.version, selection.variant))
 
 
@@ -51,16 +52,21 @@ def _headers(version: str, variant: str) -> FixedHeaders:
     return FixedHeaders(version_headers(version, variant, JSON["content-type"]))
 
 
-BY_ROW, BY_COLUMN = [
-    ResponseTemplate(None, partial(_text, by_row=by_row)) for by_row in (True, False)
-]
+@lru_cache(256)
+def _template(by_row: bool, top: int) -> ResponseTemplate:
+    return ResponseTemplate(None, partial(_text, by_row=by_row, top=top), top=top)
 
 
-def read_v1_rows(body: bytes) -> tuple[Any, RowRequest | None]:
+BY_ROW, BY_COLUMN = _template(True, 0), _template(False, 0)
+
+
+def read_v1_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None]:
     """Parse a body that may hold rows for one input, and nothing else.
 
     Gives the document, and what it asks for; None in the place of that for any other body. Raises
     InvalidInput where the body is not JSON.
+
+    top: How many labels of each row the query asks for; 0: it does not.
     """
     try:
         document = orjson.loads(body)
@@ -73,5 +79,7 @@ def read_v1_rows(body: bytes) -> tuple[Any, RowRequest | None]:
         rows, template = document.get("inputs"), BY_COLUMN
     if (found := flat_rows(rows)) is None:
         return document, None
+    if top:
+        template = _template(template is BY_ROW, top)
     values, count = found
     return document, RowRequest(body, document, None, None, None, values, count, template, None)

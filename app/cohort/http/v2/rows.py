@@ -12,7 +12,19 @@ import orjson
 
 from cohort.codec import LONGEST_ID, RowRequest, Selection, flat_texts, raw_parts
 from cohort.codec.json_body import parse_json
-from cohort.codec.templates import Gap, Parts, ResponseTemplate, Shapes, Text, id_gap, output_gap
+from cohort.codec.labels import MOST_TOP
+from cohort.codec.templates import (
+    NO_LABELS,
+    UNASKED,
+    Gap,
+    Parts,
+    ResponseTemplate,
+    Shapes,
+    Text,
+    id_gap,
+    name_gap,
+    output_gap,
+)
 from cohort.http.calls import HEADER_LENGTH, JSON, FixedHeaders
 from cohort.tensors import BY_NAME
 
@@ -21,12 +33,13 @@ MAX_ID_NUMBER = 1 << 64
 
 @lru_cache(256)
 def _template(
-    outputs: tuple[str, ...] | None, binary: tuple[bool, ...], identified: bool
+    outputs: tuple[str, ...] | None, binary: tuple[bool, ...], identified: bool, top: int
 ) -> ResponseTemplate:
     """How `InferCall.encode` writes responses.
 
     binary: Whether each output is sent as bytes; one value where the request names none.
     identified: Whether requests have an id.
+    top: As `ResponseTemplate` has it.
     """
 
     def text(selection: Selection, shapes: Shapes) -> Text:
@@ -55,6 +68,11 @@ def _template(
             else:
                 data = output_gap(place, flat_texts)
                 parts += [orjson.dumps(tensor)[:-1], b',"data":', data, b"}"]
+        for place, labeller in selection.labelled(top):
+            shape = labeller.shape(shapes[place], top)
+            tensor = {"name": labeller.output, "datatype": "BYTES", "shape": shape}
+            names = name_gap(place, labeller, top, orjson.dumps)
+            parts += [b",", orjson.dumps(tensor)[:-1], b',"data":', names, b"}"]
         parts += [b"]}", *tail]
         if not tail:
             return Text(parts, JSON)
@@ -64,7 +82,7 @@ def _template(
 
         return Text(parts, seal=seal)
 
-    return ResponseTemplate(outputs, text, sized=True)
+    return ResponseTemplate(outputs, text, sized=True, top=top)
 
 
 @lru_cache(256)
@@ -72,7 +90,7 @@ def _headers(length: int) -> FixedHeaders:
     return FixedHeaders({"content-type": "application/octet-stream", HEADER_LENGTH: str(length)})
 
 
-_ALL_IN_JSON = _template(None, (False,), False)
+_ALL_IN_JSON = _template(None, (False,), False, 0)
 
 
 def read_infer_rows(body: bytes) -> tuple[Any, RowRequest | None]:
@@ -176,11 +194,12 @@ def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate
         id_ = str(id_)
     if id_ is not None and (id_.__class__ is not str or len(id_) > LONGEST_ID):
         return None
-    binary = False
+    binary, top = False, 0
     if parameters is not None:
-        binary = _only(parameters, "binary_data_output", bool, None)
-        if binary is None:
+        known = _parameters_of(parameters)
+        if known is None:
             return None
+        binary, top = known
     names: tuple[str, ...] | None = None
     forms: tuple[bool, ...] = (binary,)
     if outputs:
@@ -190,7 +209,28 @@ def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate
         names, forms = found
     elif outputs is not None:
         return None
-    return id_ or None, _template(names, forms, bool(id_))
+    if any(forms):
+        if top:
+            return None
+        top = NO_LABELS
+    if names is not None and not top > 0:
+        top = UNASKED
+    return id_ or None, _template(names, forms, bool(id_), top)
+
+
+def _parameters_of(parameters: Any) -> tuple[bool, int] | None:
+    """Whether outputs are sent as bytes, and how many labels; None where there is more."""
+    if parameters.__class__ is not dict or not parameters:
+        return None
+    binary, top = False, 0
+    for key, value in parameters.items():
+        if key == "binary_data_output" and value.__class__ is bool:
+            binary = value
+        elif key == "top" and value.__class__ is int and 0 < value <= MOST_TOP:
+            top = value
+        else:
+            return None
+    return binary, top
 
 
 def _outputs_of(outputs: Any, *, binary: bool) -> tuple[tuple[str, ...], tuple[bool, ...]] | None:

@@ -1,6 +1,7 @@
 // The form for a model's inputs: a canvas, fields, a text box, or JSON where nothing else fits.
 
 import { h, sentence } from "./dom.js";
+import { fileForm, isFile } from "./files.js";
 import { layoutOf, pictureForm } from "./images.js";
 import { parse, stringify } from "./json.js";
 import { columnsOf, tableForm } from "./tables.js";
@@ -8,6 +9,8 @@ import { fromNested, isText, nested } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Spec} Spec */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
+
+const MOST_EXAMPLE_ROWS = 20;
 
 /**
  * What inputs are filled in by. `read` raises an Error that tells what is missing.
@@ -20,10 +23,11 @@ import { fromNested, isText, nested } from "./tensors.js";
  * @param {Spec[]} optional Inputs that may be left out; JSON alone takes them.
  * @param {Record<string, unknown> | null} example Nested lists by input.
  * @param {Record<string, string>} properties Of the model's metadata.
+ * @param {boolean} [whole] Whether all rows of the example are filled in; else its first.
  * @returns {Form}
  */
-export function formFor(specs, optional, example, properties) {
-  const fitting = fittingForm(specs, example, properties);
+export function formFor(specs, optional, example, properties, whole = false) {
+  const fitting = fittingForm(specs, example, properties, whole ? MOST_EXAMPLE_ROWS : 1);
   const json = jsonForm(specs, optional, example);
   if (!fitting) return json;
   let current = fitting;
@@ -47,14 +51,27 @@ export function formFor(specs, optional, example, properties) {
   };
 }
 
-/** @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {Record<string, string>} properties @returns {Form | null} */
-function fittingForm(specs, example, properties) {
+/** @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {Record<string, string>} properties @param {number} most Rows of the example. @returns {Form | null} */
+function fittingForm(specs, example, properties, most) {
+  if (specs.some(isFile)) return filesForm(specs, example, most);
   const [first] = specs;
   const layout = specs.length === 1 ? layoutOf(first) : null;
   if (layout) return pictureForm(first, layout);
-  if (specs.length === 1 && isText(first.datatype) && isListOfTexts(first)) return textForm(first);
+  if (specs.length === 1 && isText(first.datatype) && isListOfTexts(first)) return textForm(first, example);
   const columns = columnsOf(specs, featureNames(properties));
-  return columns ? tableForm(columns, exampleRows(columns, example)) : null;
+  return columns ? tableForm(columns, exampleRows(columns, example, most)) : null;
+}
+
+/** A form for each input, where one at least is a file. @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {number} most @returns {Form} */
+function filesForm(specs, example, most) {
+  const rest = specs.filter(spec => !isFile(spec));
+  const forms = specs.filter(isFile).map(spec => fileForm(spec, `file-${spec.name}`));
+  if (rest.length) forms.push(fittingForm(rest, example, {}, most) ?? jsonForm(rest, [], example));
+  return {
+    element: h("div", {}, ...forms.map(form => form.element)),
+    clear: () => forms.forEach(form => form.clear()),
+    read: () => forms.flatMap(form => form.read()),
+  };
 }
 
 /** @param {Spec} spec */
@@ -70,19 +87,23 @@ export function featureNames(properties) {
   }
 }
 
-/** @param {import("./tables.js").Column[]} columns @param {Record<string, unknown> | null} example @returns {string[][]} */
-function exampleRows(columns, example) {
+/** @param {import("./tables.js").Column[]} columns @param {Record<string, unknown> | null} example @param {number} most @returns {string[][]} */
+function exampleRows(columns, example, most) {
   if (!example) return [];
-  const row = columns.map(({ spec, place }) => {
-    const values = /** @type {any} */ (example)[spec.name]?.[0];
+  const given = /** @type {Record<string, any>} */ (example);
+  const count = Math.min(...columns.map(({ spec }) => (Array.isArray(given[spec.name]) ? given[spec.name].length : 0)), most);
+  const rows = Array.from({ length: count }, (_, number) => columns.map(({ spec, place }) => {
+    const values = given[spec.name][number];
     return Array.isArray(values) ? values[place] : values;
-  });
-  return row.some(value => value === undefined || value === null) ? [] : [row.map(String)];
+  }));
+  return rows.some(row => row.some(value => value === undefined || value === null)) ? [] : rows.map(row => row.map(String));
 }
 
-/** A box for a text. @param {Spec} spec @returns {Form} */
-function textForm(spec) {
+/** A box for a text. @param {Spec} spec @param {Record<string, unknown> | null} example @returns {Form} */
+function textForm(spec, example) {
   const box = h("textarea", { id: "text", rows: "4" });
+  const given = /** @type {any} */ ([example?.[spec.name]]).flat(Infinity)[0];
+  if (typeof given === "string") box.value = given;
   return {
     element: h("div", {}, h("label", { for: "text" }, spec.name), box),
     clear: () => { box.value = ""; },

@@ -11,12 +11,13 @@ import { aboutRollout, aboutVersion } from "./about.js";
 import { namesOf } from "./labels.js";
 import { parse, stringify } from "./json.js";
 import { badge, troubles } from "./models.js";
-import { link } from "./routes.js";
+import { keepWord, link, wordOf } from "./routes.js";
 import { snippets } from "./snippets.js";
 import { nested, outputsOf, readBinary, request } from "./tensors.js";
 
 /** @typedef {import("./answers.js").Answer} Answer */
 
+const MOST_LINKED = 1500; // characters of inputs in an address
 const WAITING_MS = 500; // after which it is said that there is no answer yet
 
 /**
@@ -59,7 +60,8 @@ async function summaryAndForm(name, model, left) {
 async function tryIt(name, model, ready, left) {
   const byVersion = new Map(ready.map(one => [one.version, one]));
   const newest = ready.map(one => one.version).sort((one, other) => Number(other) - Number(one));
-  const first = byVersion.has(model.default_version) ? model.default_version : newest[0];
+  const linked = wordOf("version");
+  const first = [linked, model.default_version, newest[0]].find(one => byVersion.has(one));
   const choice = versionChoice("version", newest, first);
   const against = versionChoice("against", newest, newest.find(one => one !== first) ?? first);
   const status = h("p", { role: "status", class: "headline" });
@@ -82,7 +84,8 @@ async function tryIt(name, model, ready, left) {
       const { properties } = version.metadata, wanted = JSON.stringify([version.inputs, version.optional_inputs, featureNames(properties)]);
       if (inputs !== wanted) { // else what is filled in stays
         inputs = wanted;
-        form = formFor(version.inputs, version.optional_inputs, example, properties);
+        const linked = linkedInputs(version);
+        form = formFor(version.inputs, version.optional_inputs, linked ?? example, properties, linked !== null);
         fill(place, form.element);
       }
     } catch (error) {
@@ -91,7 +94,7 @@ async function tryIt(name, model, ready, left) {
     }
     if (against.value === choice.value) against.value = shown === choice.value ? newest.find(one => one !== shown) ?? shown : shown;
     shown = choice.value;
-    runHere.hidden = !given.files.length || !given.runtime || !canRunHere(version);
+    runHere.hidden = !given.files.length || !given.runtime || !canRunHere(version) || version.inputs.some((/** @type {any} */ one) => one.takes);
     empty(); // it was that of another version
   };
   let running = new AbortController();
@@ -126,7 +129,9 @@ async function tryIt(name, model, ready, left) {
     }
   };
   const onPredict = guarded(async signal => {
-    const { sent, answer: got } = await predict(choice.value, form.read(), signal);
+    const tensors = form.read();
+    keepInAddress(choice.value, tensors);
+    const { sent, answer: got } = await predict(choice.value, tensors, signal);
     fill(status, ...headline(got), h("span", { class: "hint" }, ` · version ${choice.value}`));
     answer.scrollIntoView({ block: "nearest" });
     fill(below, ...answerDetails(got), h("details", {}, h("summary", {}, "The same request in curl, Python and JavaScript"), snippets(sent)));
@@ -184,6 +189,24 @@ async function tryIt(name, model, ready, left) {
         ready.length > 1 && h("label", { for: "against" }, " compared with "), ready.length > 1 && against),
       here.options.length > 1 && !runHere.hidden && h("p", {}, h("label", { for: "here" }, "In the browser by "), here)),
     answer);
+}
+
+/** The inputs that the address has, where they are those of a version; else null. @param {any} version @returns {Record<string, unknown> | null} */
+function linkedInputs(version) {
+  try {
+    const read = parse(wordOf("input"));
+    return version.inputs.every((/** @type {any} */ one) => one.name in read) ? read : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Have the address hold what is asked, for who is sent the link: not where it is long. @param {string} version @param {import("./tensors.js").Tensor[]} tensors */
+function keepInAddress(version, tensors) {
+  const few = tensors.every(one => one.data.length <= MOST_LINKED);
+  const text = few ? stringify(Object.fromEntries(tensors.map(one => [one.name, nested(one)]))) : "";
+  keepWord("version", version);
+  keepWord("input", text.length <= MOST_LINKED ? text : "");
 }
 
 /** @param {string} id @param {string[]} versions @param {string} chosen */

@@ -10,7 +10,8 @@ import { parse, stringify } from "./json.js";
 
 /**
  * An input or output as the server describes it. A dimension may be a name or null: any size.
- * @typedef {{name: string, datatype: string, shape: (number | string | null)[] | null, transportable: boolean}} Spec
+ * `takes` says what callers send where that is no array: image, audio, text or file; `processing` what becomes of it.
+ * @typedef {{name: string, datatype: string, shape: (number | string | null)[] | null, transportable: boolean, takes?: string, processing?: string}} Spec
  */
 
 /** @type {Record<string, new (values: number[] | number) => ArrayLike<number>>} */
@@ -39,7 +40,7 @@ export const isFloat = datatype => /^B?FP?(16|32|64)$/.test(datatype) || datatyp
  * @returns {ArrayLike<number | bigint | string>}
  */
 export function typed({ name, datatype }, values) {
-  if (isText(datatype)) return values.map(String);
+  if (isText(datatype)) return /** @type {any} */ (values.map(one => (isBase64(one) ? one : String(one))));
   const refuse = (/** @type {number | bigint | string | boolean} */ value) => {
     throw new Error(`"${name}" takes ${datatype}, which ${value} is not.`);
   };
@@ -58,6 +59,9 @@ export function typed({ name, datatype }, values) {
   numbers.forEach((value, place) => { if (!fits(value, made[place])) refuse(values[place]); });
   return made;
 }
+
+/** Whether it is bytes, as JSON has them. @param {any} value */
+const isBase64 = value => typeof value?.b64 === "string";
 
 /** @param {number | bigint | string | boolean} value @returns {bigint | null} null where it is no whole number. */
 function wholeOf(value) {
@@ -80,7 +84,7 @@ export function fromNested(spec, nested) {
   const values = [];
   const walk = (/** @type {unknown} */ part, /** @type {number} */ depth) => {
     if (depth === shape.length) {
-      if (Array.isArray(part) || part === null || typeof part === "object")
+      if (Array.isArray(part) || part === null || (typeof part === "object" && !(isText(spec.datatype) && isBase64(part))))
         throw new Error(`"${spec.name}" is to have a ${isText(spec.datatype) ? "text" : "number"} where it has ${JSON.stringify(part)?.slice(0, 40)}.`);
       values.push(part);
     } else if (!Array.isArray(part) || part.length !== shape[depth]) {

@@ -1,0 +1,118 @@
+"""What `cohort init` takes along of what lies beside a model's file, and what its config says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cohort.cli import options
+
+if TYPE_CHECKING:
+    from cohort.tensors import TensorSpec
+
+LABELS_FILE = "labels.txt"
+
+KEYS = ("inputs", "outputs")
+"""Of `NAME.config.yaml`, which `cohort convert` writes beside NAME.onnx."""
+
+
+@dataclass
+class InitFiles:
+    """Files for a version's folder by their names there, and keys of the config with their values.
+
+    read_from: The config beside the model that has the keys; None where there is none.
+    """
+
+    files: dict[str, Path] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    read_from: Path | None = None
+
+    def uncommented(self, text: str) -> str:
+        """The packaged config.yaml with the keys in place of the examples of them."""
+        for key, value in self.keys.items():
+            line = f"{key}: {json.dumps(value, ensure_ascii=False)}"
+            text = _set_key(text, key, line)
+        return text
+
+
+def _set_key(text: str, key: str, line: str) -> str:
+    return re.sub(rf"^# {key}: .*$", lambda _: line, text, count=1, flags=re.MULTILINE)
+
+
+def files_beside(file: Path | None, labels: Path | None) -> InitFiles:
+    """What to take along with a model's file. Exits where something is wrong.
+
+    labels: A file of labels, one a line; None: there is none.
+    """
+    found = InitFiles()
+    config = None if file is None else file.with_suffix(".config.yaml")
+    if config is not None and config.is_file():
+        found.read_from = config
+        found.keys = _read(config)
+        for name in _named(found.keys):
+            if not (path := config.with_name(name)).is_file():
+                options.fail(f"{config} names {name}, which is not beside it")
+            found.files[name] = path
+    if labels is not None:
+        _add_labels(found, file, labels)
+    return found
+
+
+def _read(config: Path) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        read = YAML(typ="safe").load(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, YAMLError) as error:
+        options.fail(f"{config} cannot be read: {error}")
+    if not isinstance(read, dict) or not all(isinstance(read.get(key, {}), dict) for key in KEYS):
+        options.fail(f"{config} must have the keys {' and '.join(KEYS)}, as cohort convert writes")
+    return {key: read[key] for key in KEYS if read.get(key)}
+
+
+def _named(keys: Mapping[str, Any]) -> list[str]:
+    """The files that inputs and outputs name."""
+    names = [one.get("tokenizer") for one in keys.get("inputs", {}).values()]
+    names += [one.get("labels") for one in keys.get("outputs", {}).values()]
+    return [name for name in names if isinstance(name, str) and Path(name).suffix]
+
+
+def _add_labels(found: InitFiles, file: Path | None, labels: Path) -> None:
+    from cohort.errors import quoted, quoted_names
+    from cohort.session import read_signature
+
+    if file is None:
+        options.fail("--labels goes with the model's file: cohort init NAME FILE.onnx --labels …")
+    try:
+        count = len(labels.read_text("utf-8-sig").rstrip().splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        options.fail(f"{labels} cannot be read as text: {error}")
+    signature = read_signature(file)
+    outputs = () if signature is None else signature.outputs
+    fitting = [spec for spec in outputs if _may_have(spec, count)]
+    exactly = [spec for spec in fitting if spec.shape and spec.shape[-1] == count] or fitting
+    if len(exactly) != 1:
+        told = ", ".join(f"{one.name} {one.datatype} {one.shape_text}" for one in outputs)
+        which = (
+            f"more than one output may have them: {quoted_names(one.name for one in exactly)}"
+            if exactly
+            else "no output of floats has as many columns"
+        )
+        options.fail(
+            f"{labels.name} has {count} labels, and {which}; {quoted(file.name)} gives {told}. "
+            "Name it in config.yaml: outputs: {OUTPUT: {labels: labels.txt}}"
+        )
+    found.files[LABELS_FILE] = labels
+    output = found.keys.setdefault("outputs", {}).setdefault(exactly[0].name, {})
+    output["labels"] = LABELS_FILE
+
+
+def _may_have(spec: TensorSpec, count: int) -> bool:
+    floats = spec.datatype in {"FP16", "BF16", "FP32", "FP64"}
+    columns = spec.shape[-1] if spec.shape is not None and len(spec.shape) > 1 else 0
+    return floats and (not isinstance(columns, int) or columns == count)

@@ -1,0 +1,301 @@
+"""The names of the best classes of each row, beside the numbers of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from cohort.codec.json_outputs import encode_tensor
+from cohort.codec.json_tensors import shown
+from cohort.codec.ranking import best_of, check_classes, scores_at
+from cohort.errors import InvalidInput, quoted, quoted_names
+from cohort.tensors import BY_NAME, Array, TensorSpec
+
+MOST_TOP = 1 << 20
+"""Labels that may be asked for of a row; where there are fewer classes, all of them come."""
+
+MOST_LABEL_TEXT = 64 << 20
+"""Bytes of labels in one response."""
+
+FEW_LABELS = 32
+"""Labels of a row that are written for many requests at once."""
+
+LABELS_AT_ONCE = 1 << 14
+"""Labels that are written at once, where there are more: no other thread runs meanwhile."""
+
+LABEL_BYTES = 128
+"""What an object with a label takes as long to write as, in bytes of JSON, besides its text."""
+
+
+def read_top(place: str, value: object) -> int:
+    """How many labels of each row are asked for, perhaps as a decimal string. Raises InvalidInput.
+
+    place: Where that was said, such as `parameters.top`.
+    """
+    number = value
+    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.isdecimal():
+        number = int(value)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise InvalidInput(f"{place} must be a whole number >= 1, got {shown(value)}")
+    return min(number, MOST_TOP)
+
+
+def can_be_labelled(spec: TensorSpec) -> bool:
+    """Whether an output has columns that have an order, as far as its spec says."""
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind == "text":
+        return False
+    shape = spec.shape
+    return shape is None or len(shape) > 1 or (len(shape) == 1 and isinstance(shape[0], int))
+
+
+class Labeller:
+    """Names the best classes of an output.
+
+    spec: The output's, whose last axis is its classes.
+    labels: Their names.
+    output: What the Open Inference Protocol calls the output of the names.
+    named: As in the spec.
+
+    A class without a name is called by its index.
+    """
+
+    __slots__ = ("_kind", "_known", "labels", "named", "output", "spec", "widest")
+
+    def __init__(self, spec: TensorSpec, labels: Sequence[str], output: str) -> None:
+        self.spec = spec
+        self.labels = labels
+        self.output = output
+        self.named = spec.named
+        self.widest = max(map(len, labels), default=0)
+        self._kind = BY_NAME[spec.datatype].kind
+        self._known: dict[int, bytes] = {}
+
+    def count(self, classes: int, top: int) -> int:
+        """How many labels a row has at most, of so many classes; `top` as in `texts`."""
+        wanted = top or self.named or (1 if self.spec.threshold is None else classes)
+        return min(wanted, classes)
+
+    def is_list(self, top: int) -> bool:
+        """Whether a row has a list of labels, and not one."""
+        return bool(top or self.named or self.spec.threshold is not None)
+
+    def is_short(self, top: int) -> bool:
+        """Whether the labels of a few rows are written in no time."""
+        count = self.count(len(self.labels), top)
+        return count <= FEW_LABELS and self.widest <= 8 * LABEL_BYTES
+
+    def work(self, array: Array, top: int) -> int:
+        """How long `texts` takes, as the size of JSON that takes as long."""
+        classes = array.shape[-1] if array.ndim else 1
+        rows = array.size // max(classes, 1)
+        return array.size * 4 + rows * self.count(classes, top) * (LABEL_BYTES + self.widest)
+
+    def texts(
+        self, array: Array, top: int, check: Callable[[], None] = lambda: None
+    ) -> Sequence[bytes]:
+        """The labels of each row in JSON: an object, a list of such, or lists of those.
+
+        array: The output [rows, …, classes]; [classes] is one row.
+        top: How many labels of each row; 0: as the config says.
+        check: Called again and again; what it raises ends this. Default: nothing.
+
+        Raises InvalidInput for more than one request gets, InferenceFailed for NaN and infinity.
+        """
+        best = self._best(array, top, check)
+        count = best.each
+        if len(best.places) <= LABELS_AT_ONCE:
+            texts = self._texts(best)
+        else:
+            texts = []
+            step = max(LABELS_AT_ONCE // count, 1)
+            for row in range(0, best.rows, step):
+                check()
+                texts += self._texts(best.part(row, step))
+        for size in reversed(array.shape[1:-1]):
+            texts = [
+                b"[%b]" % b",".join(texts[at * size : (at + 1) * size])
+                for at in range(prod(array.shape[:1]) if not size else len(texts) // size)
+            ]
+        return texts
+
+    def names(self, array: Array, top: int, check: Callable[[], None] = lambda: None) -> Array:
+        """The labels as BYTES, [rows, …] or [rows, …, count]; see `texts`. "" for none."""
+        best = self._best(array, top, check)
+        names: Array = np.empty(len(best.places), np.object_)
+        names[:] = [self._label(one) for one in best.places]
+        rows = array.shape[:-1] or (1,)
+        if best.kept is None:
+            return names.reshape(rows) if best.each else np.full(rows, "", np.object_)
+        names = names.reshape(best.rows, best.each)
+        for row, kept in zip(names, best.kept, strict=True):
+            row[kept:] = ""
+        return names.reshape(*rows, best.each)
+
+    def shape(self, array_shape: Sequence[int], top: int) -> tuple[int, ...]:
+        """The shape of what `names` gives for an output of this shape."""
+        rows = tuple(array_shape[:-1]) or (1,)
+        return (*rows, self.count(array_shape[-1], top)) if self.is_list(top) else rows
+
+    def _texts(self, best: _Best) -> list[bytes]:
+        """The labels of rows in JSON, without the lists of more axes."""
+        numbers = _numbers(encode_tensor(self.spec.name, best.scores))
+        known, count = self._known, best.each
+        begins = [known.get(one) or self._begin(one) for one in best.places]
+        texts = [b"%b%b}" % pair for pair in zip(begins, numbers, strict=False)]
+        if best.kept is not None:
+            return [
+                b"[%b]" % b",".join(texts[row * count : row * count + kept])
+                for row, kept in enumerate(best.kept)
+            ]
+        return texts if count else [b"null"] * best.rows
+
+    @property
+    def tensor(self) -> TensorSpec:
+        """The output of the names in the Open Inference Protocol, where nobody asks for more."""
+        shape = self.spec.shape
+        if shape is not None:
+            shape = shape[:-1] or (1,)
+            if self.is_list(0):
+                shape = (*shape, self.count(len(self.labels), 0))
+        return TensorSpec(self.output, "BYTES", shape)
+
+    def _best(self, array: Array, top: int, check: Callable[[], None]) -> _Best:
+        spec = self.spec
+        if not array.ndim:
+            raise InvalidInput(f"output {quoted(spec.name)} is one number, which has no classes")
+        classes = array.shape[-1]
+        scores = array.reshape(-1, classes) if classes else array.reshape(prod(array.shape[:-1]), 0)
+        count = self.count(classes, top)
+        check_classes(spec, len(scores), count)
+        if len(scores) * count * self.widest > MOST_LABEL_TEXT:
+            raise InvalidInput(
+                f"{len(scores)} rows of {count} labels of output {quoted(spec.name)} are more than "
+                f"the {MOST_LABEL_TEXT >> 20} MB that one request gets: send fewer rows, or ask "
+                "for fewer labels"
+            )
+        places = best_of(scores, self._kind, count, check)
+        found = scores_at(scores, places)
+        kept: Sequence[int] | None = None
+        if spec.threshold is not None:
+            kept = (found >= spec.threshold).reshape(places.shape).sum(axis=1).tolist()
+        elif self.is_list(top):
+            kept = [count] * len(scores)
+        return _Best(places.ravel().tolist(), found, len(scores), count, kept)
+
+    def _label(self, place: int) -> str:
+        return self.labels[place] if place < len(self.labels) else str(place)
+
+    def _begin(self, place: int) -> bytes:
+        begin = b'{"label":%b,"score":' % orjson.dumps(self._label(place))
+        self._known[place] = begin
+        return begin
+
+
+def _numbers(scores: object) -> list[bytes]:
+    return orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+
+
+class _Best(NamedTuple):
+    places: list[int]
+    scores: Array
+    rows: int
+    each: int  # labels of a row, at most
+    kept: Sequence[int] | None  # how many of them are in its list; None: it is not one
+
+    def part(self, row: int, rows: int) -> _Best:
+        """So many rows from one on."""
+        at, end = row * self.each, (row + rows) * self.each
+        scores = self.scores[at:end]
+        kept = None if self.kept is None else self.kept[row : row + rows]
+        return _Best(self.places[at:end], scores, min(rows, self.rows - row), self.each, kept)
+
+
+def labellers_of(outputs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Labeller | None]:
+    """What names the classes of each output; None for one without names.
+
+    labels: The model's own, for outputs that have none and as many columns; perhaps none.
+    """
+    taken = {spec.name for spec in outputs}
+    made: list[Labeller | None] = []
+    for spec in outputs:
+        own = spec.labels
+        if not own and spec.shape and spec.shape[-1] == len(labels):
+            own = labels
+        if not own or not can_be_labelled(spec):
+            made.append(None)
+            continue
+        name = f"{spec.name}_labels"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        made.append(Labeller(spec, own, name))
+    return made
+
+
+def chosen(
+    labellers: Sequence[Labeller | None], positions: Sequence[int], top: int
+) -> list[tuple[int, Labeller]]:
+    """Those whose labels a response has, with their positions among all outputs.
+
+    positions: The outputs in the response.
+    top: How many labels of a row were asked for; 0: nothing was said.
+
+    Raises InvalidInput where labels were asked for, and none of these outputs has any.
+    """
+    found = [
+        (position, one)
+        for position in positions
+        if (one := labellers[position]) is not None and (top or one.named is not None)
+    ]
+    if top and not found:
+        raise _without(labellers)
+    return found
+
+
+def _without(labellers: Sequence[Labeller | None]) -> InvalidInput:
+    having = [one.spec.name for one in labellers if one is not None]
+    if having:
+        return InvalidInput(
+            f"'top' asks for labels, and the requested outputs have none; {quoted_names(having)} "
+            f"{'has' if len(having) == 1 else 'have'}"
+        )
+    return InvalidInput(
+        "'top' asks for labels, and this model's outputs have none; `outputs: {<name>: {labels: "
+        "labels.txt}}` in its config.yaml gives an output labels, one for each column"
+    )
+
+
+def labels_work(
+    labelled: Iterable[tuple[int, Labeller]], outputs: Sequence[Array], top: int
+) -> int:
+    """How long writing these labels takes, as the size of JSON that takes as long."""
+    return sum([one.work(outputs[position], top) for position, one in labelled])
+
+
+Labels = Mapping[str, Sequence[bytes]]
+"""The labels of each row in JSON, by the names of outputs."""
+
+
+def label_value(labels: Labels) -> orjson.Fragment:
+    """What JSON has under `labels`: those of the only output, or an object by output."""
+    texts = {name: b"[%b]" % b",".join(rows) for name, rows in labels.items()}
+    if len(texts) == 1:
+        return orjson.Fragment(next(iter(texts.values())))
+    parts = [b"%b:%b" % (orjson.dumps(name), text) for name, text in texts.items()]
+    return orjson.Fragment(b"{%b}" % b",".join(parts))
+
+
+def write_labels(
+    labelled: Iterable[tuple[int, Labeller]],
+    outputs: Sequence[Array],
+    top: int,
+    check: Callable[[], None],
+) -> orjson.Fragment | None:
+    """What JSON has under `labels`, of what `chosen` gives; None: there is no such key."""
+    texts = {one.spec.name: one.texts(outputs[position], top, check) for position, one in labelled}
+    return label_value(texts) if texts else None

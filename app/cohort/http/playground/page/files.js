@@ -1,0 +1,83 @@
+// Inputs that are files: pictures with a preview, sound that can be heard, and any other.
+
+import { fill, h } from "./dom.js";
+
+/** @typedef {import("./tensors.js").Spec} Spec */
+
+/** What is chosen of each kind. @type {Record<string, {accept: string, title: string}>} */
+const KINDS = {
+  image: { accept: "image/*", title: "A picture, chosen or dropped here" },
+  audio: { accept: "audio/*", title: "A sound file, chosen or dropped here" },
+  file: { accept: "", title: "A file, chosen or dropped here" },
+};
+
+/** Whether callers send a file for an input. @param {Spec} spec */
+export const isFile = ({ takes }) => takes !== undefined && takes in KINDS;
+
+/**
+ * A form for a file.
+ * @param {Spec} spec
+ * @param {string} id Of its field.
+ * @returns {import("./forms.js").Form}
+ */
+export function fileForm(spec, id) {
+  const { accept, title } = KINDS[spec.takes ?? "file"];
+  const seen = h("div", { class: "preview" }), said = h("p", { class: "hint", role: "alert" });
+  /** @type {{b64: string} | null} */
+  let value = null;
+  let url = "", asked = 0;
+  const clear = () => {
+    asked++;
+    value = null;
+    field.value = "";
+    said.textContent = "";
+    fill(seen);
+    if (url) URL.revokeObjectURL(url);
+    url = "";
+  };
+  const take = async (/** @type {File | undefined} */ file) => {
+    if (!file) return;
+    const chosen = field.files?.[0] === file;
+    if (!chosen) field.value = "";
+    const mine = ++asked;
+    value = null;
+    said.textContent = "";
+    const read = await base64(file).catch(() => null);
+    if (mine !== asked) return; // another was chosen meanwhile
+    if (read === null) { fill(seen); said.textContent = `"${file.name}" cannot be read.`; return; }
+    value = { b64: read };
+    if (url) URL.revokeObjectURL(url);
+    url = URL.createObjectURL(file);
+    const name = h("figcaption", {}, `${file.name}, ${file.size.toLocaleString("en")} bytes`);
+    const shown = spec.takes === "image" ? h("img", { src: url, alt: "The picture that is sent" })
+      : spec.takes === "audio" ? h("audio", { src: url, controls: true }) : null;
+    shown?.addEventListener("error", () => shown.remove()); // the server may take what this browser does not
+    fill(seen, h("figure", {}, shown, name));
+  };
+  const field = h("input", { type: "file", id, accept: accept || null, onchange: () => take(field.files?.[0]) });
+  const element = h("div", { class: "file" }, h("label", { for: id }, `${spec.name}: ${title}`), field, seen,
+    spec.processing && h("p", { class: "hint" }, spec.processing), said);
+  element.addEventListener("dragover", event => { event.preventDefault(); element.classList.add("over"); });
+  element.addEventListener("dragleave", () => element.classList.remove("over"));
+  element.addEventListener("drop", event => {
+    event.preventDefault();
+    element.classList.remove("over");
+    take(event.dataTransfer?.files[0]);
+  });
+  return {
+    element,
+    clear,
+    read: () => {
+      if (!value) throw new Error(`Choose a file for "${spec.name}" first, or drop one.`);
+      return [{ name: spec.name, datatype: spec.datatype, shape: [1], data: /** @type {any} */ ([value]) }];
+    },
+  };
+}
+
+/** @param {File} file @returns {Promise<string>} */
+const base64 = file => new Promise((resolve, reject) => {
+  const reader = new FileReader();
+  reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ""));
+  reader.onerror = () => reject(reader.error);
+  reader.readAsDataURL(file);
+});

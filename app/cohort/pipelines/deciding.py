@@ -1,0 +1,114 @@
+"""What a step runs with: which rows, and their tensors. Pure, so that a thread may do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cohort.errors import InferenceFailed
+from cohort.pipelines.conditions import Condition
+from cohort.pipelines.rows import Part, Rows, common, first_of, select
+from cohort.tensors import Array, Arrays, held_bytes
+
+LONG_BYTES = 1 << 18
+"""Of tensors that are looked at or cut: a tenth of a millisecond. More is done on a thread."""
+
+
+class Decision(NamedTuple):
+    """The rows for which a step runs, and its inputs."""
+
+    rows: Rows
+    inputs: Arrays
+
+
+class Given(NamedTuple):
+    """What there is for a step, or for the outputs.
+
+    sources: The parts that there are of each input, the first that counts first.
+    tensors: The parts that its condition looks at.
+    condition: Whether it runs; None: it does.
+    total: The rows of the request; -1 where they are not told apart.
+    """
+
+    sources: Mapping[str, Sequence[Part]]
+    tensors: Mapping[str, Part]
+    condition: Condition | None
+    total: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all rows are there, and there is nothing to decide."""
+        if self.condition is not None:
+            return False
+        return all(parts[0].rows is None for parts in self.sources.values())
+
+    @property
+    def is_long(self) -> bool:
+        """Whether deciding may take long."""
+        parts = [part for parts in self.sources.values() for part in parts]
+        return sum(held_bytes(one.array) for one in (*parts, *self.tensors.values())) > LONG_BYTES
+
+
+def decide(given: Given) -> Decision | None:
+    """Say for which rows a step runs, and with what; None: for none.
+
+    Raises InferenceFailed where its condition cannot be told.
+    """
+    by_rows = given.total >= 0
+    parts = {name: first_of(parts, given.total, name) for name, parts in given.sources.items()}
+    rows: Rows = None
+    for part in (*parts.values(), *given.tensors.values()):
+        rows = common(rows, part.rows)
+    if rows is not None and not len(rows):
+        return None
+    if given.condition is not None:
+        values = {name: select(part, rows) for name, part in given.tensors.items()}
+        holds = given.condition.holds(values, by_rows=by_rows)
+        if not holds.any():
+            return None
+        if not holds.all():
+            rows = _where(holds, rows, given.total)
+    return Decision(rows, {name: select(part, rows) for name, part in parts.items()})
+
+
+def _where(holds: Array, rows: Rows, total: int) -> Rows:
+    if holds.shape != ((total if rows is None else len(rows)),):
+        raise InferenceFailed("its condition does not have a value for each row")
+    return np.flatnonzero(holds) if rows is None else rows[holds]
+
+
+def outputs_of(given: Given) -> list[Array]:
+    """The outputs of a pipeline, in order. Raises InferenceFailed where a row has none."""
+    outputs = []
+    for name, parts in given.sources.items():
+        part = first_of(parts, given.total, f"output {name!r}")
+        if part.rows is not None:
+            row = np.setdiff1d(np.arange(given.total), part.rows)[0]
+            raise InferenceFailed(missing_output(name, f" for row {row}"))
+        outputs.append(part.array)
+    return outputs
+
+
+def missing_output(name: str, where: str = "") -> str:
+    """What is said where no step ran that gives an output."""
+    return (
+        f"output {name!r}: no step ran{where} that it is from; add one without a condition to its "
+        "from, or to theirs"
+    )
+
+
+def row_of(inputs: Arrays, row: int) -> Arrays:
+    """One row of each input."""
+    return {name: array[row : row + 1] for name, array in inputs.items()}
+
+
+def stacked(answers: Sequence[Sequence[Array]]) -> list[Array]:
+    """The outputs of rows that ran one by one, along axis 0. Raises InferenceFailed."""
+    try:
+        return [np.concatenate(each) for each in zip(*answers, strict=True)]
+    except ValueError as error:
+        raise InferenceFailed(
+            f"its rows, which ran one by one, cannot be put together: {error}"
+        ) from None

@@ -1,0 +1,215 @@
+"""`pipeline.yaml`: a graph of models, as an operator writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, PlainValidator, with_config
+
+from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, quoted
+from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition
+from cohort.repository import (
+    PIPELINE_FILE,
+    PROCESSING_RANGES,
+    ConfigProblems,
+    InputConfig,
+    OutputConfig,
+    Problem,
+    ProcessingConfig,
+    Range,
+    invalid,
+    parse_yaml,
+    show,
+    unknown_key,
+    validate_tree,
+)
+from cohort.tensors import BY_NAME
+
+MAX_STEPS = 64
+MAX_TENSORS = 256
+"""Inputs or outputs of a pipeline, and inputs of a step."""
+
+STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+Sources = tuple[str, ...]
+"""Tensors, of which the first counts that there is: inputs of the pipeline, or `step.output`."""
+
+
+def _parse_sources(value: object) -> Sources:
+    if isinstance(value, str) and value:
+        return (value,)
+    if isinstance(value, list) and value and all(isinstance(one, str) and one for one in value):
+        if len(value) > MAX_STEPS:
+            raise invalid(f"must be {MAX_STEPS} tensors at most, got {len(value)}")
+        return tuple(dict.fromkeys(value))
+    raise invalid(f"must be a tensor, such as step.output, or a list of some, got {show(value)}")
+
+
+def _parse_output(value: object) -> Sources:
+    if not isinstance(value, dict):
+        return _parse_sources(value)
+    if unknown := [key for key in value if key != "from"]:
+        raise invalid(unknown_key(unknown[0], ["from"]))
+    if "from" not in value:
+        raise invalid("says not where it is from; write {from: step.output}")
+    return _parse_sources(value["from"])
+
+
+def _parse_condition(value: object) -> Condition:
+    if not isinstance(value, str):
+        raise invalid(f"must be a condition, got {show(value)}")
+    try:
+        return parse_condition(value)
+    except ConditionWrong as error:
+        raise invalid(str(error)) from None
+
+
+def _parse_input(value: object) -> InputDeclaration:
+    if value is None:
+        return InputDeclaration()
+    if not isinstance(value, dict):
+        raise invalid(f"must be {{}}, or a datatype and a shape, got {show(value)}")
+    known = ["datatype", "shape"]
+    if unknown := [key for key in value if key not in known]:
+        raise invalid(unknown_key(unknown[0], known))
+    datatype, shape = value.get("datatype"), value.get("shape")
+    if datatype is not None and datatype not in BY_NAME:
+        raise invalid(f"datatype must be one such as FP32, INT64 or BYTES, got {show(datatype)}")
+    if shape is None:
+        return InputDeclaration(datatype)
+    if not isinstance(shape, list) or any(map(_is_no_length, shape)):
+        raise invalid(f"shape must be a list of lengths and names, such as [N, 64], got {shape}")
+    return InputDeclaration(datatype, tuple(shape))
+
+
+def _is_no_length(value: object) -> bool:
+    if value is None or isinstance(value, str):
+        return False
+    return isinstance(value, bool) or not isinstance(value, int) or value < 0
+
+
+def _parse_conditions(value: object) -> str:
+    if value not in ("rows", "request"):
+        raise invalid(f"must be rows or request, got {show(value)}")
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class InputDeclaration:
+    """What a pipeline says of one of its inputs: what it leaves out follows from its steps.
+
+    datatype: The Open Inference name; default None.
+    shape: Lengths, and names for those that vary; default None.
+    """
+
+    datatype: str | None = None
+    shape: tuple[int | str | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a pipeline.
+
+    model: The model that it runs.
+    inputs: Where each input of the model comes from: an input of the pipeline, or step.output; of a
+        list, the first that there is.
+    version: The model's version; default None: the one that answers requests.
+    when: Whether it runs, such as max(small.probabilities) < 0.8; default None: it does.
+    """
+
+    model: str
+    inputs: Mapping[str, Annotated[Sources, PlainValidator(_parse_sources)]]
+    version: int | None = None
+    when: Annotated[Condition, PlainValidator(_parse_condition)] | None = None
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """`pipeline.yaml`.
+
+    steps: The steps by name.
+    outputs: Where each output comes from, {from: step.output}; of a list, the first that there is.
+    inputs: The inputs by name, each {} or with its datatype and shape; default None: what the steps
+        name that has no dot.
+    conditions: What conditions are decided for: rows, or request as a whole; default None: rows,
+        where all models have them along axis 0.
+    """
+
+    steps: Mapping[str, Step]
+    outputs: Mapping[str, Annotated[Sources, PlainValidator(_parse_output)]]
+    inputs: Mapping[str, Annotated[InputDeclaration, PlainValidator(_parse_input)]] | None = None
+    conditions: Annotated[str, PlainValidator(_parse_conditions)] | None = None
+
+
+RANGES: Mapping[str, Range] = {"steps.*.version": Range(1, 10**18 - 1)}
+
+
+def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
+    """Read the text of a pipeline; `file` is what messages call it. Raises ConfigProblems."""
+    tree, _ = _split(text, file)
+    pipeline = validate_tree(tree, Pipeline, file, RANGES)
+    problems = [Problem(file, key, sentence) for key, sentence in _wrong(pipeline)]
+    if problems:
+        raise ConfigProblems(problems)
+    return pipeline
+
+
+def parse_processing(text: str, file: str = PIPELINE_FILE) -> ProcessingConfig:
+    """What the text of a pipeline says of inputs and outputs, as a config does.
+
+    Raises ConfigProblems.
+    """
+    _, said = _split(text, file)
+    return validate_tree(said, ProcessingConfig, file, PROCESSING_RANGES)
+
+
+PROCESSING_KEYS = {
+    side: frozenset(field.name for field in fields(kind))
+    for side, kind in (("inputs", InputConfig), ("outputs", OutputConfig))
+}
+
+
+def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a file says of the graph, and of the processing of inputs and outputs."""
+    tree = parse_yaml(text, file)
+    if not isinstance(tree, dict):
+        raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
+    graph, said = dict(tree), {}
+    for side, keys in PROCESSING_KEYS.items():
+        named = tree.get(side)
+        if not isinstance(named, dict):
+            continue
+        graph[side] = {
+            name: {key: one for key, one in value.items() if key not in keys}
+            if isinstance(value, dict)
+            else value
+            for name, value in named.items()
+        }
+        said[side] = {
+            name: {key: value[key] for key in value if key in keys}
+            for name, value in named.items()
+            if isinstance(value, dict) and not keys.isdisjoint(value)
+        }
+    return graph, said
+
+
+def _wrong(pipeline: Pipeline) -> Any:
+    sizes = {"steps": (pipeline.steps, MAX_STEPS), "outputs": (pipeline.outputs, MAX_TENSORS)}
+    if pipeline.inputs is not None:
+        sizes["inputs"] = pipeline.inputs, MAX_TENSORS
+    for key, (named, most) in sizes.items():
+        if not named:
+            yield key, "must have at least one"
+        if len(named) > most:
+            yield key, f"must be {most} at most, got {len(named)}"
+    for name, step in pipeline.steps.items():
+        if not STEP_NAME.fullmatch(name):
+            yield "steps", f"{quoted(name)} is no name of a step: use letters, digits, '_' and '-'"
+        if not MODEL_NAME.fullmatch(step.model):
+            yield f"steps.{name}.model", f"{quoted(step.model)} is no model: {MODEL_NAME_RULE}"
+        if not step.inputs or len(step.inputs) > MAX_TENSORS:
+            yield f"steps.{name}.inputs", f"must be from 1 to {MAX_TENSORS}, got {len(step.inputs)}"

@@ -1,0 +1,359 @@
+"""The engine of a pipeline: it answers by the models that it leases for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Self
+
+from cohort.batching import Reply, RunResult
+from cohort.errors import CohortError, DeadlineExceeded, LoadFailed, NotReady, quoted
+from cohort.pipelines.document import Pipeline
+from cohort.pipelines.graph import GraphStep
+from cohort.pipelines.running import PipelineRun
+from cohort.pipelines.steps import Hired, StepEnded, StepObserver, at_step, facts_of
+from cohort.pipelines.wiring import MemberFacts, Wiring, connect
+from cohort.registry import (
+    BatchEngine,
+    Catalog,
+    EngineDescription,
+    LeaseCount,
+    PipelineDescription,
+    RequestQueue,
+    Site,
+    StepDescription,
+)
+from cohort.repository import PIPELINE_FILE, Published
+from cohort.session import AssignedNode, Metadata, Placement
+from cohort.tensors import Arrays, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPipeline:
+    """A pipeline that is read, and fits its models.
+
+    pipeline: As it was written.
+    wiring: The same with its models.
+    timeout: The longest that a request may take, in seconds.
+    digest: The SHA-256 of its file, in hex.
+    published: What its manifest says, and who signed it.
+    """
+
+    pipeline: Pipeline
+    wiring: Wiring
+    timeout: float
+    digest: str
+    published: Published
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A model as it was met last.
+
+    engine: What runs it.
+    facts: What is known of it.
+    version: Its number.
+    """
+
+    engine: BatchEngine
+    facts: MemberFacts
+    version: str
+
+
+class PipelineEngine:
+    """Answers by the models of its steps. Implements `BatchEngine`.
+
+    closed: Whether it was closed.
+
+    prepared: The pipeline.
+    site: Where it serves.
+    catalog: Returns the catalog of loaded versions.
+    observe: Is told of each step of a caller's request.
+    """
+
+    labels: Sequence[str] = ()
+    optional_inputs: Sequence[TensorSpec] = ()
+    inline_rows = 1
+    waiting = 0  # what waits is in its models' queues
+
+    def __init__(
+        self,
+        prepared: PreparedPipeline,
+        site: Site,
+        *,
+        catalog: Callable[[], Catalog],
+        observe: StepObserver,
+    ) -> None:
+        self._prepared, self._site, self._catalog = prepared, site, catalog
+        self._observe = observe
+        self._met: dict[str, Met] = {}
+        self._hired_from: Catalog | None = None  # the catalog that `_hires` is of
+        self._hires: Mapping[str, Hired] = {}
+        self.closed = False
+        self.leases = LeaseCount()
+        self.wiring = prepared.wiring
+        self.inputs: Sequence[TensorSpec] = self.wiring.inputs
+        self.outputs: Sequence[TensorSpec] = self.wiring.outputs
+        self.timeout = prepared.timeout
+        self.example = self._find_example()
+        for step in self.wiring.graph.steps.values():
+            with suppress(CohortError):  # it says so when it is asked
+                self.meet(step).engine.leases.release()
+
+    @property
+    def by_tensors(self) -> Self:
+        """This: requests are tensors."""
+        return self
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> PipelineRun:
+        """Begin a request; see `RequestQueue`."""
+        return begin(
+            self, self, inputs, reply, deadline, timeout, requests, priority, self._observe
+        )
+
+    # -- models
+
+    def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
+        """See `Hiring`. While no model has changed, it is known what runs them."""
+        catalog = self._catalog()
+        if catalog is self._hired_from:
+            for one in self._hires.values():
+                one.leases.count += 1
+            hired.update(self._hires)
+            return
+        for name, step in steps.items():
+            met = self.meet(step)
+            hired[name] = Hired(met.engine, met.engine.leases, met.facts, met.version)
+        self._hired_from, self._hires = catalog, dict(hired)
+
+    def meet(self, step: GraphStep) -> Met:
+        """Lease what runs a step now. Raises NotReady, which names the step and the model."""
+        version = None if step.version is None else str(step.version)
+        try:
+            engine = self._site.directory.lease(step.model, version)
+        except CohortError as error:
+            raise at_step(error, step.name) from error
+        met = self._met.get(step.name)
+        if met is not None and met.engine is engine:
+            return met
+        try:
+            met = self._met[step.name] = self._look_at(step, engine)
+        except LoadFailed as error:
+            engine.leases.release()
+            raise NotReady(
+                f"model {quoted(step.model)} is another now, which does not fit: {error}"
+            ) from error
+        return met
+
+    def _look_at(self, step: GraphStep, engine: BatchEngine) -> Met:
+        """What is known of a model. Raises LoadFailed where it does not fit any more."""
+        facts, known = facts_of(engine), self.wiring.members
+        before = known[step.name]
+        if (facts.inputs, facts.optional, facts.outputs) != (
+            before.inputs, before.optional, before.outputs,
+        ):  # fmt: skip
+            by_step = {**{one: known[one] for one in known}, step.name: facts}
+            steps = iter(self.wiring.graph.steps)
+            again = connect(
+                self._prepared.pipeline, lambda *_: by_step[next(steps)], self.wiring.graph
+            )
+            if _kinds(again) != _kinds(self.wiring):
+                raise LoadFailed(f"step {quoted(step.name)}: its tensors have other datatypes")
+        return Met(engine, facts, self._number_of(step.model, engine))
+
+    def _number_of(self, model: str, engine: BatchEngine) -> str:
+        entry = self._catalog().get(model)
+        for number, one in {} if entry is None else entry.versions.items():
+            if one.engine is not None and one.engine.by_tensors is engine:
+                return str(number)
+        return ""
+
+    def _find_example(self) -> Arrays | None:
+        """Inputs that the models accepted which take them; None where not all are known."""
+        found: Arrays = {}
+        for step in self.wiring.graph.steps.values():
+            entry = self._catalog().get(step.model)
+            default = None if entry is None else entry.default
+            engine = None if default is None else default.engine
+            known = None if engine is None else engine.example
+            for name, sources in step.sources.items():
+                for one in sources:
+                    if known is not None and name in known and one not in found:
+                        found[one] = known[name][:1] if known[name].ndim else known[name]
+        if any(spec.name not in found for spec in self.inputs):
+            return None
+        return {spec.name: found[spec.name] for spec in self.inputs}
+
+    # -- queues
+
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row may be begun: as many as its first models take."""
+        return min([met.engine.room_for(priority) for met in self._first()], default=1)
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where the queue of a model is full that every request needs."""
+        for met in self._first():
+            met.engine.check_room(priority)
+
+    def _first(self) -> Iterable[Met]:
+        steps = self.wiring.graph.steps.values()
+        return [
+            self._met[step.name]
+            for step in steps
+            if step.name in self._met and step.condition is None and not step.steps
+        ]
+
+    def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
+        """Nothing: its models have queues."""
+        return None
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
+        """Open another queue, on side queues of its models; see `BatchEngine`."""
+        return PipelineSideQueue(self, max_requests=max_requests, shadow=shadow)
+
+    # -- for operators
+
+    def describe(self) -> EngineDescription:
+        """Describe the pipeline, and what its models run on."""
+        graph, wiring = self.wiring.graph, self.wiring
+        met = [self._met[name] for name in graph.steps if name in self._met]
+        devices = dict.fromkeys(one.engine.describe().device for one in met)
+        active = dict.fromkeys(one.engine.describe().placement.active for one in met)
+        providers = ", ".join(active) or "its models'"
+        return EngineDescription(
+            Metadata(),
+            Placement((providers,), providers, (), {}),
+            ", ".join(devices),
+            {PIPELINE_FILE: self._prepared.digest},
+            self._prepared.published,
+            pipeline=PipelineDescription(
+                [self._describe_step(step) for step in graph.steps.values()],
+                graph.outputs,
+                wiring.conditions,
+                self._row_by_row() if wiring.splits else [],
+                wiring.splits,
+                wiring.depth,
+            ),
+        )
+
+    def _describe_step(self, step: GraphStep) -> StepDescription:
+        met = self._met.get(step.name)
+        serving = int(met.version) if met is not None and met.version else None
+        when = "" if step.condition is None else step.condition.text
+        return StepDescription(step.name, step.model, step.version, serving, step.sources, when)
+
+    def _row_by_row(self) -> Sequence[str]:
+        known = {name: self._met[name].facts for name in self._met}
+        members = {**self.wiring.members, **known}
+        return [name for name, facts in members.items() if not facts.by_rows]
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """None: its models have nodes of their own."""
+        return ()
+
+    def close(self) -> None:
+        """Accept no more requests. Those in progress hold it, so that there is none."""
+        self.closed = True
+        self._met.clear()
+        self._hired_from, self._hires = None, {}
+
+
+def begin(
+    engine: PipelineEngine,
+    hiring: PipelineEngine | PipelineSideQueue,
+    inputs: Arrays,
+    reply: Reply,
+    deadline: float,
+    timeout: float | None,
+    requests: int,
+    priority: int,
+    observe: StepObserver,
+) -> PipelineRun:
+    """Begin a request of a pipeline. Raises NotReady, Overloaded or DeadlineExceeded."""
+    if engine.closed:
+        raise NotReady("this version is being unloaded")
+    now = monotonic()
+    limit = max(deadline - now, 0.0) if timeout is None else timeout
+    if deadline <= now:
+        raise DeadlineExceeded(limit)
+    run = PipelineRun(
+        engine.wiring, hiring, inputs, reply,
+        deadline=deadline, timeout=limit, requests=requests, priority=priority, observe=observe,
+    )  # fmt: skip
+    run.start()
+    return run
+
+
+class PipelineSideQueue:
+    """Runs copies of requests on side queues of the models, which count nothing.
+
+    engine: The pipeline.
+    max_requests, shadow: As `BatchEngine.side_queue` takes them.
+    """
+
+    def __init__(self, engine: PipelineEngine, *, max_requests: int, shadow: bool) -> None:
+        self._engine = engine
+        self._max_requests, self._shadow = max_requests, shadow
+        self._queues: dict[str, tuple[BatchEngine, RequestQueue]] = {}
+        self._closed = False
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> PipelineRun:
+        """Begin a copy; see `RequestQueue`."""
+        if self._closed:
+            raise NotReady("this version is being unloaded")
+        return begin(
+            self._engine, self, inputs, reply, deadline, timeout, requests, priority, _nobody
+        )
+
+    def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
+        """See `Hiring`."""
+        for name, step in steps.items():
+            met = self._engine.meet(step)
+            engine, queue = self._queues.get(name, (None, None))
+            if queue is None or engine is not met.engine:
+                if queue is not None:
+                    queue.close()
+                queue = met.engine.side_queue(max_requests=self._max_requests, shadow=self._shadow)
+                self._queues[name] = met.engine, queue
+            hired[name] = Hired(queue, met.engine.leases, met.facts, met.version)
+
+    def close(self) -> None:
+        """Accept no more copies, and fail queued ones with NotReady."""
+        self._closed = True
+        for _, queue in self._queues.values():
+            queue.close()
+        self._queues.clear()
+
+
+def _nobody(_: StepEnded) -> None:
+    """Copies are not counted."""
+
+
+def _kinds(wiring: Wiring) -> Mapping[str, str]:
+    specs = [replace(one, shape=None) for one in (*wiring.inputs, *wiring.outputs)]
+    return {f"{place} {spec.name}": spec.datatype for place, spec in enumerate(specs)}
+
+
+def _is_engine(engine: PipelineEngine) -> BatchEngine:
+    """For the type checker."""
+    return engine

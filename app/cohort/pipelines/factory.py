@@ -1,0 +1,224 @@
+"""Reads versions that hold a pipeline.yaml, and makes engines of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cohort.errors import (
+    CohortError,
+    LoadFailed,
+    MembersUnfit,
+    ModelNotFound,
+    NotReady,
+    quoted,
+)
+from cohort.pipelines.document import Pipeline, parse_pipeline, parse_processing
+from cohort.pipelines.engine import PipelineEngine, PreparedPipeline
+from cohort.pipelines.graph import Graph, build_graph
+from cohort.pipelines.steps import StepEnded, facts_of
+from cohort.pipelines.wiring import MemberFacts, connect
+from cohort.processing import Asked
+from cohort.registry import Readable, Site, Source
+from cohort.repository import (
+    PIPELINE_FILE,
+    ConfigProblems,
+    ModelConfig,
+    ProcessingConfig,
+    Published,
+    Trust,
+    read_published,
+    read_text,
+)
+from cohort.session import CancellationToken, Digests, Signature
+
+CountSteps = Callable[[str, str], Callable[[StepEnded], None]]
+"""Makes what counts the steps of a version, from its model and version."""
+
+
+class PipelineEngines:
+    """Opens `pipeline.yaml`. Implements `EngineFactory`.
+
+    models: Returns the models that there are.
+    count: Makes what counts the steps of a version.
+    trust: The keys of which one must have signed a version; default None: anybody may publish.
+    """
+
+    file = PIPELINE_FILE
+
+    def __init__(
+        self, models: Callable[[], Readable], *, count: CountSteps, trust: Trust | None = None
+    ) -> None:
+        self._models, self._count, self._trust = models, count, trust
+        self._circles = Circles()
+
+    def open(self, source: Source, token: CancellationToken) -> OpenedPipeline:
+        """See `EngineFactory`. Raises MembersUnfit where its models do not fit as they are."""
+        if source.problem or source.config is None:
+            raise LoadFailed(source.problem or "its config cannot be read")
+        token.enter("reading its files")
+        digests, path = Digests(), source.path
+        try:
+            published = read_published(path.parent, digests, trust=self._trust)
+            pipeline, graph = read_pipeline(path)
+            digest = digests.of(path)
+        except OSError as error:
+            raise LoadFailed(f"its {path.name} cannot be read: {error.strerror}") from error
+        try:
+            self._circles.check(source.model or path.parent.name, path, graph)
+        except LoadFailed as error:
+            raise MembersUnfit(str(error), needs=graph.needs) from error
+        prepared = self._connect(pipeline, graph, source.config, digest, published)
+        return OpenedPipeline(prepared, self)
+
+    def _connect(
+        self,
+        pipeline: Pipeline,
+        graph: Graph,
+        config: ModelConfig,
+        digest: str,
+        published: Published,
+    ) -> PreparedPipeline:
+        missing: list[str] = []
+
+        def look_up(model: str, version: int | None) -> MemberFacts:
+            try:
+                models = self._models()
+                if model not in models.catalog:  # also while the first models are loaded
+                    raise ModelNotFound(model, models.catalog)
+                entry = models.find(model, None if version is None else str(version))
+                if entry.engine is None or entry.engine.by_tensors is None:
+                    raise NotReady(f"model {quoted(model)} takes no tensors")
+            except CohortError as error:
+                missing.append(model)
+                raise LoadFailed(str(error)) from error
+            return facts_of(entry.engine)
+
+        try:
+            wiring = connect(pipeline, look_up, graph)
+        except LoadFailed as error:
+            raise MembersUnfit(str(error), needs=graph.needs, missing=missing) from error
+        return PreparedPipeline(pipeline, wiring, config.timeout_ms / 1000, digest, published)
+
+    def start(self, prepared: PreparedPipeline, site: Site) -> PipelineEngine:
+        """Serve a pipeline."""
+        return PipelineEngine(
+            prepared,
+            site,
+            catalog=lambda: self._models().catalog,
+            observe=self._count(site.model, str(site.number)),
+        )
+
+    def look(self) -> None:
+        """Nothing: its models are looked at."""
+
+    def rest(self) -> None:
+        """Nothing is held."""
+
+    def close(self) -> None:
+        """Nothing goes on on the side."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPipeline:
+    """A pipeline that fits its models. Implements `OpenedVersion`."""
+
+    _prepared: PreparedPipeline
+    _engines: PipelineEngines
+
+    @property
+    def signature(self) -> Signature:
+        """What callers must know of it."""
+        return Signature(self._prepared.wiring.inputs, self._prepared.wiring.outputs)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """None: it has no file of a model."""
+        return {}
+
+    @property
+    def published(self) -> Published:
+        """What its manifest says, and who signed it."""
+        return self._prepared.published
+
+    def start(self, site: Site) -> PipelineEngine:
+        """See `OpenedVersion`."""
+        return self._engines.start(self._prepared, site)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def read_pipeline(path: Path) -> tuple[Pipeline, Graph]:
+    """Read the pipeline at `path`, without its models. Raises LoadFailed and OSError."""
+    try:
+        text = read_text(path, path.name)
+        if text is None:
+            raise LoadFailed(f"its {path.name} is gone", transient=True)
+        pipeline = parse_pipeline(text)
+    except ConfigProblems as error:
+        raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
+    return pipeline, build_graph(pipeline)
+
+
+def asked_by_pipeline(source: Source) -> Asked | None:
+    """What a pipeline and its config ask for inputs and outputs; None: nothing.
+
+    Raises LoadFailed where the pipeline asks for what is none of the keys.
+    """
+    try:
+        text = read_text(source.path, source.path.name)
+        said = ProcessingConfig() if text is None else parse_processing(text)
+    except ConfigProblems as error:
+        raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
+    config = source.config
+    if config is not None:
+        said = ProcessingConfig(
+            {**config.inputs, **said.inputs}, {**config.outputs, **said.outputs}
+        )
+    name = source.model or source.path.parent.name
+    return Asked(said, f"{name}/{PIPELINE_FILE}") if said.inputs or said.outputs else None
+
+
+def _in_words(problem: object) -> str:
+    """A problem of the file; the step is named as everywhere."""
+    text = str(problem).removeprefix(f"{PIPELINE_FILE}: ")
+    if text.startswith("steps.") and (rest := text.removeprefix("steps.")):
+        step, dot, inside = rest.partition(".")
+        name, colon, sentence = rest.partition(": ")
+        if dot and len(step) < len(name):
+            return f"step {quoted(step)}: {inside}"
+        return f"step {quoted(name)}: {sentence}" if colon else text
+    return text
+
+
+class Circles:
+    """Which pipelines have which models among their steps: none may lead back to itself."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, dict[Path, Mapping[str, str]]] = {}
+
+    def check(self, model: str, path: Path, graph: Graph) -> None:
+        """Remember a pipeline, read on any thread. Raises LoadFailed where it needs itself."""
+        steps = {step.model: step.name for step in reversed([*graph.steps.values()])}
+        self._members.setdefault(model, {})[path] = steps
+        for member, step in steps.items():
+            if way := self._way(member, model, frozenset()):
+                names = " → ".join(map(quoted, (model, *way)))
+                raise LoadFailed(
+                    f"step {quoted(step)}: it needs this pipeline itself, by way of {names}; run "
+                    "another model here"
+                )
+
+    def _way(self, start: str, end: str, seen: frozenset[str]) -> tuple[str, ...]:
+        if start == end:
+            return (end,)
+        for path, steps in list(self._members.get(start, {}).items()):
+            if not path.exists():  # its version is gone
+                self._members[start].pop(path, None)
+                continue
+            for member in steps.keys() - seen:
+                if way := self._way(member, end, seen | {start}):
+                    return (start, *way)
+        return ()

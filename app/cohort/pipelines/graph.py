@@ -1,0 +1,165 @@
+"""The steps of a pipeline in order, and where each of their tensors comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
+
+from cohort.errors import LoadFailed, did_you_mean, quoted
+from cohort.pipelines.conditions import Condition
+from cohort.pipelines.document import Pipeline, Sources, Step
+
+
+class Place(NamedTuple):
+    """Where a tensor comes from: an input of the pipeline where `step` is ""."""
+
+    step: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStep:
+    """A step in its place.
+
+    name, model, version: As the pipeline has them.
+    sources: Where each input comes from, in the pipeline's order.
+    condition: Whether it runs; None: it does.
+    tensors: Every tensor that it looks at, once for each time.
+    steps: The steps that these are from.
+    plain: Each input and its tensor, where there is nothing to choose or to decide; else empty.
+    """
+
+    name: str
+    model: str
+    version: int | None
+    sources: Mapping[str, Sources]
+    condition: Condition | None
+    tensors: Sequence[str]
+    steps: frozenset[str]
+    plain: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A pipeline whose tensors are known.
+
+    inputs: The names of its inputs.
+    steps: The steps that an output needs, each after those that it needs.
+    outputs: Where each output comes from.
+    places: Where each tensor comes from that is named anywhere.
+    uses: How often each tensor is named, by steps that run and by outputs.
+    consumers: The steps that look at a tensor of a step; "" stands for the outputs, at the end.
+    unused: Steps that no output needs: they do not run.
+    alternatives: Whether anything is from the first of several tensors.
+    """
+
+    inputs: Sequence[str]
+    steps: Mapping[str, GraphStep]
+    outputs: Mapping[str, Sources]
+    places: Mapping[str, Place]
+    uses: Mapping[str, int]
+    consumers: Mapping[str, Sequence[str]]
+    unused: Sequence[str]
+    alternatives: bool
+
+    @property
+    def needs(self) -> frozenset[tuple[str, int | None]]:
+        """The models that it runs, each with the version; None for its default."""
+        return frozenset((step.model, step.version) for step in self.steps.values())
+
+    @property
+    def conditional(self) -> bool:
+        """Whether a step has a condition."""
+        return any(step.condition is not None for step in self.steps.values())
+
+
+def build_graph(pipeline: Pipeline) -> Graph:
+    """Put the steps in order. Raises LoadFailed, which names the step and what is wrong with it."""
+    places = dict(_places(pipeline))
+    found = {name: _step(name, step, places) for name, step in pipeline.steps.items()}
+    try:
+        order = list(TopologicalSorter({n: one.steps for n, one in found.items()}).static_order())
+    except CycleError as error:
+        circle = list(reversed(error.args[1]))
+        names = " → ".join(map(quoted, circle))
+        raise LoadFailed(
+            f"step {quoted(circle[0])}: it needs its own outputs, by way of {names}; take one of "
+            "these inputs from elsewhere"
+        ) from None
+    needed = {places[one].step for sources in pipeline.outputs.values() for one in sources}
+    for name in reversed(order):
+        if name in needed:
+            needed |= found[name].steps
+    steps = {name: found[name] for name in order if name in needed}
+    uses: Counter[str] = Counter()
+    consumers: dict[str, list[str]] = {name: [] for name in steps}
+    for step in steps.values():
+        uses.update(step.tensors)
+        for source in step.steps:
+            consumers[source].append(step.name)
+    for sources in pipeline.outputs.values():
+        uses.update(sources)
+    for name in steps:
+        if any(places[one].step == name for some in pipeline.outputs.values() for one in some):
+            consumers[name].append("")
+    named = [place.name for place in places.values() if not place.step]
+    inputs = list(dict.fromkeys(named) if pipeline.inputs is None else pipeline.inputs)
+    for name in inputs:
+        if name not in uses:
+            raise LoadFailed(f"input {quoted(name)}: no step and no output uses it; take it away")
+    unused = [name for name in pipeline.steps if name not in needed]
+    all_sources = [*pipeline.outputs.values()]
+    for step in steps.values():
+        all_sources += step.sources.values()
+    alternatives = any(len(sources) > 1 for sources in all_sources)
+    return Graph(inputs, steps, pipeline.outputs, places, uses, consumers, unused, alternatives)
+
+
+def _step(name: str, step: Step, places: Mapping[str, Place]) -> GraphStep:
+    named = [one for sources in step.inputs.values() for one in sources]
+    named += step.when.tensors if step.when is not None else ()
+    steps = frozenset(places[one].step for one in named) - {""}
+    plain: list[tuple[str, str]] = []
+    if step.when is None and all(len(sources) == 1 for sources in step.inputs.values()):
+        plain = [(inside, sources[0]) for inside, sources in step.inputs.items()]
+    return GraphStep(name, step.model, step.version, step.inputs, step.when, named, steps, plain)
+
+
+def _places(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
+    """Where each tensor comes from. Raises LoadFailed for one that comes from nowhere."""
+    for name, step in pipeline.steps.items():
+        for inside, sources in step.inputs.items():
+            for tensor in sources:
+                where = f"step {quoted(name)}: input {quoted(inside)}"
+                yield tensor, _place(tensor, pipeline, where)
+        for tensor in step.when.tensors if step.when is not None else ():
+            yield tensor, _place(tensor, pipeline, f"step {quoted(name)}: its condition")
+    for output, sources in pipeline.outputs.items():
+        for tensor in sources:
+            yield tensor, _place(tensor, pipeline, f"output {quoted(output)}")
+
+
+def _place(tensor: str, pipeline: Pipeline, where: str) -> Place:
+    declared = pipeline.inputs
+    if declared is not None and tensor in declared:
+        return Place("", tensor)
+    step, dot, output = tensor.partition(".")
+    if dot and output and step in pipeline.steps:
+        return Place(step, output)
+    if tensor in pipeline.steps:
+        raise LoadFailed(
+            f"{where} is from {quoted(tensor)}, a step; write {tensor}.OUTPUT, or rename one"
+        )
+    if not dot and declared is None:
+        return Place("", tensor)
+    if dot and output:
+        hint = did_you_mean(step, pipeline.steps)
+        raise LoadFailed(f"{where} is from {quoted(tensor)}: there is no step {quoted(step)}{hint}")
+    hint = did_you_mean(tensor, declared or ())
+    raise LoadFailed(
+        f"{where} is from {quoted(tensor)}, which is no input of the pipeline{hint}; write the "
+        "output of a step as step.output"
+    )

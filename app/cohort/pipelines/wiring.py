@@ -1,0 +1,267 @@
+"""A graph whose models are known: their tensors fit each other, and make the pipeline's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cohort.errors import LoadFailed, did_you_mean, quoted
+from cohort.pipelines.document import InputDeclaration, Pipeline, Sources
+from cohort.pipelines.graph import Graph, GraphStep, build_graph
+from cohort.tensors import TensorSpec
+
+MAX_DEPTH = 4
+"""Pipelines within each other."""
+
+Shape = tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """What a pipeline must know of a model that it runs.
+
+    inputs, optional, outputs: The specs, in the model's order.
+    by_rows: Whether the rows of its outputs, along axis 0, are known to depend on the same rows of
+        its inputs only.
+    depth: How many pipelines it is made of, one within the other; 0 for a model.
+    """
+
+    inputs: Sequence[TensorSpec]
+    optional: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    by_rows: bool = False
+    depth: int = 0
+
+
+LookUp = Callable[[str, int | None], MemberFacts]
+"""What is known of a version; None: of the default one. Raises LoadFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A pipeline that fits its models.
+
+    graph: Its steps.
+    inputs, outputs: The specs of the pipeline.
+    members: What is known of the model of each step.
+    conditions: What conditions are decided for: "rows" or "request"; "": there is none.
+    depth: How many pipelines there are within each other, this one included.
+    """
+
+    graph: Graph
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    members: Mapping[str, MemberFacts]
+    conditions: str
+    depth: int
+
+    @property
+    def splits(self) -> bool:
+        """Whether steps may run for some rows of a request only."""
+        return self.conditions == "rows"
+
+
+def connect(pipeline: Pipeline, look_up: LookUp, graph: Graph | None = None) -> Wiring:
+    """Connect the steps of a pipeline with their models. Raises LoadFailed, naming the step."""
+    graph = build_graph(pipeline) if graph is None else graph
+    wires = _Wires(graph, pipeline.inputs or {})
+    for step in graph.steps.values():
+        try:
+            wires.add(step, look_up(step.model, step.version))
+        except LoadFailed as error:
+            raise LoadFailed(f"step {quoted(step.name)}: {error}") from error
+    for step in graph.steps.values():
+        wires.check_condition(step)
+    depth = 1 + max(one.depth for one in wires.members.values())
+    if depth > MAX_DEPTH:
+        raise LoadFailed(f"it has {depth} pipelines within each other; {MAX_DEPTH} may be")
+    outputs = [wires.output(name, sources) for name, sources in graph.outputs.items()]
+    inputs = [wires.tensors[name] for name in graph.inputs]
+    conditions = _conditions(pipeline, graph, inputs, wires.members)
+    if len(inputs) > 1:
+        inputs = wires.symbols_apart(inputs, same_rows=conditions == "rows")
+    return Wiring(graph, inputs, outputs, wires.members, conditions, depth)
+
+
+class _Wires:
+    """Collects what is known of each tensor, step by step."""
+
+    def __init__(self, graph: Graph, declared: Mapping[str, InputDeclaration]) -> None:
+        self._graph = graph
+        self._declared = declared
+        self._symbols_of: dict[str, str] = {}  # the step that gave an input its symbols
+        self.members: dict[str, MemberFacts] = {}
+        self.tensors: dict[str, TensorSpec] = {}
+        for name, said in declared.items():
+            if said.datatype is not None:
+                self.tensors[name] = TensorSpec(name, said.datatype, said.shape)
+
+    def add(self, step: GraphStep, member: MemberFacts) -> None:
+        """Connect the inputs of a step. Raises LoadFailed without the step's name."""
+        self.members[step.name] = member
+        known = {spec.name: spec for spec in (*member.inputs, *member.optional)}
+        for name in step.sources:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise LoadFailed(f"model {quoted(step.model)} has no input {quoted(name)}{hint}")
+        for spec in member.inputs:
+            if spec.name not in step.sources:
+                raise LoadFailed(
+                    f"input {quoted(spec.name)} of model {quoted(step.model)} is not given; say "
+                    f"where it is from: inputs: {{{spec.name}: …}}"
+                )
+        for name, sources in step.sources.items():
+            for tensor in sources:
+                self._connect(step.name, known[name], tensor)
+        for spec in member.outputs:
+            self.tensors[f"{step.name}.{spec.name}"] = spec
+
+    def _connect(self, step: str, wanted: TensorSpec, tensor: str) -> None:
+        place = self._graph.places[tensor]
+        if not place.step:
+            self._narrow(step, wanted, tensor)
+            return
+        given = self._output_of(tensor)
+        if why := _misfit(given, wanted):
+            raise LoadFailed(
+                f"input {quoted(wanted.name)} takes {wanted.datatype} {wanted.shape_text}, but "
+                f"{tensor} is {given.datatype} {given.shape_text}: {why}"
+            )
+
+    def _narrow(self, step: str, wanted: TensorSpec, name: str) -> None:
+        """Have an input of the pipeline take what this step takes, too."""
+        said = self._declared.get(name, InputDeclaration())
+        known = self.tensors.get(name)
+        if known is None:
+            known = TensorSpec(name, wanted.datatype, said.shape)
+        if why := _misfit(known, wanted):
+            raise LoadFailed(
+                f"input {quoted(wanted.name)} takes {wanted.datatype} {wanted.shape_text}, but the "
+                f"pipeline's input {quoted(name)} is {known.datatype} {known.shape_text}, as "
+                f"{self._why(name)}: {why}"
+            )
+        self._symbols_of.setdefault(name, step)
+        shape = _narrower(known.shape, wanted.shape)
+        self.tensors[name] = TensorSpec(name, wanted.datatype, shape)
+
+    def _why(self, name: str) -> str:
+        other = self._symbols_of.get(name)
+        return "is written under inputs" if other is None else f"step {quoted(other)} takes it"
+
+    def _output_of(self, tensor: str) -> TensorSpec:
+        place = self._graph.places[tensor]
+        if tensor not in self.tensors:
+            member = self.members[place.step]
+            hint = did_you_mean(place.name, [spec.name for spec in member.outputs])
+            raise LoadFailed(f"step {quoted(place.step)} has no output {quoted(place.name)}{hint}")
+        spec = self.tensors[tensor]
+        if not spec.transportable:
+            raise LoadFailed(f"{tensor} is {spec.datatype}, and only tensors can be passed on")
+        return spec
+
+    def check_condition(self, step: GraphStep) -> None:
+        """See that the condition of a step looks at numbers. Raises LoadFailed."""
+        for tensor in () if step.condition is None else step.condition.tensors:
+            try:
+                spec = self._of(tensor)
+                if spec.datatype == "BYTES":
+                    raise LoadFailed(f"{tensor} is BYTES, not numbers")
+            except LoadFailed as error:
+                raise LoadFailed(f"step {quoted(step.name)}: its condition: {error}") from error
+
+    def output(self, name: str, sources: Sources) -> TensorSpec:
+        """The spec of an output of the pipeline. Raises LoadFailed."""
+        try:
+            specs = [self._of(tensor) for tensor in sources]
+            first = specs[0]
+            shape, classes = first.shape, first.classes
+            for tensor, spec in zip(sources[1:], specs[1:], strict=True):
+                if why := _misfit(spec, first):
+                    raise LoadFailed(
+                        f"{sources[0]} is {first.datatype} {first.shape_text}, and {tensor} is "
+                        f"{spec.datatype} {spec.shape_text}: they cannot stand for each other: "
+                        f"{why}"
+                    )
+                shape = _wider(shape, spec.shape)
+                classes = classes if spec.classes == classes else ()
+        except LoadFailed as error:
+            raise LoadFailed(f"output {quoted(name)}: {error}") from error
+        return TensorSpec(name, first.datatype, shape, classes)
+
+    def _of(self, tensor: str) -> TensorSpec:
+        if self._graph.places[tensor].step:
+            return self._output_of(tensor)
+        if tensor not in self.tensors:
+            declared = f"{{{tensor}: {{datatype: FP32, shape: [N]}}}}"
+            raise LoadFailed(
+                f"nothing tells the datatype of {tensor}; write it under inputs: {declared}"
+            )
+        return self.tensors[tensor]
+
+    def symbols_apart(self, inputs: Sequence[TensorSpec], *, same_rows: bool) -> list[TensorSpec]:
+        """Inputs whose symbols stand for the same lengths only where one step says so.
+
+        same_rows: Whether all of them have the same rows.
+        """
+        home: dict[str, str] = {}
+        apart = []
+        for spec in inputs:
+            step = self._symbols_of.get(spec.name, "")
+            shape = list(spec.shape or ())
+            for axis, size in enumerate(shape):
+                if axis == 0 and same_rows:
+                    shape[0] = "N"
+                elif isinstance(size, str) and home.setdefault(size, step) != step:
+                    shape[axis] = f"{step}.{size}"
+            apart.append(spec if spec.shape is None else replace(spec, shape=tuple(shape)))
+        return apart
+
+
+def _conditions(
+    pipeline: Pipeline,
+    graph: Graph,
+    inputs: Iterable[TensorSpec],
+    members: Mapping[str, MemberFacts],
+) -> str:
+    if not graph.conditional:
+        return ""
+    specs = [*inputs]
+    for member in members.values():
+        specs += [*member.inputs, *member.outputs]
+    without = next((spec for spec in specs if not spec.rows_vary), None)
+    if pipeline.conditions == "rows" and without is not None:
+        raise LoadFailed(
+            f"conditions: rows is not possible: {quoted(without.name)} has shape "
+            f"{without.shape_text}, without rows along axis 0"
+        )
+    return pipeline.conditions or ("rows" if without is None else "request")
+
+
+def _misfit(given: TensorSpec, wanted: TensorSpec) -> str:
+    if given.datatype != wanted.datatype:
+        return "another datatype"
+    if given.shape is None or wanted.shape is None:
+        return ""
+    if len(given.shape) != len(wanted.shape):
+        return "another number of axes"
+    for axis, (one, other) in enumerate(zip(given.shape, wanted.shape, strict=True)):
+        if isinstance(one, int) and isinstance(other, int) and one != other:
+            return f"axis {axis} is {one} long, not {other}"
+    return ""
+
+
+def _narrower(known: Shape, wanted: Shape) -> Shape:
+    if known is None or wanted is None:
+        return known or wanted
+    return tuple(
+        other if one is None or (isinstance(one, str) and isinstance(other, int)) else one
+        for one, other in zip(known, wanted, strict=True)
+    )
+
+
+def _wider(one: Shape, other: Shape) -> Shape:
+    """What both have; a length that one of them does not tell may be any."""
+    if one is None or other is None:
+        return None
+    pairs = zip(one, other, strict=True)
+    return tuple(also if isinstance(size, int) else size for size, also in pairs)

@@ -1,0 +1,222 @@
+"""Pictures of files that anyone may have made: what they are is read before they are decoded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from math import prod
+from typing import NamedTuple, TypeVar
+
+from PIL import Image
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from cohort.errors import CohortError, quoted
+from cohort.processing.steps import Check
+from cohort.processing.tiff_tags import orientation_of, read_tags
+
+_T = TypeVar("_T")
+
+PICTURE_KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF"
+
+MOST_PIXELS = 1 << 26
+"""Of a picture: 8192 x 8192. Decoding takes up to 24 bytes for each."""
+
+MOST_SIDE = 65_535
+"""Pixels of a side: what a JPEG can have."""
+
+MOST_SCANS = 20 * MOST_PIXELS
+"""Pixels that the scans of a JPEG go over, each of them over all: a common one has 10 scans."""
+
+MOST_TAG_VALUES = 1 << 18
+"""Numbers in the tags of a TIFF, each of which becomes an object: a strip a row has 131,070."""
+
+MOST_READS = 1 << 20
+"""Times that a file is read from, in Python: a PNG of 60 MB in parts of 8 KiB takes 30,000."""
+
+_TIFF_COMPRESSIONS = frozenset({1, 5, 7, 8, 32773, 32946})
+"""None, LZW, JPEG, Deflate, PackBits: their decoders take memory by what they give, and end at the
+first error. CCITT goes on, with a line in the log for each of the picture."""
+
+_TILE_SIZE = (322, 323)
+
+# Pillow warns of odd tags, with texts of the file in them, each of which would be remembered.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+_PROGRESSIVE = 8
+"""Bytes a pixel that a JPEG takes besides, where its scans are put together."""
+
+
+class BadPicture(Exception):
+    """What a file is, that should be a picture."""
+
+
+class _Checked(BytesIO):
+    """A file whose reader is asked, again and again, whether anyone waits for it."""
+
+    def __init__(self, data: bytes, check: Check) -> None:
+        super().__init__(data)
+        self._check = check
+        self._left = MOST_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._check()
+        self._left -= 1
+        if self._left < 0:
+            raise BadPicture("a file of too many parts")
+        return super().read(size)
+
+
+class _Tiff(TiffImageFile):
+    """A TIFF of which nothing but the first picture is looked at."""
+
+    def load_end(self) -> None:
+        """Leave it as it is: Pillow would read all tags and all directories, and turn it."""
+        self._size = self._tile_size
+
+
+class _Kind(NamedTuple):
+    """A format: how it begins, what reads it, and the bytes that decoding takes a pixel."""
+
+    name: str
+    begins: Callable[[bytes], bool]
+    opens: Callable[[BytesIO], ImageFile]
+    bytes: int
+
+
+_KINDS = (
+    _Kind("JPEG", lambda head: head.startswith(b"\xff\xd8\xff"), JpegImageFile, 12),
+    _Kind("PNG", lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImageFile, 12),
+    _Kind("WebP", lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP", WebPImageFile, 24),
+    _Kind("GIF", lambda head: head.startswith((b"GIF87a", b"GIF89a")), GifImageFile, 12),
+    _Kind("BMP", lambda head: head.startswith(b"BM"), BmpImageFile, 12),
+    _Kind("TIFF", lambda head: head[:4] in {b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"}, _Tiff, 24),
+)
+
+_OTHERS = {b"ftyphei": "HEIC", b"ftypmif": "HEIC", b"ftypavi": "AVIF", b"JXL ": "JPEG XL",
+           b"jP  ": "JPEG 2000", b"%PDF": "PDF", b"%!PS": "PostScript", b"8BPS": "Photoshop",
+           b"<svg": "SVG", b"<?xml": "XML", b"<html": "HTML", b"<!DOC": "HTML"}  # fmt: skip
+
+
+def picture_bytes(data: bytes, check: Check) -> tuple[int, int]:
+    """The bytes that decoding takes at most, and the longer side. Reads the header alone.
+
+    check: Ends long work by raising. Raises BadPicture for what is no picture, or too large a one.
+    """
+    kind, picture = _open(data, check)
+    if kind.name == "PNG":
+        _guarded(kind, picture.verify)  # of its checksums, which decoding does not look at
+    width, height = picture.size
+    scans = _PROGRESSIVE if picture.info.get("progressive") else 0
+    return width * height * (kind.bytes + scans), max(width, height)
+
+
+def decode_picture(data: bytes, mode: str, check: Check) -> Image.Image:
+    """Decode a picture to "RGB" or "L", as it is to be looked at. Raises BadPicture."""
+    kind, picture = _open(data, check)
+
+    def decode() -> Image.Image:
+        picture.load()
+        exif = data if kind.name == "TIFF" else picture.info.get("exif")
+        turned = _TURNS.get(orientation_of(exif)) if isinstance(exif, bytes) else None
+        flat = _as_mode(picture, mode)
+        return flat if turned is None else flat.transpose(turned)
+
+    return _guarded(kind, decode)
+
+
+def _open(data: bytes, check: Check) -> tuple[_Kind, ImageFile]:
+    """Read the header of a file. Raises BadPicture, also where its picture would be too large."""
+    head = data[:16]
+    kind = next((kind for kind in _KINDS if kind.begins(head)), None)
+    if kind is None:
+        raise BadPicture(_what_it_is(head))
+    if kind.name == "TIFF":
+        _check_tags(data)
+    picture = _guarded(kind, lambda: kind.opens(_Checked(data, check)))
+    width, height = picture.size
+    size = f"{kind.name} of {width} x {height} pixels"
+    if width * height > MOST_PIXELS:
+        raise BadPicture(f"a {size}; {MOST_PIXELS:,} pixels are the most")
+    if max(width, height) > MOST_SIDE:
+        raise BadPicture(f"a {size}; {MOST_SIDE:,} are the most of a side")
+    if not width or not height:
+        raise BadPicture(f"a {size}")
+    if kind.name == "JPEG" and picture.info.get("progressive"):
+        scans = data.count(b"\xff\xda")
+        if scans * width * height > MOST_SCANS and scans > 1:
+            raise BadPicture(f"a {size} in {scans} scans, which takes too long")
+    return kind, picture
+
+
+def _what_it_is(head: bytes) -> str:
+    for begins, name in _OTHERS.items():
+        if begins.lower() in head.lower():
+            return f"{name}; convert it to one of those"
+    return f"a file that begins with {quoted(head.decode('latin-1'))}"
+
+
+def _guarded(kind: _Kind, work: Callable[[], _T]) -> _T:
+    """Do what Pillow does with a file, of which any error may come. Raises BadPicture."""
+    try:
+        return work()
+    except (CohortError, BadPicture):
+        raise
+    except Image.DecompressionBombError:
+        raise BadPicture(f"a {kind.name} of more than {MOST_PIXELS:,} pixels") from None
+    except Exception as error:  # noqa: BLE001 - its decoders raise a dozen kinds
+        reason = str(error) or type(error).__name__
+        raise BadPicture(f"a damaged {kind.name}: {quoted(reason)}") from None
+
+
+def _check_tags(data: bytes) -> None:
+    """Raise BadPicture for a TIFF whose tags would take more memory than its pixels."""
+    try:
+        tags = read_tags(data)
+    except ValueError as error:
+        raise BadPicture(f"a damaged TIFF: {error}") from None
+    compression = tags.get(259)
+    number = 1 if compression is None else compression.number
+    if number not in _TIFF_COMPRESSIONS:
+        raise BadPicture(
+            f"a TIFF of compression {number}; it may be none, LZW, Deflate, JPEG or PackBits"
+        )
+    if sum(tag.elements for tag in tags.values() if tag.size > tag.elements) > MOST_TAG_VALUES:
+        raise BadPicture(f"a TIFF of more than {MOST_TAG_VALUES:,} numbers in its tags")
+    sides = [tags[tag].number or MOST_PIXELS for tag in _TILE_SIZE if tag in tags]
+    if prod(sides) > MOST_PIXELS:
+        raise BadPicture(f"a TIFF in tiles of more than {MOST_PIXELS:,} pixels")
+
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def _as_mode(picture: Image.Image, mode: str) -> Image.Image:
+    """The picture without alpha, of 8 bits a channel."""
+    if picture.mode in {"I", "F"}:
+        raise BadPicture("one of 32 bits a channel, whose range is not known")
+    if picture.mode.startswith("I;16"):  # Pillow itself would cut it off at 255
+        picture = picture.point(lambda value: value * (1 / 256)).convert("L")
+    if picture.mode in {"RGBa", "La"}:  # of colours that alpha was multiplied with
+        picture = picture.convert(picture.mode.upper())
+    if picture.mode == mode:
+        return picture
+    picture.info.pop("transparency", None)  # of one colour: Pillow warns of it
+    if mode == "L" and picture.mode not in {"1", "LA"}:
+        picture = picture.convert("RGB")
+    return picture.convert(mode)

@@ -1,0 +1,270 @@
+"""`inputs.<name>.tokenizer`: text, of which the model's own tokenizer makes ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cohort.batching import RunFeeds
+from cohort.errors import InvalidInput, RunRefused, quoted
+from cohort.processing.steps import Check, StepContext
+from cohort.processing.tokenizing import (
+    ASKED_AT_ONCE,
+    Text,
+    TextTokenizer,
+    characters,
+    open_tokenizer,
+)
+from cohort.tensors import Array, Arrays, TensorSpec
+
+IDS, MASK, TYPES, POSITIONS = "ids", "mask", "types", "positions"
+
+ROLES: Mapping[str, str] = {
+    "input_ids": IDS,
+    "input_word_ids": IDS,
+    "attention_mask": MASK,
+    "input_mask": MASK,
+    "token_type_ids": TYPES,
+    "segment_ids": TYPES,
+    "input_type_ids": TYPES,
+    "position_ids": POSITIONS,
+}
+"""What the inputs of models of text are called."""
+
+SHORT_TEXTS, SHORT_CHARACTERS = 4, 128
+"""What is made ids of on the event loop: a tenth of a millisecond with the usual tokenizers."""
+
+BYTES_OF_A_CHARACTER = 160
+"""What the library takes for each while it works."""
+
+SAID = ("A sentence.", "Another one, which is longer than the first, by some more words.")
+"""Texts to try a model with."""
+
+SAME = 0.02
+"""How far outputs may be from those without padding, as a part of the largest: models whose numbers
+are quantized as they run round by what else is in the run.
+"""
+
+ROUNDING = 1e-4
+
+
+class TextStep:
+    """Makes the inputs of a model of the ids of texts. Implements `Step` and `TriedStep`.
+
+    Raises LoadFailed, as the functions below.
+    """
+
+    def __init__(self, context: StepContext) -> None:
+        config = context.config
+        self._pairs = config.pairs
+        self._inputs = _model_inputs(context)
+        ids = next(spec for spec, role in self._inputs if role == IDS)
+        self._length = _fixed_length(context, self._inputs)
+        self._masked = self._length is not None or any(r == MASK for _, r in self._inputs)
+        assert config.tokenizer is not None  # noqa: S101 - which is why this step is made
+        name = config.tokenizer
+        if Path(name).name != name:
+            raise context.problem("tokenizer must be the name of a file beside model.onnx")
+        with context.naming("tokenizer"):
+            opened = open_tokenizer(context.folder / name)
+            self._tokenizer = TextTokenizer(opened, config.max_length, self._length)
+        self._check_lengths(context)
+        self._check_ids(context, name, ids)
+        rows = ids.shape[0] if ids.shape and ids.shape[0] is not None else "N"
+        self.spec = TensorSpec(context.name, "BYTES", (rows, 2) if self._pairs else (rows,))
+        self.fills: Sequence[str] = [spec.name for spec, _ in self._inputs]
+        self.example: Array = np.array([SAID if self._pairs else SAID[0]], np.object_)
+        self.description = (
+            f"{'pairs of texts' if self._pairs else 'text'}, of which {name} makes "
+            f"{self._tokenizer.max_length} ids at most: {', '.join(self.fills)}"
+        )
+
+    def _check_lengths(self, context: StepContext) -> None:
+        most, fixed = self._tokenizer.max_length, self._length
+        if fixed is not None and most > fixed:
+            raise context.problem(
+                f"max_length is {most}, and the model takes {fixed} ids: set max_length: {fixed}"
+            )
+        special = self._tokenizer.special_ids(pairs=self._pairs)
+        if special >= most:
+            raise context.problem(
+                f"max_length is {most}, and the tokenizer adds {special} ids to each text"
+            )
+
+    def _check_ids(self, context: StepContext, name: str, ids: TensorSpec) -> None:
+        entries, count = context.tables.get(ids.name), self._tokenizer.id_count
+        if entries is not None and count > entries:
+            raise context.problem(
+                f"{name} has {count} ids, and the model's table for {ids.name} {entries}: it is "
+                "another model's tokenizer"
+            )
+
+    # -- requests
+
+    def is_short(self, values: Array) -> bool:
+        """Whether there are few and short texts, and no regular expression is to be tried."""
+        if values.size > SHORT_TEXTS or self._tokenizer.unbounded or values.dtype != np.object_:
+            return False
+        return sum(map(len, values.ravel().tolist())) <= SHORT_CHARACTERS
+
+    def prepared_bytes(self, values: Array, check: Check) -> int:
+        """See `Step`. Raises InvalidInput for a text that is too long."""
+        rows, total = max(len(values), 1), 0
+        longest = 0
+        for number, text in enumerate(self._texts(values)):
+            size = characters(text)
+            if size > self._tokenizer.most_characters:
+                raise self._wrong(
+                    number,
+                    f"has {size:,} characters, of {self._tokenizer.most_characters:,} at most; the "
+                    f"model sees the first {self._tokenizer.max_length} ids of them: send less",
+                )
+            total, longest = total + size, max(longest, size)
+        check()
+        length = self._length or min(self._tokenizer.max_length, longest * 4 + 8)
+        made = sum(np.dtype(spec.dtype).itemsize for spec, _ in self._inputs) * rows * length
+        return 2 * made + BYTES_OF_A_CHARACTER * min(total, ASKED_AT_ONCE + longest)
+
+    def prepare(self, values: Array, check: Check) -> Arrays:
+        """See `Step`."""
+        try:
+            encoded = self._tokenizer.encode(self._texts(values), check)
+        except InvalidInput as error:
+            raise InvalidInput(f"input {quoted(self.spec.name)}, {error}") from None
+        lengths = [len(one.ids) for one in encoded]
+        if not all(lengths):
+            raise self._wrong(lengths.index(0), "has no ids: the tokenizer makes none of its text")
+        if not self._masked:
+            self._check_even(lengths)
+        longest = self._length or max(lengths, default=0)
+        width = np.array(lengths, np.int64)[:, None]
+        places = np.arange(longest)[None, :]
+        if self._tokenizer.pads_left:
+            places = places - (longest - width)
+        used = (places >= 0) & (places < width)
+        made: Arrays = {}
+        for spec, role in self._inputs:
+            made[spec.name] = self._make(role, encoded, used, places).astype(spec.dtype, copy=False)
+        return made
+
+    def _make(
+        self,
+        role: str,
+        encoded: Sequence[Any],
+        used: NDArray[np.bool_],
+        places: NDArray[np.int64],
+    ) -> Array:
+        if role == MASK:
+            return used
+        if role == POSITIONS:
+            return np.where(used, places, 0)
+        value = self._tokenizer.pad_id if role == IDS else self._tokenizer.pad_type
+        made = np.full(used.shape, value, np.int64)
+        rows = [one.ids if role == IDS else one.type_ids for one in encoded]
+        made[used] = [number for row in rows for number in row]
+        return made
+
+    def _check_even(self, lengths: Sequence[int]) -> None:
+        for row, (one, other) in enumerate(pairwise(lengths), 1):
+            if one != other:
+                raise InvalidInput(
+                    f"input {quoted(self.spec.name)}: the model's answers change with padding, so "
+                    f"texts of one request must have as many ids each, got {one} in row {row - 1} "
+                    f"and {other} in row {row}: send them in requests of their own"
+                )
+
+    def _texts(self, values: Array) -> list[Text]:
+        if values.dtype != np.object_:  # one of them, or all, are not UTF-8
+            values = self._decoded(values)
+        if not self._pairs:
+            return values.tolist()  # type: ignore[no-any-return]
+        return [(first, second) for first, second in values.tolist()]
+
+    def _decoded(self, values: Array) -> Array:
+        texts = np.empty(values.shape, np.object_)
+        for place, one in enumerate(values.flat):
+            try:
+                texts.flat[place] = one.tobytes().decode()
+            except UnicodeDecodeError:
+                row = place // (2 if self._pairs else 1)
+                raise self._wrong(row, "is not UTF-8, which text is to be") from None
+        return texts
+
+    def _wrong(self, row: int, sentence: str) -> InvalidInput:
+        return InvalidInput(f"input {quoted(self.spec.name)}, row {row} {sentence}")
+
+    # -- loads
+
+    def try_out(self, run: RunFeeds) -> None:
+        """See whether a text's outputs are the same beside a longer one, with padding.
+
+        Where they are not, texts of one request must have as many ids each from then on.
+        """
+        if self._length is not None or not self._masked:
+            return
+        texts: list[Any] = [(one, SAID[1]) for one in SAID] if self._pairs else list(SAID)
+        both = np.empty((2, 2) if self._pairs else 2, np.object_)
+        both[:] = texts
+        together, alone = self._tried(run, both), self._tried(run, both[:1])
+        self._masked = all(map(_same, together, alone))
+
+    def _tried(self, run: RunFeeds, values: Array) -> list[Array]:
+        try:
+            return list(run(self.prepare(values, lambda: None)))
+        except RunRefused as error:
+            raise RunRefused(
+                f"the model does not take what the tokenizer makes of {quoted(SAID[0])}: {error}"
+            ) from error
+
+
+def _same(together: Array, alone: Array) -> bool:
+    """Whether an output of a row is that of the row alone, as far as that goes."""
+    if together.ndim != alone.ndim or not alone.ndim or len(together) != 2 or len(alone) != 1:
+        return True  # it has no rows, which others find out
+    inside = together[:1][tuple(slice(size) for size in alone.shape)]
+    if inside.shape != alone.shape:
+        return False
+    if alone.dtype.kind not in "fiub":
+        return bool(np.array_equal(inside, alone))
+    one, other = inside.astype(np.float64), alone.astype(np.float64)
+    bound = ROUNDING + SAME * float(np.abs(other).max(initial=0.0))
+    return bool(np.allclose(one, other, rtol=0, atol=bound, equal_nan=True))
+
+
+def _model_inputs(context: StepContext) -> list[tuple[TensorSpec, str]]:
+    """The model's inputs that are made of text, and what each is. Raises LoadFailed."""
+    found = [(spec, ROLES[name]) for name, spec in context.inputs.items() if name in ROLES]
+    own = context.inputs.get(context.name)
+    if own is not None and own.datatype in {"INT64", "INT32"} and context.name not in ROLES:
+        found.append((own, IDS))
+        own = None
+    if [role for _, role in found].count(IDS) != 1:
+        raise context.problem(
+            f"the model has no input_ids, which a tokenizer makes, but {', '.join(context.inputs)}"
+        )
+    if own is not None and context.name not in [spec.name for spec, _ in found]:
+        raise context.problem("the model has an input of this name: call the text otherwise")
+    for spec, role in found:
+        allowed = ("INT64", "INT32", *(("BOOL", "FP32", "FP16") if role == MASK else ()))
+        if spec.datatype not in allowed or (spec.shape is not None and len(spec.shape) != 2):
+            raise context.problem(
+                f"the model's {spec.name} is {spec.datatype} {spec.shape_text}, and a tokenizer "
+                f"makes {' or '.join(allowed)} [N, length]"
+            )
+    return found
+
+
+def _fixed_length(context: StepContext, inputs: Sequence[tuple[TensorSpec, str]]) -> int | None:
+    """The ids that the model takes; None where it takes any number. Raises LoadFailed."""
+    lengths = {
+        spec.name: spec.shape[1] for spec, _ in inputs if spec.shape and type(spec.shape[1]) is int
+    }
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise context.problem(f"the model's inputs of text differ in their lengths: {told}")
+    return next((length for length in lengths.values() if type(length) is int), None)

@@ -1,0 +1,111 @@
+"""What the process of a transform does: jobs of `cohort.system.jobs`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from cohort.tensors import Array, Arrays
+from cohort.transforms.array_file import ArrayFile
+
+STAGES = ("before", "after")
+NICENESS = 5
+"""What takes all of a core takes less of it than the server does."""
+MOST_BYTES = 1 << 40
+"""What comes from the server was bounded there."""
+
+
+class NonsenseError(TypeError):
+    """A transform gave what is no mapping of tensors by name."""
+
+
+class TransformRequest(dict[str, Array]):
+    """What a caller sent: the inputs by name, here and as `inputs`."""
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """The inputs by name."""
+        return self
+
+
+class _State:
+    transform: Any = None
+    incoming: ArrayFile
+    outgoing: ArrayFile
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+def load(
+    target: str, folders: Sequence[str], incoming: str, outgoing: str
+) -> dict[str, dict[str, Any]]:
+    """Make the transform, and say which stages it has and what it declares.
+
+    target: `module:Class`.
+    folders: Where its module is looked for first.
+    incoming, outgoing: The files with the arrays of calls, and of their results.
+    """
+    os.nice(NICENESS)
+    sys.path[:0] = folders
+    module, _, name = target.partition(":")
+    kind = getattr(import_module(module), name)
+    _State.transform = transform = kind() if inspect.isclass(kind) else kind
+    _State.incoming, _State.outgoing = ArrayFile(incoming), ArrayFile(outgoing)
+    stages = {stage: callable(getattr(transform, stage, None)) for stage in STAGES}
+    if not any(stages.values()):
+        raise NonsenseError(f"{target} has neither before(request) nor after(outputs)")
+    return {"stages": stages, "declared": {side: _declared(transform, side) for side in SIDES}}
+
+
+SIDES = ("inputs", "outputs")
+
+
+def _declared(transform: Any, side: str) -> dict[str, list[Any]] | None:
+    """What a class says of its inputs or outputs: {"text": ("BYTES", ["N"])}."""
+    declared = getattr(transform, side, None)
+    if declared is None or callable(declared):
+        return None
+    if not isinstance(declared, Mapping):
+        raise NonsenseError(f'{side} must be a mapping such as {{"text": ("BYTES", ["N"])}}')
+    return {str(name): [str(one[0]), list(one[1])] for name, one in declared.items()}
+
+
+def run(stage: str, places: list[list[Any]]) -> list[Any]:
+    """Call `before` or `after`, and give the places of what it gave."""
+    arrays = _State.incoming.read(places, MOST_BYTES)
+    argument: Any = TransformRequest(arrays) if stage == STAGES[0] else arrays
+    given = getattr(_State.transform, stage)(argument)
+    if inspect.isawaitable(given):
+        loop = _State.loop = _State.loop or asyncio.new_event_loop()
+        given = loop.run_until_complete(given)
+    return list(_State.outgoing.write(_tensors(stage, given)))
+
+
+def _tensors(stage: str, given: Any) -> Arrays:
+    if not isinstance(given, Mapping):
+        raise NonsenseError(
+            f"{stage} gave {type(given).__name__}, and must give a mapping of arrays by name"
+        )
+    return {str(name): _tensor(stage, str(name), value) for name, value in given.items()}
+
+
+def _tensor(stage: str, name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise NonsenseError(f"{stage} gave no tensor for {name}: {error}") from error
+    kind = array.dtype.kind
+    if kind in "US":
+        array = np.array(value, np.object_)
+        kind = "O"
+    texts = kind == "O" and all(isinstance(one, str | bytes) for one in array.reshape(-1).tolist())
+    if kind not in "biufV" and not texts:
+        shown = type(value).__name__
+        raise NonsenseError(f"{stage} gave {shown} for {name}, which is no tensor")
+    return array

@@ -1,0 +1,99 @@
+"""What a model of text is served with: its tokenizer, its labels, and a config that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TOKENIZER_FILE, LABELS_FILE = "tokenizer.json", "labels.txt"
+
+OF_A_TOKENIZER = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})
+
+MOST_LENGTH = 1 << 20
+"""More stands for any number, in the settings of tokenizers."""
+
+
+@dataclass
+class TextFiles:
+    """What was written, and what is to be said of it.
+
+    files: Their names.
+    config: The keys `inputs` and `outputs` of config.yaml.
+    notes: Sentences that the user should read.
+    """
+
+    files: list[str] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def write_text_files(
+    source: Path, folder: Path, *, inputs: Sequence[str], longest: int | None, pairs: bool
+) -> TextFiles:
+    """Write the tokenizer of a folder of transformers as one file that says all of it.
+
+    source: The folder, which may have no tokenizer.
+    folder: Where it is written.
+    inputs: The model's.
+    longest: How many ids the model takes; None: that is not known.
+    pairs: Whether the model takes two texts a row.
+    """
+    made = TextFiles()
+    if "input_ids" not in inputs:
+        return made
+    import transformers
+
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
+    except (OSError, ValueError) as error:
+        made.notes.append(
+            f"{source.name} has no tokenizer that transformers reads, so callers send ids: "
+            f"{' '.join(str(error).split())[:200]}"
+        )
+        return made
+    if not tokenizer.is_fast:
+        made.notes.append(
+            f"{type(tokenizer).__name__} is Python, of which no tokenizer.json can be made: "
+            "callers send ids"
+        )
+        return made
+    length = min(tokenizer.model_max_length, longest or MOST_LENGTH)
+    backend = tokenizer.backend_tokenizer
+    if length < MOST_LENGTH:
+        backend.enable_truncation(length, direction=tokenizer.truncation_side)
+    if tokenizer.pad_token is not None:
+        backend.enable_padding(
+            direction=tokenizer.padding_side,
+            pad_id=tokenizer.pad_token_id,
+            pad_type_id=tokenizer.pad_token_type_id,
+            pad_token=tokenizer.pad_token,
+        )
+    backend.save(str(folder / TOKENIZER_FILE))
+    made.files.append(TOKENIZER_FILE)
+    if others := set(inputs) - OF_A_TOKENIZER:
+        made.notes.append(
+            f"{TOKENIZER_FILE} lies beside it, but no config: the model also takes "
+            f"{', '.join(sorted(others))}"
+        )
+        return made
+    text: dict[str, Any] = {"tokenizer": TOKENIZER_FILE}
+    if length < MOST_LENGTH:
+        text["max_length"] = length
+    made.config["inputs"] = {"text": text | ({"pairs": True} if pairs else {})}
+    return made
+
+
+def write_labels(made: TextFiles, labels: Sequence[str], config: Any, folder: Path) -> None:
+    """Write the labels of a classifier of texts, and say that answers are to have them.
+
+    labels: By column.
+    config: The model's of transformers, which says whether a text may have several.
+    """
+    lines = [" ".join(str(label).split()) for label in labels]
+    (folder / LABELS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    made.files.append(LABELS_FILE)
+    several = getattr(config, "problem_type", None) == "multi_label_classification"
+    kind = {"sigmoid": True, "threshold": 0.5} if several else {"softmax": True}
+    made.config["outputs"] = {"logits": {"labels": LABELS_FILE, **kind}}

@@ -1,0 +1,22 @@
+"""What the process's memory grew by while something was done."""
+
+from __future__ import annotations
+
+from cohort.session.memory_growth import MemoryGrowth
+
+
+def test_what_is_done_at_once_shares_what_the_process_grew_by() -> None:
+    """And nothing is counted twice: together they have all of it."""
+    resident = iter([100, 130, 170, 180])
+    growth = MemoryGrowth(lambda: next(resident))
+    with growth.measured() as first, growth.measured() as second:
+        pass
+    assert (first.bytes, second.bytes) == (30 + 20 + 10, 20)
+
+
+def test_what_has_shrunk_the_process_took_nothing() -> None:
+    """Memory of others was given back meanwhile."""
+    resident = iter([100, 80])
+    with MemoryGrowth(lambda: next(resident)).measured() as growth:
+        pass
+    assert growth.bytes == 0
