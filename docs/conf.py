@@ -56,6 +56,8 @@ NAVIGATION = {
     "Guides": [
         *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
         "guide/transform",
+        "guide/images",
+        "guide/text",
         "guide/sound",
         "guide/labels",
         *("guide/sequences", "guide/response-cache"),

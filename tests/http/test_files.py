@@ -113,6 +113,14 @@ def test_an_image_reaches_a_model_that_decodes_it(client: httpx.Client) -> None:
     assert prediction(send(client, "image", IMAGE, "image/png")) == PIXELS[..., ::-1].tolist()
 
 
+def test_its_decoder_is_warned_of(server: Cohort) -> None:
+    """At load, with the reports of its crashes."""
+    (line,) = [line for line in server.logged.splitlines() if "callers can end this" in line]
+    assert json.loads(line)["model"] == "image"
+    assert "DecodeImage" in line
+    assert "#1094" in line
+
+
 def test_an_image_in_base64_reaches_it_too(client: httpx.Client) -> None:
     """As TensorFlow Serving's clients write bytes in JSON."""
     sent = {"input": {"b64": b64encode(IMAGE).decode()}}

@@ -97,6 +97,12 @@ def scans(count: int) -> bytes:
     return file[:-2] + last * count + file[-2:]
 
 
+def plain_scans(count: int) -> bytes:
+    """A JPEG that is not progressive, whose scan is there again and again."""
+    file = saved(Image.new("RGB", (1000, 1000)), "JPEG")
+    return file[:-2] + file[file.rindex(b"\xff\xda") : -2] * count + file[-2:]
+
+
 CANVAS = b"RIFF\x64\0\0\0WEBPVP8X\x0a\0\0\0\2\0\0\0" + b"\xff\x3f\0\xff\x3f\0" + bytes(80)
 SCREEN = b"GIF89a\xff\xff\xff\xff\0\0\0" + saved(Image.new("P", (8, 8)), "GIF")[13:]
 LONG_TEXT = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(1_000_000)))
@@ -118,6 +124,7 @@ HUGE_TEXT = chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(20_000_000)))
         (tiff(packed=34925), "a TIFF of compression 34925"),
         (tiff(width=70_000, height=60_000, packed=5), "a TIFF of 70000 x 60000"),
         (scans(1500), "a JPEG of 1000 x 1000 pixels in 1510 scans, which takes too long"),
+        (plain_scans(1500), "in 1501 scans, which takes too long"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "PostScript; convert it"),
         (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIC; convert it"),
         (b"P6\n9 9\n255\n" + bytes(243), "a file that begins with 'P6"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 
 from cohort.process.startup import StartUp
 from cohort.registry import (
     BatchingDescription,
+    Engine,
     Registry,
     RegistryEvent,
     VersionDoubted,
@@ -20,6 +23,9 @@ from cohort.registry import (
 )
 
 log = structlog.get_logger("cohort")
+
+IMAGE_DECODERS = frozenset({"com.microsoft.extensions.DecodeImage"})
+"""Operators whose decoders end the process on bad files."""
 
 MOST_REASONS = 1024
 """Reasons that are remembered, so that each is logged once."""
@@ -95,6 +101,9 @@ class RegistryLog:
             one.name: one.datatype for one in version.engine.outputs if not one.transportable
         }:
             version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
+        config = version.source.config
+        if config is not None and config.session.custom_op_libraries:
+            _warn_of_decoders(version_log, version.engine)
         if held_back:
             version_log.warning("only requests that name the version reach it", reason=held_back)
         if (batching := description.batching) is not None:
@@ -148,3 +157,15 @@ def _log_measured(model: str, version: VersionEntry) -> None:
         exclusive_threads=found.threads.chosen,
         kept=found.kept,
     )
+
+
+def _warn_of_decoders(version_log: Any, engine: Engine) -> None:
+    decoders = {node.operator for node in engine.assigned_nodes()} & IMAGE_DECODERS
+    if decoders:
+        version_log.warning(
+            "callers can end this process",
+            reason=f"the model decodes images by {', '.join(sorted(decoders))}, which ends the "
+            "process for bytes that are no JPEG or PNG, and may compute for ever on a JPEG that "
+            "was cut short (onnxruntime-extensions #1094, #1096): let it take pixels instead, with "
+            "`inputs: {<input>: {image: {}}}` in config.yaml",
+        )

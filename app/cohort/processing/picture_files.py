@@ -50,7 +50,8 @@ _TILE_SIZE = (322, 323)
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-_PROGRESSIVE = 8
+_SCAN = b"\xff\xda"
+_SCANS_BYTES = 8
 """Bytes a pixel that a JPEG takes besides, where its scans are put together."""
 
 
@@ -114,8 +115,8 @@ def picture_bytes(data: bytes, check: Check) -> tuple[int, int]:
     if kind.name == "PNG":
         _guarded(kind, picture.verify)  # of its checksums, which decoding does not look at
     width, height = picture.size
-    scans = _PROGRESSIVE if picture.info.get("progressive") else 0
-    return width * height * (kind.bytes + scans), max(width, height)
+    several = kind.name == "JPEG" and data.count(_SCAN) > 1
+    return width * height * (kind.bytes + several * _SCANS_BYTES), max(width, height)
 
 
 def decode_picture(data: bytes, mode: str, check: Check) -> Image.Image:
@@ -149,10 +150,9 @@ def _open(data: bytes, check: Check) -> tuple[_Kind, ImageFile]:
         raise BadPicture(f"a {size}; {MOST_SIDE:,} are the most of a side")
     if not width or not height:
         raise BadPicture(f"a {size}")
-    if kind.name == "JPEG" and picture.info.get("progressive"):
-        scans = data.count(b"\xff\xda")
-        if scans * width * height > MOST_SCANS and scans > 1:
-            raise BadPicture(f"a {size} in {scans} scans, which takes too long")
+    scans = data.count(_SCAN) if kind.name == "JPEG" else 0  # also those of thumbnails
+    if scans * width * height > MOST_SCANS:
+        raise BadPicture(f"a {size} in {scans} scans, which takes too long")
     return kind, picture
 
 
