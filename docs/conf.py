@@ -60,7 +60,7 @@ NAVIGATION = {
         "guide/text",
         "guide/sound",
         "guide/labels",
-        "guide/sequences",
+        *("guide/sequences", "guide/response-cache"),
         "In a program of your own <guide/embed>",
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),

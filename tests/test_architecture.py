@@ -42,6 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "processing",
                 "transforms",
                 "sequences",
+                "response_cache",
                 "settings",
             ),
         }

@@ -1,5 +1,6 @@
 """Every metric by name."""
 
+from cohort.metrics.caches import CacheMetrics
 from cohort.metrics.exposition import negotiate
 from cohort.metrics.histogram import DURATION_BUCKETS, SIZE_BUCKETS, Histogram
 from cohort.metrics.keys import KeyMetrics
@@ -17,6 +18,7 @@ from cohort.metrics.webhooks import WebhookMetrics
 __all__ = [
     "DURATION_BUCKETS",
     "SIZE_BUCKETS",
+    "CacheMetrics",
     "Collector",
     "Histogram",
     "KeyMetrics",

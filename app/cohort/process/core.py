@@ -11,7 +11,7 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import Metrics, RolloutMetrics, StepMetrics
+from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
@@ -21,6 +21,7 @@ from cohort.process.startup import StartUp
 from cohort.processing import AskedOf, ProcessedEngines, Workroom, asked_by_config
 from cohort.registry import EngineFactory, OnDemandRegistry, Registry, RegistryEvent, VersionReady
 from cohort.repository import Trust
+from cohort.response_cache import CachedEngines
 from cohort.rollouts import RolloutEvent, Rollouts
 from cohort.rollouts.watcher import log_event
 from cohort.scheduling import Scheduler
@@ -69,6 +70,8 @@ class Core:
         )
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
+        self.caches = CacheMetrics()
+        self.metrics.register(self.caches)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
@@ -127,7 +130,13 @@ class Core:
             allowed=settings.model_code == "allow",
             maximum=self.memory.maximum,
         )
-        return SequencedEngines(transformed, settings.workers)
+        sequenced = SequencedEngines(transformed, settings.workers)
+        return CachedEngines(
+            sequenced,
+            self.caches.counts,
+            self.workroom.submit,
+            changes_alone=asked is not asked_by_pipeline,
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:

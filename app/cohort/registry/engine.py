@@ -275,6 +275,15 @@ class RequestNotes(NamedTuple):
     no_store: bool = False
 
 
+class NotedTicket(Cancellable, Protocol):
+    """A request that was submitted with what it says.
+
+    remembered: Whether it is answered without a run of its own.
+    """
+
+    remembered: bool
+
+
 @runtime_checkable
 class NotedEngine(Protocol):
     """An engine that answers by what a request says beside its inputs, too."""
@@ -288,7 +297,7 @@ class NotedEngine(Protocol):
         deadline: float = ...,
         timeout: float | None = None,
         priority: int = 0,
-    ) -> Cancellable:
+    ) -> NotedTicket:
         """As `RequestQueue.submit`. Raises InvalidInput and SequenceEnded, too."""
 
 

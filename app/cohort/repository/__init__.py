@@ -9,6 +9,7 @@ beside a version, and verifies it. The YAML reader is for other files of an oper
 `FollowedFiles` reads them again once they have changed.
 """
 
+from cohort.repository.cache_config import CachePolicy
 from cohort.repository.followed_files import FollowedFiles
 from cohort.repository.manifest import (
     MANIFEST_FILE,
@@ -97,6 +98,7 @@ __all__ = [
     "SIGNATURE_FILE",
     "VERSION_NUMBER",
     "AudioInput",
+    "CachePolicy",
     "Change",
     "ConfigProblems",
     "Distribution",

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema,
 
 from cohort.batching import BatchPolicy
 from cohort.errors import CohortError
+from cohort.repository.cache_config import CachePolicy
 from cohort.repository.processing_config import (
     PROCESSING_RANGES,
     InputConfigs,
@@ -233,6 +234,7 @@ class ModelConfig:
     state: Inputs that callers leave out, because a sequence of requests remembers them: {h_in:
         h_out} has the output h_out of one request as the input h_in of the next; default none.
     sequences: How many are remembered, and for how long.
+    cache: Answers that are kept, for requests with the same inputs; default None: none are.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -268,6 +270,7 @@ class ModelConfig:
     transform: Annotated[str | None, AfterValidator(_check_transform)] = None
     state: StateConfig = field(default_factory=dict)
     sequences: SequencePolicy = field(default_factory=SequencePolicy)
+    cache: CachePolicy | None = None
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 
@@ -296,6 +299,7 @@ RANGES: Mapping[str, Range] = {
     "load_timeout_s": Range(0.001, 86_400),
     **PROCESSING_RANGES,
     **SEQUENCE_RANGES,
+    "cache.max_mb": Range(0.001, 2**20),
 }
 
 

@@ -10,7 +10,6 @@ from cohort.batching import Reply, RunResult
 from cohort.errors import InvalidInput
 from cohort.registry import (
     BatchEngine,
-    Cancellable,
     EngineDescription,
     RequestNotes,
     RequestQueue,
@@ -90,7 +89,7 @@ class SequencedEngine:
         timeout: float | None = None,
         requests: int = 1,
         priority: int = 0,
-    ) -> Cancellable:
+    ) -> SequenceRequest:
         """Refuse a request that is of no sequence."""
         return self.submit_with(
             RequestNotes(), inputs, reply, deadline=deadline, timeout=timeout, priority=priority
@@ -105,7 +104,7 @@ class SequencedEngine:
         deadline: float = float("inf"),
         timeout: float | None = None,
         priority: int = 0,
-    ) -> Cancellable:
+    ) -> SequenceRequest:
         """See `NotedEngine`."""
         asked = read_sequence(notes.parameters)
         wanted: dict[str, Any] = {"deadline": deadline, "timeout": timeout, "priority": priority}

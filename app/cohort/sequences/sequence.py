@@ -164,9 +164,18 @@ class Sequence:
 
 
 class SequenceRequest:
-    """A request of a sequence. Is `Cancellable`; used on the event loop."""
+    """A request of a sequence. Is a `NotedTicket`; used on the event loop."""
 
-    __slots__ = ("_reply", "_sequence", "_ticket", "_timer", "_wanted", "asked", "inputs")
+    __slots__ = (
+        "_reply",
+        "_sequence",
+        "_ticket",
+        "_timer",
+        "_wanted",
+        "asked",
+        "inputs",
+        "remembered",
+    )
 
     def __init__(
         self,
@@ -181,6 +190,7 @@ class SequenceRequest:
         self._wanted = wanted
         self._ticket: Cancellable | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.remembered = False
         self.asked = asked
         self.inputs = inputs
 

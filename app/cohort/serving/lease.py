@@ -18,7 +18,7 @@ from cohort.errors import (
     did_you_mean,
     quoted,
 )
-from cohort.registry import BatchEngine, Cancellable, RequestNotes
+from cohort.registry import BatchEngine, Cancellable, NotedTicket, RequestNotes
 from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observing import Observer
@@ -44,8 +44,8 @@ class Lease:
     """
 
     __slots__ = (
-        "_engine", "_limit", "_observed", "_observer", "_started", "_stays", "_ticket", "context",
-        "notes", "served", "variant",
+        "_engine", "_limit", "_noted", "_observed", "_observer", "_started", "_stays", "_ticket",
+        "context", "notes", "served", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +64,7 @@ class Lease:
         self._limit = limit
         self._engine: BatchEngine | None = served.engine
         self._ticket: Cancellable | None = None
+        self._noted: NotedTicket | None = None
         self._stays: tuple[bool, MemoryHold | None] = False, None  # while its run goes on
         self._observed = observed
         self.served = served
@@ -132,7 +133,7 @@ class Lease:
                 arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
         else:
-            self._ticket = noted.submit_with(
+            self._ticket = self._noted = noted.submit_with(
                 self.notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
 
@@ -221,7 +222,8 @@ class Lease:
         if isinstance(error, CohortError):
             say_whose(error, self.served, self.variant)
         self._observer.ended(self.served, self.variant, error, seconds, context=self.context)
-        if self._observed is not None:
+        remembered = self._noted is not None and self._noted.remembered
+        if self._observed is not None and not remembered:  # a run is evidence once
             self._observed.close(error, now=now, seconds=seconds)
 
     def _run_over(self) -> None:

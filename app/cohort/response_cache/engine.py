@@ -1,0 +1,247 @@
+"""An engine that keeps answers, in front of one that gives them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Self
+
+from cohort.batching import Outputs, Reply, RunResult
+from cohort.errors import CohortError
+from cohort.registry import (
+    BatchEngine,
+    Cancellable,
+    EngineDescription,
+    RequestNotes,
+    RequestQueue,
+    RunNow,
+)
+from cohort.response_cache.counts import CacheCounts
+from cohort.response_cache.requests import CachedRequest
+from cohort.response_cache.store import AnswerStore, Key, key_of
+from cohort.session import AssignedNode
+from cohort.tensors import Arrays, TensorSpec, held_bytes
+
+HASHED_AT_ONCE = 1 << 16
+"""Bytes of inputs whose key is made on the event loop: 60 µs."""
+
+NOTHING_NOTED = RequestNotes()
+
+HashOnThread = Callable[[Callable[[], None], int], Future[Any]]
+"""Does work of so many bytes on a thread."""
+
+
+class CachedEngine:
+    """Answers inputs that it has seen. Implements `BatchEngine`, `NotedEngine`, `RequestOwner`.
+
+    engine: Runs the model; closed with this one, whose leases are its own.
+    maximum: Bytes of answers that are kept.
+    counts: Where hits and misses are counted.
+    on_thread: Where keys of large inputs are made.
+    """
+
+    def __init__(
+        self, engine: BatchEngine, maximum: int, counts: CacheCounts, on_thread: HashOnThread
+    ) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._store = AnswerStore(maximum, counts)
+        self._running: dict[Key, CachedRequest] = {}
+        self._past = PastIt(engine)
+        self._on_thread = on_thread
+        self._hashing = 0
+        self.leases = engine.leases
+        self.inputs: Sequence[TensorSpec] = engine.inputs
+        self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
+        self.outputs: Sequence[TensorSpec] = engine.outputs
+        self.labels = engine.labels
+        self.timeout = engine.timeout
+        self.example = engine.example
+
+    @property
+    def by_tensors(self) -> Self:
+        """This: requests are tensors."""
+        return self
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are hashed or queued."""
+        return self._engine.waiting + self._hashing
+
+    @property
+    def inline_rows(self) -> int:
+        """1: each request is looked for by itself."""
+        return 1
+
+    @property
+    def run_now(self) -> RunNow:
+        """Runs nothing: see `inline_rows`."""
+        return _not_now
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> CachedRequest:
+        """See `RequestQueue`."""
+        return self.submit_with(
+            NOTHING_NOTED, inputs, reply, deadline=deadline, timeout=timeout, priority=priority
+        )
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> CachedRequest:
+        """See `NotedEngine`."""
+        if notes.no_store:
+            request = CachedRequest(self._past, inputs, reply, deadline, timeout, priority)
+            request.run()
+            return request
+        request = CachedRequest(self, inputs, reply, deadline, timeout, priority)
+        size = 0
+        for array in inputs.values():
+            size += held_bytes(array) if array.dtype.hasobject else array.nbytes
+        if size <= HASHED_AT_ONCE:
+            self._look(key_of(inputs), request)
+        else:
+            self._engine.check_room(priority)
+            self._hash(request, size)
+        return request
+
+    def _hash(self, request: CachedRequest, size: int) -> None:
+        loop, inputs = asyncio.get_running_loop(), request.inputs
+        self._hashing += 1
+
+        def work() -> None:
+            loop.call_soon_threadsafe(hashed, key_of(inputs))
+
+        def hashed(key: Key) -> None:
+            request.future = None
+            if request.left:
+                return
+            try:
+                self._look(key, request)
+            except CohortError as error:
+                request.end(None, error)
+
+        future = self._on_thread(work, size)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._less))
+        request.future = future
+        request.set_timer()
+
+    def _less(self) -> None:
+        self._hashing -= 1
+
+    def _look(self, key: Key, request: CachedRequest) -> None:
+        """Answer by what is kept or by a run that goes on; else run it. Raises a CohortError."""
+        found = self._store.get(key)
+        if found is not None:
+            self._counts.hits += 1
+            request.answer_soon(found)
+            return
+        first = self._running.get(key)
+        if first is not None:
+            self._counts.hits += 1
+            request.wait_for(first)
+            return
+        self._counts.misses += 1
+        request.key = key
+        self._running[key] = request
+        try:
+            request.ticket = self._engine.submit(
+                request.inputs,
+                request.ran,
+                deadline=request.deadline,
+                timeout=request.timeout,
+                priority=request.priority,
+            )
+        except BaseException:
+            self._running.pop(key, None)
+            raise
+
+    def run(self, request: CachedRequest) -> Cancellable:
+        """See `RequestOwner`."""
+        return self._engine.submit(
+            request.inputs,
+            request.ran,
+            deadline=request.deadline,
+            timeout=request.timeout,
+            priority=request.priority,
+        )
+
+    def landed(self, request: CachedRequest, outputs: Outputs | None) -> None:
+        """See `RequestOwner`."""
+        key = request.key
+        if self._running.get(key) is request:
+            del self._running[key]
+            if outputs is not None:
+                self._store.put(key, outputs)
+
+    def replaced(self, request: CachedRequest) -> None:
+        """See `RequestOwner`."""
+        self._running[request.key] = request
+
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
+        return self._engine.room_for(priority) - self._hashing
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        self._engine.check_room(priority)
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
+        """Open another queue on the same model, which keeps no answers; see `BatchEngine`."""
+        return self._engine.side_queue(max_requests=max_requests, shadow=shadow)
+
+    def describe(self) -> EngineDescription:
+        """Describe it as it is now."""
+        return self._engine.describe()
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it."""
+        return self._engine.assigned_nodes()
+
+    def close(self) -> None:
+        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        self._engine.close()
+        self._store.clear()
+
+
+class PastIt:
+    """Runs requests whose answers are not kept. Implements `RequestOwner`."""
+
+    def __init__(self, engine: BatchEngine) -> None:
+        self._engine = engine
+
+    def run(self, request: CachedRequest) -> Cancellable:
+        """See `RequestOwner`."""
+        return self._engine.submit(
+            request.inputs,
+            request.ran,
+            deadline=request.deadline,
+            timeout=request.timeout,
+            priority=request.priority,
+        )
+
+    def landed(self, request: CachedRequest, outputs: Outputs | None) -> None:
+        """See `RequestOwner`."""
+
+    def replaced(self, request: CachedRequest) -> None:
+        """See `RequestOwner`."""
+
+
+def _not_now(inputs: Arrays, arrived: float, rows: int, requests: int, /) -> RunResult | None:
+    del inputs, arrived, rows, requests
+    return None

@@ -1,0 +1,172 @@
+"""Requests whose answers are kept: the first of a key runs, and others wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any, Protocol
+
+from cohort.batching import Outputs, Reply
+from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed
+from cohort.registry import Cancellable
+from cohort.response_cache.store import Key
+from cohort.tensors import Arrays
+
+
+class RequestOwner(Protocol):
+    """Runs requests, and keeps their answers."""
+
+    def run(self, request: CachedRequest) -> Cancellable:
+        """Run a request; its `ran` gets what comes of it. Raises as `RequestQueue.submit`."""
+
+    def landed(self, request: CachedRequest, outputs: Outputs | None) -> None:
+        """A run is over: keep its answer, if there is one."""
+
+    def replaced(self, request: CachedRequest) -> None:
+        """The run of its key is from now on that of this request."""
+
+
+class CachedRequest:
+    """A request. Is a `NotedTicket`; used on the event loop.
+
+    owner: Runs it.
+    inputs, reply: What is asked, and who gets the answer.
+    deadline, timeout, priority: As `RequestQueue.submit` has them.
+
+    key: What its inputs are kept by; (): they are not.
+    remembered: Whether it was, or will be, answered without a run of its own.
+    ticket: That of its run.
+    """
+
+    key: Key = ()
+    remembered = False
+    first: CachedRequest | None = None  # whose run it waits for
+    future: Future[Any] | None = None  # of a thread that makes its key
+    ticket: Cancellable | None = None
+    _waiting: list[CachedRequest] | None = None  # for its run
+    _handle: asyncio.Handle | None = None
+
+    def __init__(
+        self,
+        owner: RequestOwner,
+        inputs: Arrays,
+        reply: Reply,
+        deadline: float,
+        timeout: float | None,
+        priority: int,
+    ) -> None:
+        self.owner = owner
+        self.inputs = inputs
+        self._reply: Reply | None = reply
+        self.deadline = deadline
+        self.timeout = timeout
+        self.priority = priority
+
+    @property
+    def times(self) -> tuple[float, float] | None:
+        """See `Cancellable`."""
+        return None if self.ticket is None else self.ticket.times
+
+    @property
+    def left(self) -> bool:
+        """Whether it needs no answer any more."""
+        return self._reply is None
+
+    def cancel(self) -> None:
+        """See `Cancellable`."""
+        if self._reply is not None:
+            self._reply = None
+            self._leave()
+
+    def when_over(self, then: Callable[[], None]) -> bool:
+        """See `Cancellable`."""
+        return self.ticket is not None and self.ticket.when_over(then)
+
+    def run(self) -> None:
+        """Begin its run. Raises as `RequestQueue.submit`."""
+        self.ticket = self.owner.run(self)
+
+    def wait_for(self, first: CachedRequest) -> None:
+        """Get the answer of the run of another one."""
+        self.first, self.remembered = first, True
+        self.key = first.key
+        if first._waiting is None:
+            first._waiting = []
+        first._waiting.append(self)
+        self.set_timer()
+
+    def answer_soon(self, outputs: Outputs) -> None:
+        """Answer it with what is kept, after the call that asks has returned."""
+        self.remembered = True
+        self._handle = asyncio.get_running_loop().call_soon(self.end, outputs, None)
+
+    def ran(self, outputs: Outputs | None, error: CohortError | None) -> None:
+        """Its run is over."""
+        waiting, self._waiting = self._waiting, None
+        if waiting and outputs is None and isinstance(error, DeadlineExceeded):
+            self.end(None, error)
+            _hand_over(self, waiting)  # those that came later have more time
+            return
+        self.owner.landed(self, outputs)
+        self.end(outputs, error)
+        for request in waiting or ():
+            request.end(outputs, error)
+
+    def end(self, outputs: Outputs | None, error: CohortError | None) -> None:
+        """Reply, once."""
+        if self._handle is not None:
+            self._stop_timer()
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            if outputs is None and error is None:
+                error = InferenceFailed("no answer")
+            reply(outputs, error)
+
+    def set_timer(self) -> None:
+        """It waits for something that does not know its deadline."""
+        seconds = self.deadline - monotonic()
+        if seconds < float("inf"):
+            loop = asyncio.get_running_loop()
+            self._handle = loop.call_later(max(seconds, 0), self._late)
+
+    def _late(self) -> None:
+        reply, self._reply = self._reply, None
+        self._leave()
+        if reply is not None:
+            reply(None, DeadlineExceeded(self.timeout or 0.0))
+
+    def _leave(self) -> None:
+        """Stop what goes on for nobody else."""
+        self._stop_timer()
+        if self.future is not None:
+            self.future.cancel()
+        first = self.first or self
+        if first is not self and first._waiting is not None and self in first._waiting:
+            first._waiting.remove(self)
+        if first.left and not first._waiting and first.ticket is not None:
+            self.owner.landed(first, None)
+            first.ticket.cancel()
+
+    def _stop_timer(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+def _hand_over(former: CachedRequest, waiting: list[CachedRequest]) -> None:
+    """Run the first of those that wait, whose answer the others then get."""
+    for place, request in enumerate(waiting):
+        request.first, request.remembered = None, False
+        request.owner.replaced(request)
+        try:
+            request.run()
+        except CohortError as error:
+            request.end(None, error)
+            continue
+        for other in waiting[place + 1 :]:
+            other.first = request
+        request._waiting = waiting[place + 1 :]
+        return
+    former.owner.landed(waiting[-1], None)

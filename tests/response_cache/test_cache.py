@@ -1,0 +1,250 @@
+"""Answers that are kept: for which inputs, for how long, and who shares a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import structlog
+
+from cohort import Runtime
+from cohort.batching import Outputs
+from cohort.errors import (
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    NotReady,
+)
+from cohort.registry import RequestNotes
+from cohort.response_cache import AnswerStore, CacheCounts, CachedEngine, key_of
+from cohort.response_cache.store import ENTRY_BYTES
+from tests import onnx_models
+from tests.engines import ControlledEngine
+from tests.waiting import iterations, until
+
+ROW: Any = np.ones((1, 2), np.float32)
+
+
+class Answers:
+    """What replies got, in their order."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def __call__(self, outputs: Outputs | None, error: CohortError | None) -> None:
+        self.got.append(outputs[0].tolist() if outputs is not None else error)
+
+
+@pytest.fixture
+def inner() -> ControlledEngine:
+    return ControlledEngine()
+
+
+@pytest.fixture
+def counts() -> CacheCounts:
+    return CacheCounts()
+
+
+@pytest.fixture
+def engine(inner: ControlledEngine, counts: CacheCounts) -> Iterator[CachedEngine]:
+    with ThreadPoolExecutor(1) as pool:
+
+        def submit(work: Any, size: int) -> Future[Any]:
+            return pool.submit(work)
+
+        yield CachedEngine(inner, 1 << 20, counts, submit)
+
+
+def answer(inner: ControlledEngine, place: int = -1, error: CohortError | None = None) -> None:
+    request = inner.requests[place]
+    request.answer(None if error else inner.model(request.inputs), error)
+
+
+async def test_equal_inputs_are_run_once(
+    engine: CachedEngine, inner: ControlledEngine, counts: CacheCounts
+) -> None:
+    """Values, shapes, datatypes and names are what is compared."""
+    replies = Answers()
+    engine.submit({"x": ROW}, replies)
+    answer(inner)
+    for _ in range(3):
+        engine.submit({"x": ROW.copy()}, replies)
+    await iterations(2)
+    assert replies.got == [[[2, 2]]] * 4
+    assert len(inner.requests) == 1
+    for other in (ROW * 2, ROW.reshape(2, 1), ROW.view(np.int32), -0.0 * ROW, 0.0 * ROW):
+        engine.submit({"x": other}, replies)
+    engine.submit({"z": ROW}, replies)
+    assert len(inner.requests) == 7
+    assert (counts.hits, counts.misses) == (3, 7)
+
+
+async def test_requests_that_come_meanwhile_wait_for_the_run(
+    engine: CachedEngine, inner: ControlledEngine, counts: CacheCounts
+) -> None:
+    """Also where the first of them leaves; the run is cancelled once all have left."""
+    replies = Answers()
+    tickets = [engine.submit({"x": ROW}, replies) for _ in range(4)]
+    assert len(inner.requests) == 1
+    assert [one.remembered for one in tickets] == [False, True, True, True]
+    tickets[0].cancel()
+    tickets[2].cancel()
+    assert not inner.requests[0].cancelled
+    answer(inner)
+    assert replies.got == [[[2, 2]]] * 2
+    for ticket in [engine.submit({"x": ROW * 3}, replies) for _ in range(2)]:
+        ticket.cancel()
+    assert inner.requests[1].cancelled
+    engine.submit({"x": ROW * 3}, replies)
+    assert len(inner.requests) == 3
+
+
+async def test_errors_are_not_kept(engine: CachedEngine, inner: ControlledEngine) -> None:
+    """All who wait for the run get it, and the next request runs again."""
+    replies = Answers()
+    for _ in range(2):
+        engine.submit({"x": ROW}, replies)
+    answer(inner, error=InferenceFailed("no"))
+    assert [str(one) for one in replies.got] == ["no", "no"]
+    engine.submit({"x": ROW}, replies)
+    assert len(inner.requests) == 2
+    inner.refusal = NotReady("closing")
+    with pytest.raises(NotReady):
+        engine.submit({"x": ROW * 2}, replies)
+    inner.refusal = None
+    engine.submit({"x": ROW * 2}, replies)
+    assert len(inner.requests) == 3
+
+
+async def test_deadlines_are_each_request_s_own(
+    engine: CachedEngine, inner: ControlledEngine
+) -> None:
+    """One that waits for another's run is answered in its time; a later one takes a run over."""
+    replies, late = Answers(), Answers()
+    engine.submit({"x": ROW}, replies)
+    engine.submit({"x": ROW}, late, deadline=0.0, timeout=0.5)
+    patient = engine.submit({"x": ROW}, replies)
+    await until(lambda: bool(late.got))
+    assert isinstance(late.got[0], DeadlineExceeded)
+    answer(inner, error=DeadlineExceeded(1))
+    assert not patient.remembered
+    answer(inner)
+    assert isinstance(replies.got[0], DeadlineExceeded)
+    assert replies.got[1:] == [[[2, 2]]]
+
+
+async def test_no_store_goes_past_it(
+    engine: CachedEngine, inner: ControlledEngine, counts: CacheCounts
+) -> None:
+    """It neither takes an answer that is kept, nor leaves one."""
+    replies = Answers()
+    for _ in range(2):
+        engine.submit_with(RequestNotes(no_store=True), {"x": ROW}, replies)
+        answer(inner)
+    engine.submit({"x": ROW}, replies)
+    answer(inner)
+    engine.submit_with(RequestNotes(no_store=True), {"x": ROW}, replies)
+    assert len(inner.requests) == 4
+    assert (counts.hits, counts.misses) == (0, 1)
+
+
+async def test_an_answer_that_is_kept_may_be_left(
+    engine: CachedEngine, inner: ControlledEngine
+) -> None:
+    """A caller who leaves at once gets nothing."""
+    replies = Answers()
+    engine.submit({"x": ROW}, replies)
+    answer(inner)
+    engine.submit({"x": ROW}, replies).cancel()
+    await iterations(2)
+    assert len(replies.got) == 1
+
+
+async def test_keys_of_large_inputs_are_made_on_a_thread(
+    engine: CachedEngine, inner: ControlledEngine, counts: CacheCounts
+) -> None:
+    """They are found again as small ones are; one who left is not run."""
+    large: Any = np.ones((100_000, 2), np.float32)
+    replies = Answers()
+    engine.submit({"x": large}, replies)
+    assert not inner.requests
+    assert engine.waiting == 1
+    await until(lambda: len(inner.requests) == 1)
+    answer(inner)
+    engine.submit({"x": large}, replies)
+    await until(lambda: len(replies.got) == 2)
+    engine.submit({"x": large * 2}, replies).cancel()
+    await until(lambda: engine.waiting == 0)
+    assert (counts.hits, counts.misses, len(inner.requests)) == (1, 1, 1)
+
+
+def test_bytes_are_bounded() -> None:
+    """What was not asked for longest goes; what is too large for all of it is not kept."""
+    counts = CacheCounts()
+    store = AnswerStore(3 * (ENTRY_BYTES + 400), counts)
+    for number in range(3):
+        store.put((number,), [np.zeros(100, np.float32)])
+    assert store.get((0,)) is not None
+    store.put((3,), [np.zeros(100, np.float32)])
+    assert [store.get((number,)) is not None for number in range(4)] == [True, False, True, True]
+    store.put((4,), [np.zeros(10_000, np.float32)])
+    assert store.get((4,)) is None
+    assert counts.size == 3 * (ENTRY_BYTES + 400)
+    store.clear()
+    assert counts.size == 0
+
+
+def test_what_is_kept_is_no_part_of_a_larger_run() -> None:
+    """It is a copy, and cannot be written to."""
+    run = np.arange(8, dtype=np.float32)
+    store = AnswerStore(1 << 20, CacheCounts())
+    store.put(("a",), [run[2:4]])
+    run[:] = 0
+    (kept,) = store.get(("a",)) or []
+    assert kept.tolist() == [2, 3]
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0] = 1
+
+
+def test_texts_and_their_bytes_are_other_keys() -> None:
+    """ "a" is not b"a", nor are ["a", "b"] ["ab"]."""
+    texts: list[list[object]] = [["a"], [b"a"], ["a", "b"], ["ab"], ["a', 'b"]]
+    keys = {key_of({"x": np.array(one, np.object_)}) for one in texts}
+    assert len(keys) == len(texts)
+
+
+async def test_a_model_keeps_answers_by_its_config(tmp_path: Path) -> None:
+    """Until another version answers; not with state; metrics count by model."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.times(2), models / "m/1/model.onnx")
+    (models / "m/config.yaml").write_text("cache: {max_mb: 16}\n")
+    folders: dict[str, Any] = {"state": tmp_path / "s", "cache": tmp_path / "c"}
+    try:
+        async with Runtime(models=models, watch_seconds=0.05, **folders) as runtime:
+            name = runtime._core.registry.catalog["m"].versions[1].engine.inputs[0].name  # type: ignore[union-attr]
+            rows = {name: np.ones((1, 3), np.float32)}
+            answers = [await runtime.infer("m", rows) for _ in range(3)]
+            answers += await asyncio.gather(*(runtime.infer("m", rows) for _ in range(3)))
+            assert all(next(iter(one.values())).tolist() == [[2, 2, 2]] for one in answers)
+            counts = runtime._core.caches.counts("m", 1)
+            assert (counts.hits, counts.misses) == (5, 1)
+            onnx_models.save(onnx_models.times(3), models / "m/2/model.onnx")
+            await until(lambda: set(runtime._core.registry.catalog["m"].versions) == {2})
+            (changed,) = (await runtime.infer("m", rows)).values()
+            assert changed.tolist() == [[3, 3, 3]]
+            families = {one.name: one for one in runtime._core.caches.collect()}
+            samples = families["model_cache_hits"].samples
+            assert {(s.labels["model"], s.labels["version"]): s.value for s in samples} == {
+                ("m", "1"): 5,
+                ("m", "2"): 0,
+            }
+            with pytest.raises(InvalidInput):
+                await runtime.infer("m", {name: np.ones((1, 3), np.float64)})
+    finally:
+        structlog.reset_defaults()
