@@ -57,6 +57,7 @@ NAVIGATION = {
         *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
         "guide/transform",
         "guide/images",
+        "guide/text",
         "guide/sound",
         "guide/labels",
         "guide/sequences",

@@ -102,6 +102,16 @@ def test_a_whole_float_is_an_integer(datatype: str, size: int) -> None:
                 decode(wrong, datatype)
 
 
+def test_a_list_is_a_column_in_every_form_of_the_protocol() -> None:
+    """`[N]` where the input is `[N, 1]`, in JSON, as bytes and in typed fields."""
+    spec = TensorSpec("x", "FP32", ("N", 1))
+    raw = np.array([1, 2], "<f4").tobytes()
+    forms: list[dict[str, Any]] = [{"data": [1, 2]}, {"raw": raw}, {"values": [1.0, 2.0]}]
+    for form in forms:
+        sent = InputTensor("x", "FP32", [2], NO_PARAMETERS, **form)
+        assert decode_input(spec, sent).tolist() == [[1.0], [2.0]]
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text('NaN\\"n, :[]', max_size=8),
     lambda inner: (

@@ -59,7 +59,7 @@ def test_ids_are_those_of_transformers(folder: Path, kind: str) -> None:
     for number, answer in enumerate(answers):
         first, second = number // 2 * 50, number % 2
         some: list[Any] = given[first : first + 50]
-        values = np.array([[one, one[::-1]] for one in some] if second else some, np.object_)
+        values = np.array([[one, one[:500][::-1]] for one in some] if second else some, np.object_)
         made = steps[second].prepare(values, lambda: None)
         for name in NAMES:
             np.testing.assert_array_equal(made[name], answer[name], err_msg=f"{name} {first}")

@@ -36,7 +36,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipelines")
     save(affine(1), folder / "models/small/1/model.onnx")
     save(affine(100), folder / "models/large/1/model.onnx")
+    out = "{from: [large.y, small.y]"
     for name, text in {
+        "labelled": CASCADE.replace(out, out + ", labels: [a, b, c, d], top: 1"),
+        "mislabelled": CASCADE.replace(out, out + ", labels: [a, b, c]"),
         "cascade": CASCADE,
         "wrong": CASCADE.replace("model: large", "model: larg"),
     }.items():
@@ -86,6 +89,14 @@ def test_a_mistake_says_its_step(server: Cohort) -> None:
     assert refused.status_code == 503
     assert reason in refused.json()["error"]
     assert server.get("/health/ready").status_code == 200
+
+
+def test_outputs_and_inputs_take_what_those_of_models_do(server: Cohort) -> None:
+    """Labels, for one; what does not fit is said with its place in the file."""
+    labels = predict(server, "labelled").json()["labels"]
+    assert [[one["label"] for one in row] for row in labels] == [["a"], ["a"]]
+    reason = server.get("/models/mislabelled").json()["versions"][0]["reason"]
+    assert reason.startswith("mislabelled/pipeline.yaml: outputs.y.labels: 3 labels")
 
 
 def test_models_metrics_and_openapi_know_it(server: Cohort) -> None:

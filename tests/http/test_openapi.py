@@ -82,7 +82,10 @@ def test_every_example_works(server: Cohort, document: dict[str, Any]) -> None:
 def test_every_model_has_paths_with_its_own_tensors(document: dict[str, Any]) -> None:
     """Names, datatypes and shapes are the model's; each version has its own, the default two."""
     content = dict(posts(document))["/models/iris/predict"]
-    by_name, simple = resolved(document, content["schema"])["oneOf"]
+    by_name, simple, rows = resolved(document, content["schema"])["oneOf"]
+    row = rows["properties"]["rows"]["items"]
+    assert row["required"][0] == "sepal length (cm)"
+    assert row["properties"]["sepal length (cm)"]["type"] == "number"
     features = by_name["properties"]["inputs"]["properties"]["features"]
     assert features == simple["properties"]["input"]
     assert features["description"] == "FP32 [N, 4]"

@@ -179,6 +179,21 @@ def test_rows_that_do_not_fit_are_refused(client: httpx.Client, rows: Any, says:
     assert says in answer.json()["error"]
 
 
+@pytest.mark.parametrize("padding", [0, 5000])
+def test_the_word_nan_is_a_missing_value_on_every_api(client: httpx.Client, padding: int) -> None:
+    """Also in a small body, which would be answered together with others."""
+    tensor = '{"name": "x", "datatype": "INT64", "shape": [1, 3], "data": [1, NaN, 3]}'
+    for path, body, key in (
+        ("/models/house/predict", '{"input": [[1, NaN, 3]]}', "prediction"),
+        ("/models/house/predict", '{"inputs": {"x": [[1, null, 3]]}}', "outputs"),
+        ("/v1/models/house:predict", '{"instances": [[1, NaN, 3]]}', "predictions"),
+        ("/v2/models/house/infer", f'{{"inputs": [{tensor}]}}', "outputs"),
+    ):
+        answer = client.post(path, content=body + " " * padding, headers={"accept": "*/*"})
+        assert answer.status_code == 200, answer.text
+        assert "[1,-7,3]" in json.dumps(answer.json()[key], separators=(",", ":"))
+
+
 def test_rows_stand_alone(client: httpx.Client) -> None:
     """A body has them or inputs."""
     for key, said in (("inputs", "'rows' or 'inputs'"), ("input", "'rows' or 'input'")):
@@ -197,12 +212,15 @@ def test_columns_of_a_block_go_by_the_names_in_its_file(client: httpx.Client) ->
         (simple, {"rows": rows}, "outputs"),
         (simple, {"inputs": columns}, "outputs"),
         (simple, {"inputs": {"x": [[1, 2, 3], [4, None, 6]]}}, "outputs"),
+        (simple, {"input": [[1, 2, 3], [4, None, 6]]}, "prediction"),
+        ("/v1/models/house:predict", {"instances": [[1, 2, 3], [4, None, 6]]}, "predictions"),
         ("/v1/models/house:predict", {"instances": rows}, "predictions"),
         ("/v1/models/house:predict", {"inputs": columns}, "outputs"),
         ("/invocations?model=house", {"dataframe_records": rows}, "predictions"),
     ):
-        answer = client.post(path, json=body)
-        assert answer.status_code == 200, answer.text
+        for padding in (0, 5000):
+            answer = client.post(path, content=json.dumps(body) + " " * padding)
+            assert answer.status_code == 200, answer.text
         found = answer.json()[key]
         assert (found["y"] if isinstance(found, dict) else found) == wanted
     csv = client.post(
@@ -216,6 +234,7 @@ def test_columns_of_a_block_go_by_the_names_in_its_file(client: httpx.Client) ->
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [
+        ({"y": [[1, 2, 3]]}, "input 'y' not found"),
         ({"rooms": [1], "area": [2]}, "column 'age' is missing"),
         ({"rooms": [1], "area": [2], "ages": [3]}, "column 'ages' not found; did you mean 'age'"),
         ({"rooms": [1], "area": [2, 3], "age": [3]}, "'rooms' has 1 values, 'area' has 2"),

@@ -10,6 +10,7 @@ import onnx
 import pytest
 import soundfile
 from onnx import TensorProto, helper
+from PIL import Image
 from playwright.sync_api import expect
 
 from tests import onnx_models
@@ -52,6 +53,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "versions: all\noutputs: {y: {labels: [circle, square, line], softmax: true}}\n"
     )
     onnx_models.save(onnx_models.identity("BYTES", ("N",)), models / "echo/1/model.onnx")
+    onnx_models.save(onnx_models.identity("FP32", ("N", 3, 2, 2)), models / "seen/1/model.onnx")
+    (models / "seen/config.yaml").write_text("inputs: {x: {image: {size: [2, 2]}}}\n")
     with cohort(models, folder) as started:
         yield started
 
@@ -75,6 +78,17 @@ def test_a_sound_file_is_chosen_heard_and_sent(
     expect(page.locator("audio")).to_have_count(0)
     press(page, "Predict")
     assert "Choose a file" in answer(page)
+
+
+def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
+    """As a file: the server decodes it."""
+    file = tmp_path / "red.png"
+    Image.new("RGB", (40, 30), (255, 0, 0)).save(file)
+    page = opened(chromium, server, "/models/seen")
+    page.get_by_label("x: A picture, chosen or dropped here").set_input_files(file)
+    expect(page.get_by_role("img", name="The picture that is sent")).to_be_visible()
+    press(page, "Predict")
+    assert "[1, 3, 2, 2]" in answer(page)
 
 
 def test_a_file_that_is_none_is_refused_in_words(

@@ -116,6 +116,26 @@ async def test_pairs_have_types(folder: Path) -> None:
     assert "takes shape [N, 2]" in str(wrong)
 
 
+@pytest.mark.parametrize("most", [5, 6, 7, 12, 40])
+def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
+    """The longer one first; two texts of 100 KB take no longer than alone."""
+    text_models.wordpiece().save(str(tmp_path / "tokenizer.json"))
+    opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), most, pairs=True)
+    own = text_models.wordpiece()
+    own.enable_truncation(most)
+    made: list[tuple[str, str]] = [
+        ("good " * one, "bad " * other)
+        for one in (0, 1, 2, 3, 9, 30)
+        for other in (0, 1, 2, 3, 9, 30)
+    ]
+    for found, wanted in zip(
+        opened.encode(made, lambda: None), own.encode_batch(made), strict=True
+    ):
+        assert (found.ids, found.type_ids) == (wanted.ids, wanted.type_ids)
+    (long,) = opened.encode([("good " * 20_000, "bad " * 25_000)], lambda: None)
+    assert len(long.ids) == most
+
+
 async def test_an_example_is_what_callers_send(folder: Path) -> None:
     """It is run at load, and stands where examples are shown."""
     text_models.save(folder, CONFIG + 'example: {text: ["very good", "bad"]}\n')

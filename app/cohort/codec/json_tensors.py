@@ -260,6 +260,9 @@ EXACT_WHOLE = 1 << 53
 """Below, a float is exactly the whole number that its text says."""
 
 
+_NULL = type(None)
+
+
 def _converted(
     name: str, datatype: str, leaves: list[Any], shape: Shape, among: Among, missing: Missing
 ) -> tuple[list[Any], list[int]]:
@@ -270,6 +273,9 @@ def _converted(
     wanted = _WANTED[datatype]
     whole = datatype in INTEGERS
     value, is_nan = stand_in(datatype, missing)
+    if value is not None and shape and {*map(type, leaves)} <= {*wanted, _NULL}:
+        nulls = [index for index, leaf in enumerate(leaves) if leaf is None]
+        return [value if leaf is None else leaf for leaf in leaves], nulls if is_nan else []
     made, gaps = [*leaves], []
     for index, leaf in enumerate(leaves):
         if type(leaf) in wanted:

@@ -195,9 +195,9 @@ def check_columns(columns: Sequence[str], wanted: Sequence[str]) -> None:
 
 def has_columns(names: Collection[str], specs: Sequence[TensorSpec]) -> bool:
     """Whether what is sent under `names` are columns of the only input, which knows theirs."""
-    if len(specs) != 1 or not specs[0].columns:
+    if len(specs) != 1 or not specs[0].columns or specs[0].name in names:
         return False
-    return bool(names) and specs[0].name not in names
+    return not {*specs[0].columns}.isdisjoint(names)
 
 
 def join_columns(values: Mapping[str, object], spec: TensorSpec) -> Array:

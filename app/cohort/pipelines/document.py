@@ -173,6 +173,10 @@ PROCESSING_KEYS = {
 }
 
 
+TOKENIZER = "tokenizer"
+"""The key of an input that fills others."""
+
+
 def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a file says of the graph, and of the processing of inputs and outputs."""
     tree = parse_yaml(text, file)
@@ -194,6 +198,11 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
             for name, value in named.items()
             if isinstance(value, dict) and not keys.isdisjoint(value)
         }
+    for name, value in said.get("inputs", {}).items():
+        if TOKENIZER in value:  # an input beside those that the steps name
+            del graph["inputs"][name]
+    if said.get("inputs") and not any(graph["inputs"].values()):
+        del graph["inputs"]  # they follow from the steps
     return graph, said
 
 

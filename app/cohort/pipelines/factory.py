@@ -167,18 +167,22 @@ def asked_by_pipeline(source: Source) -> Asked | None:
 
     Raises LoadFailed where the pipeline asks for what is none of the keys.
     """
-    try:
-        text = read_text(source.path, source.path.name)
-        said = ProcessingConfig() if text is None else parse_processing(text)
-    except ConfigProblems as error:
-        raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
-    config = source.config
+    said, config = read_processing(source.path), source.config
     if config is not None:
         said = ProcessingConfig(
             {**config.inputs, **said.inputs}, {**config.outputs, **said.outputs}
         )
     name = source.model or source.path.parent.name
     return Asked(said, f"{name}/{PIPELINE_FILE}") if said.inputs or said.outputs else None
+
+
+def read_processing(path: Path) -> ProcessingConfig:
+    """What the pipeline at `path` says of its inputs and outputs. Raises LoadFailed."""
+    try:
+        text = read_text(path, path.name)
+        return ProcessingConfig() if text is None else parse_processing(text)
+    except ConfigProblems as error:
+        raise LoadFailed("; ".join(map(_in_words, error.problems))) from error
 
 
 def _in_words(problem: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cohort.errors import LoadFailed, ModelNotFound, VersionNotFound, quoted
-from cohort.pipelines.factory import read_pipeline
+from cohort.pipelines.factory import read_pipeline, read_processing
 from cohort.pipelines.graph import Graph
 from cohort.pipelines.wiring import MAX_DEPTH, MemberFacts, Wiring, connect
 from cohort.repository import MODEL_FILE, Found, Snapshot
@@ -21,6 +21,7 @@ def check_pipeline(found: Found, snapshot: Snapshot) -> Wiring:
 
 def _check(found: Found, snapshot: Snapshot, around: tuple[Found, ...]) -> Wiring:
     pipeline, graph = read_pipeline(found.path)
+    read_processing(found.path)
     if found in around:
         raise LoadFailed("it needs itself")
     if len(around) >= MAX_DEPTH:

@@ -15,6 +15,7 @@ from cohort.errors import InvalidInput, RunRefused, quoted
 from cohort.processing.steps import Check, StepContext
 from cohort.processing.tokenizing import (
     ASKED_AT_ONCE,
+    Ids,
     Text,
     TextTokenizer,
     characters,
@@ -72,7 +73,9 @@ class TextStep:
             raise context.problem("tokenizer must be the name of a file beside model.onnx")
         with context.naming("tokenizer"):
             opened = open_tokenizer(context.folder / name)
-            self._tokenizer = TextTokenizer(opened, config.max_length, self._length)
+            self._tokenizer = TextTokenizer(
+                opened, config.max_length, self._length, pairs=self._pairs
+            )
         self._check_lengths(context)
         self._check_ids(context, name, ids)
         rows = ids.shape[0] if ids.shape and ids.shape[0] is not None else "N"
@@ -90,7 +93,7 @@ class TextStep:
             raise context.problem(
                 f"max_length is {most}, and the model takes {fixed} ids: set max_length: {fixed}"
             )
-        special = self._tokenizer.special_ids(pairs=self._pairs)
+        special = self._tokenizer.special_ids
         if special >= most:
             raise context.problem(
                 f"max_length is {most}, and the tokenizer adds {special} ids to each text"
@@ -108,7 +111,7 @@ class TextStep:
 
     def is_short(self, values: Array) -> bool:
         """Whether there are few and short texts, and no regular expression is to be tried."""
-        if values.size > SHORT_TEXTS or self._tokenizer.unbounded or values.dtype != np.object_:
+        if values.size > SHORT_TEXTS or not self._tokenizer.is_quick or values.dtype != np.object_:
             return False
         return sum(map(len, values.ravel().tolist())) <= SHORT_CHARACTERS
 
@@ -155,7 +158,7 @@ class TextStep:
     def _make(
         self,
         role: str,
-        encoded: Sequence[Any],
+        encoded: Sequence[Ids],
         used: NDArray[np.bool_],
         places: NDArray[np.int64],
     ) -> Array:

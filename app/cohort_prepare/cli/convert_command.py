@@ -197,6 +197,8 @@ def _lines(out: Path, made: Converted) -> list[str]:
             f"{made.difference.max_absolute:.2g} at most."
         )
     lines += [f"Note: {note}" for note in made.notes]
+    if any(path.name.endswith("config.yaml") for path in made.beside):
+        return lines  # which has them already
     for output, classes in list(made.export.classes.items())[:1]:
         lines += [
             f"It names {len(classes)} classes. In its model's config.yaml these two lines have "

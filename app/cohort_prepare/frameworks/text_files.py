@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ def write_text_files(
             "callers send ids"
         )
         return made
-    length = min(tokenizer.model_max_length, longest or MOST_LENGTH)
+    length = min(tokenizer.model_max_length, longest or MOST_LENGTH, _own_length(source))
     backend = tokenizer.backend_tokenizer
     if length < MOST_LENGTH:
         backend.enable_truncation(length, direction=tokenizer.truncation_side)
@@ -83,6 +84,16 @@ def write_text_files(
         text["max_length"] = length
     made.config["inputs"] = {"text": text | ({"pairs": True} if pairs else {})}
     return made
+
+
+def _own_length(source: Path) -> int:
+    """How many ids sentence-transformers gives the model."""
+    try:
+        settings = json.loads((source / "sentence_bert_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return MOST_LENGTH
+    length = settings.get("max_seq_length") if isinstance(settings, dict) else None
+    return length if isinstance(length, int) else MOST_LENGTH
 
 
 def write_labels(made: TextFiles, labels: Sequence[str], config: Any, folder: Path) -> None:

@@ -18,6 +18,7 @@ from cohort.http.openapi.schemas import (
     MOST_DIMENSIONS,
     Schema,
     can_fill_in,
+    columns_of,
     first_of,
     listed,
 )
@@ -39,7 +40,17 @@ def predict_examples(served: ServedModel) -> dict[str, Any]:
     shown: dict[str, Any] = {"by name": {"inputs": values}}
     if len(values) == 1:
         shown["as tutorials write it"] = {"input": next(iter(values.values()))}
+    columns = [spec.name for spec in columns_of(served.inputs)]
+    lists = [*values.values()]
+    if 0 < len(columns) <= LARGEST_EXAMPLE and len({*map(len, lists)}) == 1:
+        rows = lists[0] if len(columns) > len(lists) else zip(*lists, strict=True)
+        cells = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
+        shown["as rows of a table"] = {"rows": cells}
     return shown
+
+
+def _cell(value: Any) -> Any:
+    return value[0] if isinstance(value, list) else value
 
 
 def v1_examples(served: ServedModel) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from cohort.http.openapi.schemas import (
     any_of,
     array,
     closed,
+    columns_of,
     first_of,
     named,
     names_of,
@@ -232,10 +233,15 @@ def request_schema(served: ServedModel) -> Schema:
         },
     }
     by_name = closed({"inputs": named(served.inputs, served.optional_inputs), **common}, ["inputs"])
-    if len(served.inputs) != 1:
-        return by_name
-    simple = closed({"input": array(served.inputs[0]), **common}, ["input"])
-    return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
+    forms = [{"title": "By name", **by_name}]
+    if len(served.inputs) == 1:
+        simple = closed({"input": array(served.inputs[0]), **common}, ["input"])
+        forms.append({"title": "Simple", **simple})
+    if columns := columns_of(served.inputs):
+        row = {"type": "array", "minItems": 1, "items": named(columns)}
+        row["description"] = "null in the place of a value is a missing one"
+        forms.append({"title": "Rows", **closed({"rows": row, **common}, ["rows"])})
+    return {"oneOf": forms} if len(forms) > 1 else by_name
 
 
 def response_schema(served: ServedModel) -> Schema:

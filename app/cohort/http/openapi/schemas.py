@@ -7,6 +7,7 @@ does not open: above LARGEST_EXAMPLE values a schema says how deep the arrays ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -82,6 +83,16 @@ def closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
     """An object with these properties and no others."""
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | ({"required": list(required)} if required else {})
+
+
+def columns_of(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """The columns of a table that `specs` are, each as one value; empty where they are none."""
+    if len(specs) == 1 and specs[0].columns:
+        return [replace(specs[0], name=name, shape=(), columns=()) for name in specs[0].columns]
+    for spec in specs:
+        if not spec.rows_vary or (spec.shape or ())[1:] not in {(), (1,)}:
+            return []
+    return [replace(spec, shape=()) for spec in specs]
 
 
 def transportable(specs: Sequence[TensorSpec]) -> list[TensorSpec]:

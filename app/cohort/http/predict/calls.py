@@ -88,8 +88,8 @@ class PredictCall(PredictRequest):
         """Make arrays of the inputs. Raises InvalidInput."""
         if self._table is not None:
             return self._table.decode(specs)
-        if has_columns(self.inputs, specs):
-            return {specs[0].name: join_columns(self.inputs, specs[0])}
+        if not self.single and has_columns(self.inputs, specs):
+            return {specs[0].name: join_columns(self.take_inputs(), specs[0])}
         return decode_inputs(self, specs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
