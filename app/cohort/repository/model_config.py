@@ -277,7 +277,7 @@ class ModelConfig:
     @property
     def changes_signature(self) -> bool:
         """Whether callers send and get something else than the model takes and gives."""
-        return bool(self.inputs or self.outputs or self.state)
+        return bool(self.inputs or self.outputs or self.state or self.transform)
 
 
 A_DAY_MS = 86_400_000
