@@ -60,6 +60,47 @@ class Doubled:
         return {"x": request["x"] * 2}
 
 
+class Counted:
+    """Says how many rows it got at once, and takes long for large numbers."""
+
+    outputs = {"rows": ("INT64", ["N"])}
+
+    def after(self, outputs):
+        if np.abs(outputs["y"]).max() > 1e6:
+            time.sleep(1)
+        return {"rows": np.full(len(outputs["y"]), len(outputs["y"]))}
+
+
+class Centred:
+    def before(self, request):
+        return {"x": request["x"] - request["x"].mean(axis=0)}
+
+
+class Slow:
+    inputs = {"seconds": ("FP64", ["N"])}
+    outputs = {"process": ("INT64", ["N"])}
+
+    def before(self, request):
+        time.sleep(request["seconds"][0])
+        return {"x": [[1.0, 2.0, 3.0, 4.0]]}
+
+    def after(self, outputs):
+        return {"process": [os.getpid()]}
+
+
+class Saying:
+    inputs = {"text": ("BYTES", ["N"])}
+
+    def before(self, request):
+        match request["text"][0]:
+            case "surrogate":
+                raise ValueError("a" + chr(0xD800))
+            case "long":
+                raise ValueError("a" * 1_000_000)
+            case "datatype":
+                return {"x": np.ones((1, 4), np.longdouble)}
+
+
 class Odd:
     def after(self, outputs):
         if outputs["y"].any():
@@ -68,16 +109,26 @@ class Odd:
 '''
 
 
+PIPELINE = """\
+steps:
+  first: {model: plain, inputs: {x: x}}
+  second: {model: centred, inputs: {x: x}, when: max(first.y) < 1}
+outputs: {y: {from: [second.y, first.y]}}
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """Three transforms, and a model without one."""
     folder = tmp_path_factory.mktemp("transforms")
-    for name in ("words", "doubled", "odd", "plain"):
+    for name in ("words", "doubled", "odd", "counted", "centred", "slow", "saying", "plain"):
         onnx_models.save(onnx_models.mlp(), folder / "models" / name / "1/model.onnx")
         if name != "plain":
             (folder / "models" / name / f"{name}_code.py").write_text(CODE)
             config = f"transform: {name}_code:{name.title()}\ntimeout_ms: 3000\n"
             (folder / "models" / name / "config.yaml").write_text(config)
+    (folder / "models/pipeline").mkdir()
+    (folder / "models/pipeline/pipeline.yaml").write_text(PIPELINE)
     with cohort(folder / "models", folder, grpc_port=free_port(), model_code="allow") as started:
         yield started
 
@@ -183,6 +234,77 @@ def test_answers_are_each_callers_own(server: Cohort) -> None:
         answers = list(pool.map(lambda row: words(server, *texts([row])), rows))
     for row, answer in zip(rows, answers, strict=True):
         np.testing.assert_allclose(answer.json()["outputs"]["scores"], scores([row]), rtol=1e-4)
+
+
+def test_after_gets_one_request_at_a_time(server: Cohort) -> None:
+    """Without `before`, too, where callers could share what runs on the event loop."""
+    ask(server, "counted", {"inputs": {"x": ROWS[:1]}})
+
+    def rows(_: int) -> set[int]:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+            body = {"inputs": {"x": ROWS[:1]}}
+            answers = [client.post("/models/counted/predict", json=body) for _ in range(50)]
+        return {answer.json()["outputs"]["rows"][0] for answer in answers}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set.union(*pool.map(rows, range(8))) == {1}
+
+
+def test_a_slow_after_does_not_hold_the_server_up(server: Cohort) -> None:
+    """Other models answer while it works."""
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(ask, server, "counted", {"inputs": {"x": [[1e9, 2.0, 3.0, 4.0]]}})
+        answered = 0
+        while not slow.done():
+            assert ask(server, "plain", {"inputs": {"x": ROWS}}).status_code == 200
+            answered += 1
+        assert slow.result().status_code == 200
+    assert answered > 2
+
+
+def test_rows_of_a_pipeline_go_through_it_one_by_one(server: Cohort) -> None:
+    """What a class does with other rows of a request changes no row's answer."""
+    rows = [*ROWS, [-1.0, -2.0, -3.0, -4.0], [0.1, 0.2, 0.1, 0.2]]
+    wait_until(lambda: ask(server, "pipeline", {"inputs": {"x": rows}}).status_code == 200)
+    together = ask(server, "pipeline", {"inputs": {"x": rows}}).json()["outputs"]["y"]
+    alone = [
+        ask(server, "pipeline", {"inputs": {"x": [row]}}).json()["outputs"]["y"][0] for row in rows
+    ]
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+
+
+def test_callers_who_wait_less_do_not_end_it(server: Cohort) -> None:
+    """They get 504; the process, which others wait for, goes on."""
+
+    def process() -> int:
+        (number,) = ask(server, "slow", {"inputs": {"seconds": [0.0]}}).json()["outputs"]["process"]
+        return int(number)
+
+    before = process()
+    v2 = {
+        "inputs": [{"name": "seconds", "datatype": "FP64", "shape": [1], "data": [0.3]}],
+        "parameters": {"timeout": 50_000},
+    }
+    for _ in range(3):
+        answer = httpx.post(f"{server.url}/v2/models/slow/infer", json=v2, timeout=PATIENCE)
+        assert answer.status_code == 504, answer.text
+    assert process() == before
+
+
+def test_what_a_value_error_says_can_be_sent(server: Cohort) -> None:
+    """Without what UTF-8 does not have, and not at any length."""
+    answer = ask(server, "saying", {"inputs": {"text": ["surrogate"]}})
+    assert (answer.status_code, answer.json()["error"]) == (400, "a?")
+    answer = ask(server, "saying", {"inputs": {"text": ["long"]}})
+    assert answer.status_code == 400
+    assert len(answer.content) < 10_000
+
+
+def test_arrays_that_are_no_tensors_are_the_models_failure(server: Cohort) -> None:
+    """Not the caller's, though `before` gave them."""
+    answer = ask(server, "saying", {"inputs": {"text": ["datatype"]}})
+    assert answer.status_code == 500
+    assert "before" in answer.json()["error"]
 
 
 def test_it_is_in_the_documents(server: Cohort) -> None:

@@ -201,6 +201,10 @@ def _select(request: InferRequest, lease: Lease) -> Sequence[_Wanted]:
         ]
     named = {one.output: _Wanted(at, outputs[0], one)
              for at, one in enumerate(labellers) if one is not None}  # fmt: skip
+    if (parts := lease.served.parts) and len(outputs) <= 2 * len(lease.outputs):
+        outputs = [
+            replace(one, name=name) for one in outputs for name in parts.get(one.name, (one.name,))
+        ]
     own = [one for one in outputs if one.name not in named]
     places = dict(
         zip([one.name for one in own], lease.select([one.name for one in own]), strict=True)

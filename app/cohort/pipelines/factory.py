@@ -90,6 +90,11 @@ class PipelineEngines:
                 entry = models.find(model, None if version is None else str(version))
                 if entry.engine is None or entry.engine.by_tensors is None:
                     raise NotReady(f"model {quoted(model)} takes no tensors")
+                if entry.engine.describe().by_sequence:
+                    raise NotReady(
+                        f"model {quoted(model)} has state, and steps are of no sequence: give the "
+                        "state to the pipeline's callers, by a version whose config has no state"
+                    )
             except CohortError as error:
                 missing.append(model)
                 raise LoadFailed(str(error)) from error

@@ -70,11 +70,11 @@ def facts_of(engine: Engine) -> MemberFacts:
     batching, pipeline = description.batching, description.pipeline
     by_rows, depth = False, 0
     if pipeline is not None:
-        by_rows, depth = pipeline.by_rows, pipeline.depth
+        by_rows, depth = pipeline.by_rows and not description.by_request, pipeline.depth
     elif batching is not None and not batching.profile.mixed:
         trusted = batching.policy.trust is not False
         proven = batching.rows.independent and is_along_axis_0(batching.rows)
-        by_rows = trusted or proven
+        by_rows = trusted or (proven and not description.by_request)
     return MemberFacts(
         list(engine.inputs), list(engine.optional_inputs), list(engine.outputs), by_rows, depth
     )

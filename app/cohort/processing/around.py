@@ -48,6 +48,8 @@ class Around(Protocol):
 
     inputs, optional, outputs: The specs as callers know them.
     prepares, finishes: Whether `prepare`, and `finish`, do anything.
+    by_request: Whether a row may become another beside other rows, so that no request is finished
+        together with others.
     description: What becomes of inputs, by their names, in sentences.
     """
 
@@ -65,6 +67,9 @@ class Around(Protocol):
 
     @property
     def finishes(self) -> bool: ...
+
+    @property
+    def by_request(self) -> bool: ...
 
     @property
     def description(self) -> Mapping[str, str]: ...

@@ -38,6 +38,7 @@ class ProcessedEngine:
         self.timeout = engine.timeout
         self.example = around.example(engine.example)
         self.submit = self._queue.submit
+        self._alone = around.prepares or around.by_request
 
     @property
     def by_tensors(self) -> Self:
@@ -51,8 +52,8 @@ class ProcessedEngine:
 
     @property
     def inline_rows(self) -> int:
-        """See `BatchEngine`: inputs that are prepared cannot be joined before."""
-        return 1 if self._around.prepares else self._engine.inline_rows
+        """See `BatchEngine`; 1 where requests cannot be joined before they are prepared."""
+        return 1 if self._alone else self._engine.inline_rows
 
     @property
     def run_now(self) -> RunNow:
@@ -83,8 +84,10 @@ class ProcessedEngine:
 
     def describe(self) -> EngineDescription:
         """Describe it as it is now."""
-        told = self._around.description
-        return replace(self._engine.describe(), processing=told)
+        around = self._around
+        told = self._engine.describe()
+        by_request = told.by_request or around.by_request
+        return replace(told, processing=around.description, by_request=by_request)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """The nodes of the model, each with the provider that runs it."""

@@ -71,6 +71,11 @@ class Processing:
         """Whether an output becomes another."""
         return bool(self.finishing)
 
+    @property
+    def by_request(self) -> bool:
+        """Never: each row becomes what it becomes alone."""
+        return False
+
     def is_short(self, inputs: Arrays) -> bool:
         """Whether `prepare` takes less than a tenth of a millisecond."""
         return all(step.is_short(inputs[step.spec.name]) for step in self.steps)

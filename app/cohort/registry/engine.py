@@ -116,6 +116,8 @@ class EngineDescription:
     published: What its manifest says, and who signed it; default: it has none.
     batching: How requests share runs; default None: this engine has no runs that they share.
     processing: What it makes of inputs that callers send, in sentences by name; default: nothing.
+    by_request: Whether something around the model may make another row of a row beside others.
+    by_sequence: Whether requests have to name a sequence.
     pipeline: The models that it is made of; default None: it is a model itself.
     memory_bytes: What the process's memory grew by while the version was loaded, shared with others
         that were loaded at the same time; default 0: not known.
@@ -128,6 +130,8 @@ class EngineDescription:
     published: Published = field(default_factory=Published)
     batching: BatchingDescription | None = None
     processing: Mapping[str, str] = field(default_factory=dict)
+    by_request: bool = False
+    by_sequence: bool = False
     pipeline: PipelineDescription | None = None
     memory_bytes: int = 0
 

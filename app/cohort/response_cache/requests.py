@@ -95,11 +95,13 @@ class CachedRequest:
         if first._waiting is None:
             first._waiting = []
         first._waiting.append(self)
+        self._stop_timer()
         self.set_timer()
 
     def answer_soon(self, outputs: Outputs) -> None:
         """Answer it with what is kept, after the call that asks has returned."""
         self.remembered = True
+        self._stop_timer()
         self._handle = asyncio.get_running_loop().call_soon(self.end, outputs, None)
 
     def ran(self, outputs: Outputs | None, error: CohortError | None) -> None:

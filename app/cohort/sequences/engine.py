@@ -130,7 +130,8 @@ class SequencedEngine:
         told = self._engine.describe()
         names = ", ".join(tensor.spec.name for tensor in self._plan.tensors)
         sentence = f"remembered between the requests of a sequence (sequence_id): {names}"
-        return replace(told, processing={**told.processing, "state": sentence})
+        processing = {**told.processing, "state": sentence}
+        return replace(told, processing=processing, by_sequence=True)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """The nodes of the model, each with the provider that runs it."""

@@ -84,7 +84,11 @@ def run(stage: str, places: list[list[Any]]) -> list[Any]:
     if inspect.isawaitable(given):
         loop = _State.loop = _State.loop or asyncio.new_event_loop()
         given = loop.run_until_complete(given)
-    return list(_State.outgoing.write(_tensors(stage, given)))
+    tensors = _tensors(stage, given)
+    try:
+        return list(_State.outgoing.write(tensors))
+    except ValueError as error:  # one of `before` is the caller's
+        raise NonsenseError(f"{stage} gave what is no tensor: {error}") from error
 
 
 def _tensors(stage: str, given: Any) -> Arrays:

@@ -60,6 +60,7 @@ class TransformedEngines:
             memory=available_memory() // 4,
             most_bytes=config.max_output_mb * 2**20,
             model=folder.parent.name,
+            seconds=config.timeout_ms / 1000,
         )
         workroom = Workroom(1, self._maximum)
         try:

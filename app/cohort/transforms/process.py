@@ -12,7 +12,14 @@ from typing import Any
 
 import structlog
 
-from cohort.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed, NotReady
+from cohort.errors import (
+    CohortError,
+    InferenceFailed,
+    InvalidInput,
+    LoadFailed,
+    NotReady,
+    shortened,
+)
 from cohort.processing import Watch
 from cohort.system.jobs import (
     JobFailed,
@@ -33,6 +40,9 @@ LOAD_SECONDS = 60.0
 
 LONGEST_WAIT = 60.0
 """Seconds between two starts at most, after crashes."""
+
+MOST_SAID = 2000
+"""Characters of an error that callers get."""
 
 CHILD = "cohort.transforms.child"
 
@@ -59,15 +69,18 @@ class TransformProcess:
     memory: Bytes that it may take, besides what a Python takes that did nothing yet.
     most_bytes: The most that a call gives.
     model: What logs call it.
+    seconds: How long a call may take. Callers who wait less do not end it: others wait for it.
 
     facts: What it says of itself. Raises LoadFailed where it cannot be started.
     """
 
     def __init__(
-        self, target: str, folders: Sequence[str], *, memory: int, most_bytes: int, model: str
-    ) -> None:
+        self, target: str, folders: Sequence[str], *, memory: int, most_bytes: int, model: str,
+        seconds: float,
+    ) -> None:  # fmt: skip
         self._target, self._folders = target, [*folders]
         self._memory, self._most_bytes, self._model = memory, most_bytes, model
+        self._seconds = seconds
         self._lock = Lock()
         self._process: JobProcess | None = None
         self._closed = False
@@ -75,13 +88,17 @@ class TransformProcess:
         self._again = 0.0
         self._incoming, self._outgoing = ArrayFile(), ArrayFile()
         try:
-            self.facts = self._start(LOAD_SECONDS)
+            self.facts = self._start()
         except BaseException:
             self.close()
             raise
 
-    def call(self, stage: str, arrays: Arrays, watch: Watch) -> Arrays:
+    def call(
+        self, stage: str, arrays: Arrays, watch: Watch, seconds: float | None = None
+    ) -> Arrays:
         """Call `before` or `after` with arrays by name, and give what it gives.
+
+        seconds: How long it may take; default None: as long as any.
 
         Raises InvalidInput for a ValueError of `before`, InferenceFailed for any other error,
         NotReady where the process ended, DeadlineExceeded, and Cancelled.
@@ -90,9 +107,9 @@ class TransformProcess:
             raise watch.late()
         try:
             watch()
-            process = self._running(watch)
+            process = self._running()
             places = self._incoming.write(arrays)
-            limits = JobLimits(seconds=min(watch.seconds, LONGEST_CALL))
+            limits = JobLimits(seconds=self._seconds if seconds is None else seconds)
             given = process.do(f"{CHILD}:run", {"stage": stage, "places": places}, limits=limits)
             result = self._outgoing.read(given, self._most_bytes)
             self._crashes = 0
@@ -118,7 +135,7 @@ class TransformProcess:
                 with suppress(OSError):
                     file.close()
 
-    def _running(self, watch: Watch) -> JobProcess:
+    def _running(self) -> JobProcess:
         if self._closed:
             raise NotReady("the transform of this model is being unloaded")
         if self._process is None:
@@ -129,14 +146,14 @@ class TransformProcess:
                     retry_after=left,
                 )
             try:
-                self._start(min(LOAD_SECONDS, watch.seconds))
+                self._start()
             except LoadFailed as error:
                 self._crashed(str(error), "")
                 raise NotReady("the transform of this model cannot be started") from error
         assert self._process is not None  # noqa: S101 - it was started
         return self._process
 
-    def _start(self, seconds: float) -> TransformFacts:
+    def _start(self) -> TransformFacts:
         arguments = {
             "target": self._target,
             "folders": self._folders,
@@ -148,13 +165,14 @@ class TransformProcess:
         except OSError as error:
             raise LoadFailed(f"transform: no process can be started: {error.strerror}") from error
         try:
-            limits = JobLimits(seconds=seconds, memory=self._memory)
+            limits = JobLimits(seconds=LOAD_SECONDS, memory=self._memory)
+            self._process = process  # `close` ends it while it loads
             told = process.do(f"{CHILD}:load", arguments, limits=limits)
         except JobFailed as failure:
+            self._process = None
             process.close()
             reason = failure.sentence if isinstance(failure, JobRaised) else str(failure)
             raise LoadFailed(f"transform: {self._target} cannot be loaded: {reason}") from failure
-        self._process = process
         stages, declared = told["stages"], told["declared"]
         return TransformFacts(
             stages["before"], stages["after"], declared["inputs"], declared["outputs"]
@@ -173,7 +191,7 @@ class TransformProcess:
                 log.warning("transform failed", model=self._model, stage=stage,
                             error=failure.sentence)  # fmt: skip
                 if failure.is_a(ValueError):
-                    text = str(failure) or "this input is refused"
+                    text = _said(failure) or "this input is refused"
                     return InvalidInput(text) if stage == "before" else InferenceFailed(text)
                 return InferenceFailed(f"{stage} of this model's transform: {failure.sentence}")
         self._crashed(f"{stage}: {failure}", failure.printed)
@@ -195,8 +213,9 @@ class TransformProcess:
         return min(2.0 ** (self._crashes - 1), LONGEST_WAIT) if self._crashes else 0.0
 
 
-LONGEST_CALL = 86_400.0
-"""Seconds of a call without a deadline."""
+def _said(failure: JobRaised) -> str:
+    """Its text as callers get it: what UTF-8 does not have cannot be sent."""
+    return shortened(str(failure).encode(errors="replace").decode(), MOST_SAID)
 
 
 def _environment() -> Mapping[str, str]:

@@ -50,6 +50,11 @@ class Transform:
         """Nothing that is known of single inputs."""
         return {}
 
+    @property
+    def by_request(self) -> bool:
+        """Always: nobody knows what it does with rows."""
+        return True
+
     def is_short(self, inputs: Arrays) -> bool:
         """Never."""
         del inputs
@@ -111,7 +116,7 @@ class Transform:
         named = {spec.name: _zeros(spec) for spec in self._signature.outputs}
         watch = Watch(monotonic() + LEARNING_SECONDS, LEARNING_SECONDS)
         try:
-            given = self._process.call("after", named, watch)
+            given = self._process.call("after", named, watch, LEARNING_SECONDS)
         except CohortError as error:
             raise LoadFailed(
                 "transform: after fails for outputs that are zeros, by which it is learned what it "
