@@ -268,7 +268,7 @@ def test_answers_of_the_fast_path_are_what_they_say(bundled: Cohort, body: objec
 
 def test_head_is_answered_wherever_get_is(bundled: Cohort) -> None:
     """With the status and the headers of GET, and no body, on one connection."""
-    names = {"model": "iris", "version": "1"}
+    names = {"model": "iris", "version": "1", "region": "r"}
     with httpx.Client(base_url=bundled.url) as client:
         document = client.get("/openapi.json").json()
         paths = [path for path, item in document["paths"].items() if "get" in item]

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from cohort.codec import parse_json
 from cohort.codec.json_tensors import shown
 from cohort.errors import InvalidInput
 from cohort.http.credentials import caller_of, name_of_caller
 from cohort.http.json_response import json_response
+from cohort.http.methods import Routes
 from cohort.http.v2.message import json_object
 from cohort.open_inference import NO_CUDA, Regions
 from cohort.open_inference.parameters import whole_number
 
 
-def shared_memory_router(regions: Regions) -> APIRouter:
+def shared_memory_router(regions: Regions) -> Routes:
     """The routes. Triton's clients unregister CUDA's regions, too, of which there are none."""
-    routes = APIRouter()
+    routes = Routes()
 
     @routes.get("/systemsharedmemory/status", summary="The shared memory regions")
     async def all_regions(request: Request) -> Response:
