@@ -771,6 +771,26 @@ def sequence() -> onnx.ModelProto:
     )
 
 
+def several_targets(targets: int = 2) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y`, the same, and `scores`: a sequence of k * x for k = 1, 2, …
+
+    As scikit-learn's exporter writes a MultiOutputClassifier.
+    """
+    factors = [
+        numpy_helper.from_array(np.array([one], np.float32), f"k{one}")
+        for one in range(1, targets + 1)
+    ]
+    made = [f"s{one}" for one in range(1, targets + 1)]
+    nodes = [helper.make_node("Mul", ["x", f"k{at}"], [name]) for at, name in enumerate(made, 1)]
+    nodes += [
+        helper.make_node("SequenceConstruct", made, ["scores"]),
+        helper.make_node("Identity", ["x"], ["y"]),
+    ]
+    scores = helper.make_tensor_sequence_value_info("scores", TensorProto.FLOAT, None)
+    x, y = (_tensor(name, "FP32", ["N", 3]) for name in "xy")
+    return _model(nodes, [x], [y, scores], factors)
+
+
 def sequence_and_tensor() -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `rows`, a sequence of tensors, and `y` FP32 [N, 3], the same values."""
     model = sequence()

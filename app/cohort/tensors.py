@@ -149,6 +149,13 @@ ANY = "ANY"
 """The datatype of an input that may have any."""
 
 
+UNKNOWN_LENGTH = (
+    ": how many tensors it has is known after a run only; export each as an output of its own, or "
+    "put them together by SequenceConstruct"
+)
+"""What to do about a sequence as an output."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """One input or output of a model.
@@ -164,7 +171,8 @@ class TensorSpec:
     many of the best classes of each row answers name beside an output; 0: the best one, not in a
     list; default None: none. `threshold`: the least score of a class that is named, so that each
     row has a list; default None: any. `columns` are the names of the columns of an input
-    [N, columns], where its file says; default: it does not.
+    [N, columns], where its file says; default: it does not. `part_of` is the name of the sequence
+    that an output is a tensor of; default: of none.
     """
 
     name: str
@@ -176,6 +184,7 @@ class TensorSpec:
     named: int | None = None
     threshold: float | None = None
     columns: tuple[str, ...] = ()
+    part_of: str = ""
 
     @property
     def transportable(self) -> bool:
@@ -188,6 +197,7 @@ class TensorSpec:
         if self.datatype not in BY_NAME:
             raise InvalidInput(
                 f"{quoted(self.name)} is {self.datatype}, which cannot be sent over the wire"
+                f"{UNKNOWN_LENGTH if self.datatype.startswith('seq(tensor(') else ''}"
             )
         return BY_NAME[self.datatype].dtype
 

@@ -254,7 +254,7 @@ IN_FILES: dict[str, Attack] = {
         b'{"dataframe_records": [',
         b'{"a":1,"b":2},',
         b'{"c":1}]}',
-        "columns than",
+        "has no column",
         size=JSON_BYTES // 2,
     ),
 }

@@ -58,7 +58,7 @@ REFUSED: Mapping[str, tuple[str, bytes | Body, int, str]] = {
         "pair/infer",
         {"inputs": [{**{key: A[key] for key in A if key != "data"}, "parameters": SHARED}, B]},
         400,
-        "inputs[0].parameters.shared_memory_region: shared memory is not supported",
+        "inputs[0].parameters.shared_memory_region: shared memory is off",
     ),
     "an unknown model": ("nobody/infer", {"inputs": [A, B]}, 404, "model 'nobody' not found"),
     "generate": ("pair/generate", {"text": "x"}, 404, "not found"),
@@ -98,9 +98,7 @@ def test_outputs_come_in_the_order_of_the_request(server: Cohort) -> None:
     assert [one["name"] for one in outputs] == names
 
 
-@pytest.mark.parametrize(
-    "path", ["systemsharedmemory/status", "cudasharedmemory/status", "trace/setting", "logging"]
-)
+@pytest.mark.parametrize("path", ["trace/setting", "logging"])
 def test_routes_that_are_not_here_are_404(server: Cohort, path: str) -> None:
     """Each by its name."""
     answer = httpx.get(f"{server.url}/v2/{path}")

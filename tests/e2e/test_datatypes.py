@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -24,6 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     models = {
         "sequence": onnx_models.sequence(),
         "both": onnx_models.sequence_and_tensor(),
+        "targets": onnx_models.several_targets(),
         "deep": onnx_models.untouched("FP32", [None] * RANK),
     }
     for datatype in onnx_models.ELEMENT_TYPES:
@@ -124,6 +126,42 @@ def test_asking_for_a_sequence_is_refused(server: Cohort, model: str, route: str
     answer = httpx.post(server.url + route.format(model), json=body)
     assert answer.status_code == 400
     assert "'rows' is seq(tensor(float)), which cannot be sent" in answer.json()["error"]
+
+
+def test_tensors_of_a_sequence_are_outputs_of_their_own(server: Cohort, clients: Clients) -> None:
+    """Over every route, by row, and their rows share runs as those of any output do."""
+    described = httpx.get(f"{server.url}/models/targets").json()["versions"][0]
+    assert [one["name"] for one in described["outputs"]] == ["y", "scores_0", "scores_1"]
+    assert described["outputs"][1]["part_of"] == "scores"
+    assert "rows are independent" in described["batching"]["reason"] or described["batching"]["on"]
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    for ask in clients.forms.values():
+        outputs = ask("targets", {"x": x}, {"x": "FP32"})
+        assert list(outputs) == ["y", "scores_0", "scores_1"]
+        assert _same(outputs["scores_0"], x)
+        assert _same(outputs["scores_1"], 2 * x)
+    v1 = httpx.post(f"{server.url}/v1/models/targets:predict", json={"instances": x.tolist()})
+    assert v1.json()["predictions"][1]["scores_1"] == (2 * x[1]).tolist()
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_sequence_by_name_is_all_of_its_tensors(server: Cohort, binary: bool) -> None:
+    """A request that names it as the model's file does gets what is in it."""
+    simple = {"inputs": {"x": [[1, 2, 3]]}, "outputs": ["scores"]}
+    found = httpx.post(f"{server.url}/models/targets/predict", json=simple).json()["outputs"]
+    assert found == {"scores_0": [[1, 2, 3]], "scores_1": [[2, 4, 6]]}
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
+    wanted = {"name": "scores", "parameters": {"binary_data": binary}}
+    body = {"inputs": [tensor], "outputs": [wanted]}
+    answer = httpx.post(f"{server.url}/v2/models/targets/infer", json=body)
+    length = int(answer.headers.get("Inference-Header-Content-Length", len(answer.content)))
+    outputs = json.loads(answer.content[:length])["outputs"]
+    assert [one["name"] for one in outputs] == ["scores_0", "scores_1"]
+    twice = {"inputs": [tensor], "outputs": [wanted] * 3}
+    again = httpx.post(f"{server.url}/v2/models/targets/infer", json=twice)
+    assert again.status_code == 400
+    many = {**simple, "outputs": ["scores"] * 100_000}
+    assert httpx.post(f"{server.url}/models/targets/predict", json=many).status_code == 400
 
 
 def test_model_of_sequences_alone_refuses(clients: Clients) -> None:

@@ -82,6 +82,7 @@ class FakeCall:
     """A call whose response is its request's body, as it is."""
 
     model = version = label = timeout = None
+    beside = 0
     parameters: Mapping[str, object] = {}
 
     def __init__(self, body: bytes) -> None:

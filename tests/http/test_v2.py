@@ -274,7 +274,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         (ask({**X, "datatype": "FP64"}), b"", "is FP32, but the request says datatype 'FP64'"),
         (ask({**X, "datatype": "fp32"}), b"", "'fp32'"),
         (ask({**X, "parameters": 3}), b"", "inputs[0].parameters"),
-        (ask({**X, "parameters": {"shared_memory_region": "r"}}), b"", "shared memory"),
+        (ask({**X, "parameters": {"shared_memory_region": "r"}}), b"", "shared_memory_byte_size"),
         (ask(X, id=[1]), b"", "id must be a string"),
         (ask(X, id=True), b"", "id must be a string"),
         (ask(X, parameters=[]), b"", "parameters must be a JSON object, got"),
@@ -300,7 +300,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         (
             ask(X, outputs=[{"name": "y", "parameters": {"shared_memory_region": "r"}}]),
             b"",
-            "shared memory",
+            "shared_memory_byte_size",
         ),
         (ask(X), b"rest", "4 bytes follow the JSON"),
         (ask(sized(12)), ROW + b"x", "13 bytes follow the JSON"),

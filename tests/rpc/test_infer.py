@@ -292,13 +292,16 @@ async def test_what_cannot_be_carried_is_told(client: Client) -> None:
 
 
 async def test_shared_memory_is_refused(client: Client) -> None:
-    """Cohort reads no memory of its callers', and says so."""
+    """Unless the operator allows it; the sentence says how."""
     request = raw_request("identity_fp32", {"x": X})
+    del request.raw_input_contents[:]
     request.inputs[0].parameters["shared_memory_region"].string_param = "r"
-    await refused(client, request, "shared memory is not supported")
+    request.inputs[0].parameters["shared_memory_byte_size"].int64_param = 24
+    await refused(client, request, "COHORT_SHARED_MEMORY is not set")
     request = raw_request("identity_fp32", {"x": X}, outputs=named(["y"]))
     request.outputs[0].parameters["shared_memory_region"].string_param = "r"
-    await refused(client, request, "shared memory is not supported")
+    request.outputs[0].parameters["shared_memory_byte_size"].int64_param = 24
+    await refused(client, request, "COHORT_SHARED_MEMORY is not set")
 
 
 @pytest.mark.parametrize("value", [{"string_param": "soon"}, {"int64_param": -1}])

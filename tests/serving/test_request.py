@@ -51,6 +51,7 @@ class Asked:
     version: str | None = None
     label: str | None = None
     timeout: float | None = None
+    beside: int = 0
     parameters: Mapping[str, object] = field(default_factory=dict)
     decoding: Broken = None
     encoding: Broken = None

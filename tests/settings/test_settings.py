@@ -70,6 +70,7 @@ def test_defaults_are_the_contract() -> None:
         "max_nodes": 1_000_000,
         "custom_ops": (),
         "model_code": "deny",
+        "shared_memory": "",
         "providers": (),
         "inspection_seconds": 60,
         "inspection_mb": None,

@@ -103,6 +103,7 @@ METAVARS: Mapping[str, str] = {
     "max_nodes": "COUNT",
     "log_format": "json|console",
     "model_code": "deny|allow",
+    "shared_memory": "/PREFIX",
     "log_level": "debug|info|warning|error",
     "access_log": "true|false",
     "allow_empty": "true|false",

@@ -179,7 +179,7 @@ def read_value_info(message: MessageBytes) -> tuple[str, int, int, DeclaredShape
     """An input or output: its name, the kind of its type, its element type and its shape.
 
     The kind is TENSOR, another field of ONNX's TypeProto, or 0; the element type, a number of its
-    TensorProto.DataType, and the shape are those of a tensor.
+    TensorProto.DataType, is that of a tensor or of a sequence's tensors; only a tensor has a shape.
     """
     name, found, element, shape = "", 0, 0, None
     for number, value in fields(message):
@@ -194,7 +194,23 @@ def read_value_info(message: MessageBytes) -> tuple[str, int, int, DeclaredShape
                 found = kind
                 if kind == TENSOR:
                     element, shape = _tensor_type(inner)
+                elif kind == SEQUENCE:
+                    element = _element_of(inner)
     return name, found, element, shape
+
+
+def _element_of(sequence: MessageBytes) -> int:
+    """The element type of a sequence's tensors; 0 where it is of something else."""
+    types = [value for number, value in fields(sequence) if number == 1]
+    inner = [
+        one
+        for kind in types
+        if not isinstance(kind, int)
+        for one in fields(kind)
+        if one[0] == TENSOR
+    ]
+    found = [_tensor_type(tensor)[0] for _, tensor in inner if not isinstance(tensor, int)]
+    return found[-1] if found else 0
 
 
 def _tensor_type(tensor: MessageBytes) -> tuple[int, DeclaredShape]:

@@ -12,19 +12,23 @@ from cohort.open_inference.configuration import model_config
 from cohort.open_inference.inference import Inference, InferResponse, OutputTensor
 from cohort.open_inference.inference_statistics import model_statistics
 from cohort.open_inference.metadata import model_metadata, server_metadata
-from cohort.open_inference.parameters import NO_PARAMETERS, Parameters, check_no_shared_memory
+from cohort.open_inference.parameters import NO_PARAMETERS, Parameters, is_shared
+from cohort.open_inference.regions import NO_CUDA, NO_REGIONS, Regions
 from cohort.open_inference.repository import load_model, repository_index
 from cohort.open_inference.request import InferRequest, InputTensor, make_request
 
 __all__ = [
+    "NO_CUDA",
     "NO_PARAMETERS",
+    "NO_REGIONS",
     "InferRequest",
     "InferResponse",
     "Inference",
     "InputTensor",
     "OutputTensor",
     "Parameters",
-    "check_no_shared_memory",
+    "Regions",
+    "is_shared",
     "load_model",
     "make_request",
     "model_config",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -10,12 +10,21 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from cohort.codec import LARGE_BYTES, are_large, decode_tensor, from_bytes, unpack_values
+from cohort.codec import (
+    LARGE_BYTES,
+    are_large,
+    decode_tensor,
+    from_bytes,
+    to_bytes,
+    unpack_values,
+)
 from cohort.codec.binary import BytesLike, from_texts
 from cohort.codec.json_tensors import checked_shape, out_of_range, wrong_count
 from cohort.codec.labels import Labeller, chosen
 from cohort.errors import InvalidInput, quoted
 from cohort.open_inference.classification import classify, has_rows
+from cohort.open_inference.parameters import write_shared
+from cohort.open_inference.regions import NO_REGIONS, Region, Regions, SharedPart
 from cohort.open_inference.request import InferRequest, InputTensor, RequestedOutput
 from cohort.serving import Lease, Outputs
 from cohort.tensors import ANY, BY_NAME, Array, Arrays, TensorSpec, check_names
@@ -29,12 +38,15 @@ class OutputTensor:
     datatype: The datatype's name in the protocol; BYTES for classes.
     array: Its values.
     binary: Whether it is sent as bytes, where the protocol has more than one form.
+    shared: The parameters that say where it was written in shared memory, in place of its values;
+        default None: it is sent.
     """
 
     name: str
     datatype: str
     array: Array
     binary: bool
+    shared: Mapping[str, str | int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +70,25 @@ class Inference:
     """One inference: `decode` the request first, then `respond`, both with the same lease.
 
     request: The request in plain values.
+    regions: What callers have registered of shared memory; default: nothing.
+
+    Raises InvalidInput for tensors in shared memory where there is none.
     """
 
-    __slots__ = ("_wanted", "request")
+    __slots__ = ("_regions", "_wanted", "_written", "request")
 
-    def __init__(self, request: InferRequest) -> None:
+    def __init__(self, request: InferRequest, regions: Regions = NO_REGIONS) -> None:
         self.request = request
         self._wanted: Sequence[_Wanted] = ()
+        self._regions = regions
+        self._written: Mapping[SharedPart, Region] = {}
+        if request.shared:
+            regions.admit(request.shared[0].place, request.beside)
+
+    @property
+    def beside(self) -> int:
+        """The bytes that `decode` reads from shared memory."""
+        return self.request.beside
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version takes them. Raises InvalidInput for what does not fit it."""
@@ -72,7 +96,24 @@ class Inference:
         specs = lease.inputs_for(request.inputs)
         self._wanted = _select(request, lease)
         check_names(specs, request.inputs)
-        return {spec.name: decode_input(spec, request.inputs[spec.name]) for spec in specs}
+        inputs = request.inputs if not request.shared else self._read_shared(lease)
+        return {spec.name: decode_input(spec, inputs[spec.name]) for spec in specs}
+
+    def _read_shared(self, lease: Lease) -> Mapping[str, InputTensor]:
+        """Read the inputs that are in shared memory, and find where outputs are written."""
+        caller, find = lease.context.caller, self._regions.find
+        owner = "" if caller is None else caller.name
+        self._written = {
+            part: find(owner, part)
+            for one in self._wanted
+            if (part := one.output.shared) is not None
+        }
+        return {
+            name: one
+            if one.shared is None
+            else replace(one, raw=find(owner, one.shared).read(one.shared))
+            for name, one in self.request.inputs.items()
+        }
 
     def decode_work(self, lease: Lease) -> int:
         """How long `decode` takes, as the size of JSON that takes as long."""
@@ -84,7 +125,9 @@ class Inference:
 
         copied: Whether writing an output copies it; default: that of each does.
         """
-        return are_large([one for one in outputs if copied(one)]) or any(
+        return are_large(
+            outputs if self._written else [one for one in outputs if copied(one)]
+        ) or any(
             (one.labeller is not None or one.output.classes)
             and self._ranking_work(one, outputs) > LARGE_BYTES
             for one in self._wanted
@@ -102,16 +145,31 @@ class Inference:
         Raises InvalidInput for classes of an output that has none.
         """
         check = partial(lease.check_time, self.request.timeout)
-        return InferResponse(
-            lease.model,
-            lease.version,
-            self.request.id,
-            lease.variant,
-            [
-                _output(lease, outputs[one.position], one, self.request.top, check)
-                for one in self._wanted
-            ],
-        )
+        sent = [
+            _output(lease, outputs[one.position], one, self.request.top, check)
+            for one in self._wanted
+        ]
+        if self._written:
+            sent = [
+                tensor if (part := one.output.shared) is None else self._write(part, tensor, check)
+                for one, tensor in zip(self._wanted, sent, strict=True)
+            ]
+        return InferResponse(lease.model, lease.version, self.request.id, lease.variant, sent)
+
+    def _write(
+        self, part: SharedPart, tensor: OutputTensor, check: Callable[[], None]
+    ) -> OutputTensor:
+        """Write an output to shared memory. Raises InvalidInput where it does not fit."""
+        data = to_bytes(tensor.array, check)
+        size = memoryview(data).nbytes
+        if size > part.size:
+            raise InvalidInput(
+                f"output {quoted(tensor.name)} takes {size} bytes, and the request gives it "
+                f"{part.size} of shared memory region {quoted(part.region)}"
+            )
+        check()
+        self._written[part].write(part, data)
+        return replace(tensor, shared=write_shared(part, size))
 
 
 class _Wanted(NamedTuple):
@@ -143,6 +201,10 @@ def _select(request: InferRequest, lease: Lease) -> Sequence[_Wanted]:
         ]
     named = {one.output: _Wanted(at, outputs[0], one)
              for at, one in enumerate(labellers) if one is not None}  # fmt: skip
+    if (parts := lease.served.parts) and len(outputs) <= 2 * len(lease.outputs):
+        outputs = [
+            replace(one, name=name) for one in outputs for name in parts.get(one.name, (one.name,))
+        ]
     own = [one for one in outputs if one.name not in named]
     places = dict(
         zip([one.name for one in own], lease.select([one.name for one in own]), strict=True)

@@ -18,6 +18,7 @@ EXTENSIONS = (
     "model_repository",
     "parameters",
     "statistics",
+    "system_shared_memory",
 )
 """As Triton, the same over REST and gRPC."""
 

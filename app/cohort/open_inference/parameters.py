@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from cohort.codec.json_tensors import shown
 from cohort.errors import InvalidInput, quoted
+from cohort.open_inference.regions import SharedPart
 
 Parameters = Mapping[str, object]
 """Strings, booleans and numbers by name; over REST lists and objects, too, which none takes."""
@@ -23,11 +24,51 @@ LARGEST_NUMBER = 2**64 - 1
 """What gRPC's largest integers hold, and Triton's."""
 
 
+SHARED_MEMORY = "shared_memory_"
+_REGION, _SIZE, _OFFSET = (f"{SHARED_MEMORY}{one}" for one in ("region", "byte_size", "offset"))
+
+
 def check_no_shared_memory(place: str, parameters: Parameters) -> None:
-    """Raise InvalidInput where a tensor is said to be in shared memory."""
+    """Raise InvalidInput where what is no tensor is said to be in shared memory."""
     for name in parameters:
-        if name.startswith("shared_memory_"):
-            raise InvalidInput(f"{place}.{quoted(name)[1:-1]}: shared memory is not supported")
+        if name.startswith(SHARED_MEMORY):
+            raise InvalidInput(
+                f"{place}.{quoted(name)[1:-1]}: only inputs and outputs can be in shared memory"
+            )
+
+
+def is_shared(parameters: Parameters) -> bool:
+    """Whether a tensor is said to be in shared memory."""
+    return parameters.get(_REGION) is not None
+
+
+def read_shared(place: str, parameters: Parameters) -> SharedPart | None:
+    """Where in shared memory a tensor is; None where it is not. Raises InvalidInput."""
+    for name in parameters:
+        if name.startswith(SHARED_MEMORY) and name not in {_REGION, _SIZE, _OFFSET}:
+            raise InvalidInput(
+                f"{place}.{quoted(name)[1:-1]}: the parameters of shared memory are {_REGION}, "
+                f"{_SIZE} and {_OFFSET}"
+            )
+    region = parameters.get(_REGION)
+    if region is None:
+        return None
+    if not isinstance(region, str):
+        raise InvalidInput(f"{place}.{_REGION} must be a string, got {shown(region)}")
+    if parameters.get(_SIZE) is None:
+        raise InvalidInput(f"{place}.{_SIZE} is missing beside {_REGION}")
+    return SharedPart(
+        f"{place}.{_REGION}",
+        region,
+        whole_number(f"{place}.{_SIZE}", parameters[_SIZE]),
+        whole_number(f"{place}.{_OFFSET}", parameters.get(_OFFSET)),
+    )
+
+
+def write_shared(part: SharedPart, size: int) -> dict[str, str | int]:
+    """The parameters of an output, of which `size` bytes were written to a part."""
+    offset = {_OFFSET: part.offset} if part.offset else {}
+    return {_REGION: part.region, _SIZE: size, **offset}
 
 
 def read_timeout(parameters: Parameters) -> float | None:

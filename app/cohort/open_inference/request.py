@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from cohort.codec import ELEMENT_BYTES, LARGE_BYTES, LONGEST_ID, too_long_id
@@ -16,21 +16,28 @@ from cohort.open_inference.parameters import (
     Parameters,
     boolean,
     check_no_shared_memory,
+    read_shared,
     read_timeout,
     whole_number,
 )
+from cohort.open_inference.regions import SharedPart
 from cohort.tensors import BY_NAME
+
+COPIED = 16
+"""Bytes that are copied while one of JSON is parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """An input as it was sent. Its elements are in one of `raw`, `packed`, `values` and `data`.
+    """An input as it was sent. Its elements are in one of `raw`, `packed`, `values`, `data` and
+    `shared`.
 
     name, datatype, shape, parameters: As they were sent, not checked against the model.
     raw: Bytes in the format of the binary tensor data extension; default None.
     packed: Bytes of the datatype's packed protobuf field, never for BYTES; default None.
     values: A flat sequence of the datatype's protobuf type, bytes for BYTES; default None.
     data: A JSON list, flat or nested like the shape; default None.
+    shared: Where in shared memory they are, as in `raw`; default None.
     """
 
     name: str
@@ -41,6 +48,7 @@ class InputTensor:
     values: Sequence[object] | None = None
     data: object = None
     packed: BytesLike | None = None
+    shared: SharedPart | None = None
 
     @property
     def work(self) -> int:
@@ -48,11 +56,12 @@ class InputTensor:
 
         Raw numbers take no time: their bytes become the array.
         """
-        if self.raw is not None:
+        shared = 0 if self.shared is None else self.shared.size
+        if self.raw is not None or shared:
+            size = shared if self.raw is None else len(self.raw)
             row = BY_NAME.get(self.datatype)
             if row is None or not (row.packed or row.kind == "text"):
-                return 0
-            size = len(self.raw)
+                return 0 if self.raw is not None else size // COPIED
             if row.packed:
                 return size * 8 // row.bits
             return size + ELEMENT_BYTES * _elements(self.shape, size // 4)
@@ -85,11 +94,13 @@ class RequestedOutput:
     name: Its name.
     binary: Whether it is sent as bytes, where the protocol has more than one form; default False.
     classes: How many of the best classes are sent in place of the values; default 0: the values.
+    shared: Where in shared memory it is written; default None: it is sent.
     """
 
     name: str
     binary: bool = False
     classes: int = 0
+    shared: SharedPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,8 @@ class InferRequest:
     binary: Whether outputs are sent as bytes where `outputs` is None.
     parameters: The request's parameters.
     top: How many labels of each row are asked for; default 0: as the model's config says.
+    shared: The tensors in shared memory, as the request says; default: none are.
+    beside: The bytes of those that are inputs; default 0.
     """
 
     inputs: Mapping[str, InputTensor]
@@ -112,6 +125,8 @@ class InferRequest:
     binary: bool
     parameters: Parameters
     top: int = 0
+    shared: Sequence[SharedPart] = ()
+    beside: int = 0
 
 
 def make_request(
@@ -137,16 +152,31 @@ def make_request(
     binary = boolean("parameters.binary_data_output", parameters.get("binary_data_output"))
     timeout = read_timeout(parameters)
     by_name: dict[str, InputTensor] = {}
-    for position, tensor in enumerate(inputs):
-        if tensor.parameters:
-            check_no_shared_memory(f"inputs[{position}].parameters", tensor.parameters)
+    shared: list[SharedPart] = []
+    for position, sent in enumerate(inputs):
+        tensor = sent
+        if sent.parameters:
+            part = read_shared(f"inputs[{position}].parameters", sent.parameters)
+            if part is not None:
+                tensor = _in_shared_memory(sent, part, f"inputs[{position}]")
+                shared.append(part)
         if tensor.name in by_name:
             raise _repeated("inputs", position, tensor.name)
         by_name[tensor.name] = tensor
+    beside = sum([one.size for one in shared])
     requested = _requested(outputs, binary=binary)
     top = parameters.get("top")
     labels = 0 if top is None else read_top("parameters.top", top)
-    return InferRequest(by_name, requested or None, id, timeout, binary, parameters, labels)
+    shared += [one.shared for one in requested if one.shared is not None]
+    return InferRequest(
+        by_name, requested or None, id, timeout, binary, parameters, labels, shared, beside
+    )
+
+
+def _in_shared_memory(sent: InputTensor, part: SharedPart, place: str) -> InputTensor:
+    if sent.raw or sent.packed or sent.values or sent.data is not None:
+        raise InvalidInput(f"{place} has both elements and parameters.shared_memory_region")
+    return replace(sent, raw=None, packed=None, values=None, shared=part)
 
 
 def _requested(
@@ -160,11 +190,11 @@ def _requested(
             by_name[name] = RequestedOutput(name, binary)
             continue
         place = f"outputs[{position}].parameters"
-        check_no_shared_memory(place, parameters)
         by_name[name] = RequestedOutput(
             name,
             boolean(f"{place}.binary_data", parameters.get("binary_data"), default=binary),
             whole_number(f"{place}.classification", parameters.get("classification")),
+            read_shared(place, parameters),
         )
     return list(by_name.values())
 

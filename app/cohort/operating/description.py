@@ -304,6 +304,7 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
             "datatype": spec.datatype,
             "shape": None if spec.shape is None else list(spec.shape),
             "transportable": spec.transportable,
+            **({"part_of": spec.part_of} if spec.part_of else {}),
             **({"classes": list(spec.classes)} if spec.classes else {}),
         }
         for spec in specs

@@ -98,7 +98,12 @@ def make_application(
     app.include_router(invocations_router(service.core.data_plane, service.control_plane))
     app.include_router(v1_router(service.core.data_plane, service.control_plane))
     app.include_router(
-        v2_router(service.core.data_plane, service.control_plane, authority=service.authority)
+        v2_router(
+            service.core.data_plane,
+            service.control_plane,
+            authority=service.authority,
+            regions=service.regions,
+        )
     )
     app.include_router(models_router(service.control_plane, authority=service.authority))
     app.include_router(admin_router(service.control_plane, authority=service.authority))

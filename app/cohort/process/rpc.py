@@ -47,6 +47,7 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
         idle_seconds=settings.keep_alive_seconds,
         authority=service.authority,
         access_log=service.access_log,
+        regions=service.regions,
     )
     if worker is not None and worker.gets_rpc:
         server.begin(_secure(service, addresses))

@@ -119,6 +119,7 @@ class ArraysCall:
     """
 
     label: str | None = None
+    beside = 0
 
     def __init__(
         self,

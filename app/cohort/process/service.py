@@ -30,6 +30,7 @@ from cohort.metrics import (
     WebhookMetrics,
 )
 from cohort.observability.access_log import AccessLog
+from cohort.open_inference import Regions
 from cohort.operating import ControlPlane, Lifecycle, ProcessHealth, ProcessPlane
 from cohort.process.background import Step, repeat
 from cohort.process.core import Core
@@ -57,6 +58,7 @@ class Service:
     lifecycle: Whether the process is ready.
     process_plane: Answers what operators ask of this process.
     control_plane: Answers operators, of all workers where there are several.
+    regions: What callers have registered of shared memory.
     hot: The fast HTTP protocol.
     failed: Whether it ended by itself, after it had started.
 
@@ -117,9 +119,19 @@ class Service:
             self.health, self.lifecycle, core.metrics.loop_lag, core.start_up
         )
         self.head_rules = HeadRules(settings.hosts, settings.cors_origins)
+        self.regions = Regions(
+            settings.shared_memory,
+            most_bytes=settings.max_body_mb * 2**20,
+            workers=settings.workers,
+        )
         self.hot = Hot(
             core.data_plane,
-            matches=(match_predict, match_infer, match_v1, match_invocations),
+            matches=(
+                match_predict,
+                partial(match_infer, regions=self.regions),
+                match_v1,
+                match_invocations,
+            ),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             max_connections=part_of(settings.max_connections or 0, settings.workers)

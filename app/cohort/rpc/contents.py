@@ -18,6 +18,7 @@ from cohort.open_inference import (
     InputTensor,
     OutputTensor,
     Parameters,
+    is_shared,
     make_request,
 )
 from cohort.rpc.inference_pb2 import (
@@ -63,21 +64,29 @@ _CONTENTS = ModelInferResponse.InferOutputTensor.CONTENTS_FIELD_NUMBER
 def read_request(read: InferMessage) -> InferRequest:
     """Give the request as plain values. Raises InvalidInput with the place of what is wrong.
 
-    Either every tensor is raw, in the order of `inputs`, or none is. MLServer's client sends
+    Either every tensor is raw, in the order of `inputs`, or none is; those in shared memory are
+    neither. MLServer's client sends
     `contents` without a value beside a raw tensor: that counts as none.
     """
     message, raw, contents = read
-    if raw and len(raw) != len(message.inputs):
+    parameters = [read_parameters(tensor.parameters) for tensor in message.inputs]
+    sent = [not is_shared(one) for one in parameters]
+    if raw and len(raw) == len(sent):
+        sent = [True] * len(sent)  # there may be empty ones beside tensors in shared memory
+    if raw and len(raw) != sum(sent):
         raise InvalidInput(
-            f"raw_input_contents has {len(raw)} entries and inputs has {len(message.inputs)}: "
+            f"raw_input_contents has {len(raw)} entries and inputs has {sum(sent)}: "
             "there must be one for each input, or none at all"
         )
+    raws = iter(raw)
     inputs = []
     for position, tensor in enumerate(message.inputs):
         given: dict[str, Any]
-        if raw:
+        if not sent[position] and not tensor.contents.ListFields():
+            given = {}
+        elif raw and sent[position]:
             beside = tensor.contents.ListFields() if contents is None else contents[position]
-            given = {"raw": _raw(position, raw[position], has_contents=bool(beside))}
+            given = {"raw": _raw(position, next(raws), has_contents=bool(beside))}
         elif contents is None:
             given = {"values": _values(position, tensor)}
         else:
@@ -87,7 +96,7 @@ def read_request(read: InferMessage) -> InferRequest:
                 tensor.name,
                 tensor.datatype,
                 tensor.shape[:],
-                read_parameters(tensor.parameters),
+                parameters[position],
                 **given,
             )
         )
@@ -175,7 +184,8 @@ def write_response(
     if response.variant:
         message.parameters["variant"].string_param = response.variant
     typed = typed and all(tensor.datatype in FIELDS for tensor in response.outputs)
-    if sum([tensor.array.nbytes for tensor in response.outputs]) <= SHORT_MESSAGE:
+    sizes = [one.array.nbytes for one in response.outputs if one.shared is None]
+    if sum(sizes) <= SHORT_MESSAGE:
         _write_short(message, response, typed=typed)
         return message, []
     tail: list[Part] = []
@@ -185,6 +195,11 @@ def write_response(
         output = ModelInferResponse.InferOutputTensor(
             name=tensor.name, datatype=tensor.datatype, shape=array.shape
         )
+        if tensor.shared is not None:
+            _say_shared(output, tensor.shared)
+            tail += delimited(_OUTPUTS, output.SerializeToString())
+            raw += [] if typed else delimited(_RAW_OUTPUTS)
+            continue
         contents = delimited(_CONTENTS, *_typed(tensor, check)) if typed else []
         tail += delimited(_OUTPUTS, output.SerializeToString(), *contents)
         if not typed:
@@ -198,6 +213,11 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
     for tensor in response.outputs:
         array = tensor.array
         output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
+        if tensor.shared is not None:
+            _say_shared(output, tensor.shared)
+            if not typed:
+                message.raw_output_contents.append(b"")  # as Triton: others keep their places
+            continue
         if not typed:
             message.raw_output_contents.append(bytes(to_bytes(array)))  # it takes no view
             continue
@@ -205,6 +225,16 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
         if tensor.datatype == "BYTES":
             values = [value.encode() if isinstance(value, str) else value for value in values]
         getattr(output.contents, FIELDS[tensor.datatype]).extend(values)
+
+
+def _say_shared(
+    output: ModelInferResponse.InferOutputTensor, shared: Mapping[str, str | int]
+) -> None:
+    for name, value in shared.items():
+        if isinstance(value, str):
+            output.parameters[name].string_param = value
+        else:
+            output.parameters[name].int64_param = value
 
 
 def _typed(tensor: OutputTensor, check: Callable[[], None]) -> list[Part]:

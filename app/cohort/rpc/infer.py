@@ -10,7 +10,7 @@ from cohort.codec import is_own_view
 from cohort.codec.codec_thread import codec_thread
 from cohort.errors import DeadlineExceeded, TooLarge
 from cohort.http2.send_queue import Part
-from cohort.open_inference import Inference
+from cohort.open_inference import NO_REGIONS, Inference, Regions
 from cohort.rpc.calls import RpcCall, request_context
 from cohort.rpc.contents import read_request, write_response
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
@@ -26,9 +26,13 @@ class InferCalls:
 
     plane: Picks the version that answers, and runs it.
     max_message_bytes: The size of a response at most.
+    regions: What callers have registered of shared memory; default: nothing.
     """
 
-    def __init__(self, plane: DataPlane, max_message_bytes: int) -> None:
+    def __init__(
+        self, plane: DataPlane, max_message_bytes: int, regions: Regions = NO_REGIONS
+    ) -> None:
+        self._regions = regions
         self._plane = plane
         self._limit = max_message_bytes
 
@@ -65,7 +69,7 @@ class InferCalls:
         context, reply = call.context, AwaitedReply[Sequence[Part]]()
         plane = self._plane.seen_by(call.models)
         exchange = Exchange(plane, request_context(context, call.caller), reply, call.hold)
-        make = partial(MessageCall, limit=self._limit, streamed=streamed)
+        make = partial(MessageCall, limit=self._limit, streamed=streamed, regions=self._regions)
         late = False
         try:
             exchange.read(make, read, model=read.message.model_name or None)
@@ -86,16 +90,20 @@ class MessageCall:
     read: The message. Raises InvalidInput.
     limit: The size of a response at most, in bytes.
     streamed: Whether the response is one of a stream's.
+    regions: What callers have registered of shared memory; default: nothing.
     """
 
-    def __init__(self, read: InferMessage, *, limit: int, streamed: bool) -> None:
+    def __init__(
+        self, read: InferMessage, *, limit: int, streamed: bool, regions: Regions = NO_REGIONS
+    ) -> None:
         request = read_request(read)
         self.model: str | None = read.message.model_name or None
         self.version: str | None = read.message.model_version or None
         self.label: str | None = None
         self.timeout = request.timeout
         self.parameters = request.parameters
-        self._inference = Inference(request)
+        self._inference = Inference(request, regions)
+        self.beside = request.beside
         self._limit = limit
         self._streamed = streamed
         self._typed = request.parameters.get("binary_data_output") is False

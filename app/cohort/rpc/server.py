@@ -26,6 +26,7 @@ from cohort.http2 import (
 from cohort.http2.send_queue import Part
 from cohort.observability.access_log import AccessLog
 from cohort.observability.request_ids import new_request_id
+from cohort.open_inference import NO_REGIONS, Regions
 from cohort.operating import ControlPlane
 from cohort.rpc import inference_pb2 as messages
 from cohort.rpc.admin import AdminCalls
@@ -36,6 +37,7 @@ from cohort.rpc.health import HEALTH, Health
 from cohort.rpc.infer import InferCalls
 from cohort.rpc.metadata import MetadataCalls
 from cohort.rpc.reflecting import REFLECTIONS, reflection_handlers
+from cohort.rpc.shared_memory import SharedMemoryCalls
 from cohort.rpc.small_messages import SmallCall, SmallMessages
 from cohort.rpc.status import StatusCode
 from cohort.rpc.streams import InferStream, StreamService
@@ -84,6 +86,7 @@ class RpcServer:
     access_log: Takes a line for each call; default None: there is none.
     several: Whether other workers listen on the port, too; default: no.
     connections: Where those that are open are kept; default: a set of its own.
+    regions: What callers have registered of shared memory; default: nothing.
     """
 
     def __init__(
@@ -100,8 +103,10 @@ class RpcServer:
         access_log: AccessLog | None = None,
         several: bool = False,
         connections: set[Http2Connection] | None = None,
+        regions: Regions = NO_REGIONS,
     ) -> None:
-        self._infer_calls = InferCalls(data, max_message_bytes)
+        self._infer_calls = InferCalls(data, max_message_bytes, regions)
+        self._shared_memory = SharedMemoryCalls(regions)
         self._transfers = Transfers(
             data.memory,
             max_message_bytes,
@@ -332,5 +337,6 @@ class RpcServer:
             known("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index),
             known("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
             known("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
+            *(known(*one) for one in self._shared_memory.calls()),
         ]
         return {f"/{SERVICE}/{name}": handler for name, handler in handlers}

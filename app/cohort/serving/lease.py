@@ -157,14 +157,16 @@ class Lease:
     def select(self, names: Sequence[str] | None) -> Sequence[int]:
         """The positions of the requested outputs; where `names` is None, of all transportable ones.
 
-        Raises InvalidInput for a name that is not an output, for more names than there are outputs,
-        for an output that is not transportable, and for a model without a transportable output.
+        Raises InvalidInput for a name that is neither an output nor a sequence, for more names than
+        there are outputs, for an output that is not transportable, and for a model without one.
         """
         specs = self.served.outputs
         if names is None:
             if not self.served.sent and specs:
                 specs[0].dtype  # noqa: B018 - raises
             return self.served.sent
+        if parts := self.served.parts:
+            names = [part for name in names[: len(specs) + 1] for part in parts.get(name, (name,))]
         positions = {spec.name: position for position, spec in enumerate(specs)}
         for name in names[: len(specs) + 1]:  # more have one twice, or one that is not there
             if name not in positions:

@@ -53,6 +53,10 @@ class Call(Protocol[A_co]):
     timeout: float | None
 
     @property
+    def beside(self) -> int:
+        """The bytes that `decode` reads from elsewhere than the body."""
+
+    @property
     def parameters(self) -> Mapping[str, object]:
         """The request's parameters by name."""
 
@@ -197,7 +201,9 @@ class Exchange(WorkElsewhere, Generic[A]):
 
     def _decode(self, lease: Lease) -> None:
         call = self._call
-        work = 0 if self._short else call.decode_work(lease)
+        if beside := call.beside:
+            self.hold.add(beside)
+        work = 0 if self._short and not beside else call.decode_work(lease)
         if self._long or work > LARGE_BYTES:
             self._long = True
             lease.check_room()

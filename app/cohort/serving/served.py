@@ -28,13 +28,14 @@ class ServedVersion:
     sent: The positions of the outputs that are sent where a request names none.
     coalescible: Whether the specs allow small requests to be coalesced.
     target: Keeps what the data plane answers its coalesced requests by; None: nothing yet.
+    parts: The outputs that a sequence of the model is served as, by its name.
     width, row_bytes: The numbers of a row, and their bytes, where it is coalescible; else 0.
     """
 
     __slots__ = (
         "_labelled", "_selections", "coalescible", "counts", "engine", "inputs", "labellers",
-        "model", "noted", "optional_inputs", "outputs", "row_bytes", "sent", "target", "version",
-        "width",
+        "model", "noted", "optional_inputs", "outputs", "parts", "row_bytes", "sent", "target",
+        "version", "width",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,9 @@ class ServedVersion:
         self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
         self.outputs: Sequence[TensorSpec] = engine.outputs
         self.sent = [place for place, spec in enumerate(self.outputs) if spec.transportable]
+        self.parts: dict[str, list[str]] = {}
+        for spec in filter(lambda one: one.part_of, self.outputs):
+            self.parts.setdefault(spec.part_of, []).append(spec.name)
         self.coalescible = is_coalescible(self.inputs, self.outputs)
         self.width = int(self.inputs[0].shape[1]) if self.coalescible else 0  # type: ignore[index,arg-type]
         self.row_bytes = self.width * self.inputs[0].dtype.itemsize if self.coalescible else 0

@@ -30,6 +30,7 @@ from cohort.session.rules import (
     leads_out,
     missing_external,
 )
+from cohort.session.sequence_parts import Parts, find_parts, graph_with_parts, names_of_ends
 from cohort.system.processor import available_memory
 from cohort.tensors import Arrays
 
@@ -63,6 +64,8 @@ class ModelFiles:
         read.
     class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
         columns; empty before the model was read.
+    parts: the tensors of outputs that are sequences, which are opened as outputs of their own;
+        empty before the model was read.
     divisions: its divisions of whole numbers that could end the process; none before the model was
         read.
     """
@@ -79,6 +82,7 @@ class ModelFiles:
         self.tables: Mapping[str, int] = {}
         self.needs_entries = False
         self.class_maps: Mapping[str, Classes] = {}
+        self.parts: Parts = {}
         self.divisions = Divisions()
         self.closed = False
         self.copy: PrivateCopy | None = None
@@ -216,13 +220,15 @@ class ModelFiles:
             check_model_file(path)
             rules.check_size([path])
             model = read_model(path, rules.max_nodes)
-            graphs = model.graphs
+            main = model.graphs.main
             for location in sorted(model.external):
                 check_external(path, location)
             rules.check_size([path, *(path.parent / location for location in model.external)])
+            self.class_maps = find_class_maps(main.nodes, model.sequences)
+            self.parts = find_parts(main.nodes, model.sequences, names_of_ends(main))
+            graphs = model.graphs._replace(main=graph_with_parts(main, self.parts))
             self._graphs, self.tables = graphs, table_sizes(graphs.main)
             self.needs_entries = uses_any(graphs, ENDING_ON_EMPTY)
-            self.class_maps = find_class_maps(graphs.main.nodes, model.sequences)
             self.divisions = find_divisions(graphs)
             return replace(model, graphs=NO_GRAPHS)  # they are given up once they were looked at
 

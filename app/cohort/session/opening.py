@@ -28,6 +28,7 @@ from cohort.session.room import ANY_ROOM, Room
 from cohort.session.rules import ANY_MODEL, ModelRules
 from cohort.session.running import Fallback, Placement, Session
 from cohort.session.runtime import FATAL_ONLY, ort
+from cohort.session.sequence_parts import with_parts
 from cohort.session.signatures import offered
 from cohort.session.thread_priority import with_low_priority
 from cohort.tensors import BY_ORT, TensorSpec
@@ -229,6 +230,7 @@ class _Runtime:
         self._memory_limit_mb, self._in_memory = opener.memory_limit_mb, opener.in_memory
         self._libraries, self._room = opener.libraries(), opener.room
         self._class_maps, self._divisions = opener.class_maps, opener.divisions
+        self._parts = opener.parts
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -276,6 +278,7 @@ class _Runtime:
             # Whatever the threads, the graph is the same.
             wanted = replace(wanted, intra_op_threads=None)
             settings = repr(wanted) + (" columns" if self._class_maps else "")
+            settings += " parts" if self._parts else ""
             settings += " divisions" if self._divisions.bits else ""
             return OptimizedGraph(self._cache, self._path, settings, self._digests)
         except OSError:
@@ -322,7 +325,7 @@ class _Runtime:
     def _create(self, path: Path, options: Any, links: Sequence[Provider]) -> Any:
         providers = [(one.ort_name, limit_provider(one, self._memory_limit_mb)) for one in links]
         model: str | bytes = str(path)
-        if path == self._path and (self._class_maps or self._divisions.bits):
+        if path == self._path and (self._class_maps or self._parts or self._divisions.bits):
             model = self._rewritten(path)
             options.add_session_config_entry(EXTERNAL_DATA_FOLDER, str(path.parent))
 
@@ -338,6 +341,8 @@ class _Runtime:
     def _rewritten(self, path: Path) -> bytes:
         """The model at `path` as ONNX Runtime is to open it."""
         model = with_columns(path, self._class_maps) if self._class_maps else path.read_bytes()
+        if self._parts:
+            model = with_parts(model, self._parts)
         if not self._divisions.bits:
             return model
         return with_safe_divisions(memoryview(model), self._divisions)
@@ -359,9 +364,11 @@ def _session(
         inputs = declared_inputs([_spec(one, model.shapes) for one in raw.get_inputs()], properties)
         optional = [_spec(one, model.shapes) for one in raw.get_overridable_initializers()]
         declared = declared_classes(properties)
+        part_of = {part: name for name, parts in opener.parts.items() for part, _ in parts}
         outputs = tuple(
-            with_classes(_spec(one, model.shapes, opener.class_maps.get(one.name, ())), declared)
+            replace(with_classes(spec, declared), part_of=part_of.get(spec.name, ""))
             for one in raw.get_outputs()
+            for spec in [_spec(one, model.shapes, opener.class_maps.get(one.name, ()))]
         )
     except UnicodeDecodeError as error:
         raise LoadFailed("the name of an input, output or dimension is not UTF-8") from error

@@ -22,6 +22,7 @@ from cohort.model_file.protobuf import (
 )
 from cohort.session.class_maps import find_class_maps, spec_as_opened
 from cohort.session.declared_classes import declared_classes, with_classes
+from cohort.session.sequence_parts import Parts, find_parts
 from cohort.tensors import DATATYPES, TensorSpec
 
 MAX_FIELDS = 200_000
@@ -127,6 +128,7 @@ def parse_signature(model: MessageBytes) -> Signature:
     """The same from bytes; a ValueError where it is not the protobuf of a model, or too large."""
     inputs: dict[str, TensorSpec] = {}
     outputs: dict[str, TensorSpec] = {}
+    elements: dict[str, int] = {}
     defaults: set[str] = set()
     left = count(MAX_FIELDS, -1)
     for graph in _messages(model, left, 7):
@@ -135,6 +137,7 @@ def parse_signature(model: MessageBytes) -> Signature:
                 defaults.update(decode_text(name) for name in _messages(value, left, 8))
             elif number in (11, 12):
                 spec = _spec(value)
+                elements[spec.name] = read_value_info(value)[2]
                 (inputs if number == 11 else outputs)[spec.name] = spec
     if not outputs:
         raise ValueError("it holds no graph with outputs")
@@ -144,16 +147,31 @@ def parse_signature(model: MessageBytes) -> Signature:
     optional = [spec for name, spec in inputs.items() if name in defaults] if overridable else []
     if unsent := [name for name, spec in outputs.items() if not spec.transportable]:
         again, reader = count(MAX_FIELDS, -1), GraphReader(sys.maxsize)
-        nodes = (
+        nodes = [
             reader.node(value)
             for graph in _messages(model, again, 7)
             for value in _messages(graph, again, 1)
-        )
+        ]
         maps = find_class_maps(nodes, unsent)
-        outputs = {name: spec_as_opened(spec, maps) for name, spec in outputs.items()}
+        parts = find_parts(nodes, unsent, {*inputs, *outputs, *defaults})
+        outputs = {
+            one.name: one
+            for spec in outputs.values()
+            for one in specs_of_parts(spec_as_opened(spec, maps), elements, parts)
+        }
     declared = declared_classes(dict(map(read_pair, _messages(model, left, 14))))
     named = [with_classes(spec, declared) for spec in outputs.values()]
     return Signature(required, named, offered(optional))
+
+
+def specs_of_parts(
+    spec: TensorSpec, elements: Mapping[str, int], parts: Parts
+) -> Sequence[TensorSpec]:
+    """The outputs in place of one of a file: its tensors, where `parts` has it, or itself."""
+    if spec.name not in parts:
+        return [spec]
+    datatype = _BY_NUMBER.get(elements[spec.name], spec.datatype)
+    return [TensorSpec(name, datatype, None, part_of=spec.name) for name, _ in parts[spec.name]]
 
 
 def offered(optional: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

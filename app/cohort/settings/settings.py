@@ -29,6 +29,7 @@ from cohort.settings.values import (
     default_state,
     read_folders,
     read_hosts,
+    read_key_prefix,
     read_listened,
     read_models,
     read_origins,
@@ -197,6 +198,12 @@ class Settings(BaseSettings):
     model_code: Literal["deny", "allow"] = Field(
         "deny",
         description="Whether Python in models' folders may run, as the transform of a config says.",
+    )
+    shared_memory: Annotated[str, BeforeValidator(read_key_prefix)] = Field(
+        "",
+        description="How the keys of shared memory begin that callers on this machine may "
+        "register, such as /cohort_.",
+        json_schema_extra={"default": "unset: none"},
     )
     providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
         (),

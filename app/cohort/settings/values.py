@@ -113,6 +113,20 @@ def read_root_path(value: object) -> str:
     return path
 
 
+_KEY_PREFIX = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?", re.ASCII)
+
+
+def read_key_prefix(value: object) -> str:
+    """Read how keys of shared memory begin. Raises ValueError."""
+    prefix = str(value).strip()
+    if not _KEY_PREFIX.fullmatch(prefix):
+        raise ValueError(
+            "must be a slash and 1 to 64 letters, digits, '_', '-' and '.', such as /cohort_, got "
+            f"{quoted(prefix)}"
+        )
+    return prefix
+
+
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # as no browser sends it
 

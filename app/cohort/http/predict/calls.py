@@ -39,6 +39,7 @@ class PredictCall(PredictRequest):
     """One call of the simple API. What the path says counts, and the body says the same."""
 
     label: str | None = None
+    beside = 0
     as_npy = False  # whether the response is a .npy file
     top = 0  # how many labels of each row are asked for; 0: nothing was said
     _positions: Sequence[int] = ()

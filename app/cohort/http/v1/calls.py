@@ -70,6 +70,7 @@ class V1Call:
     """One call to predict."""
 
     __slots__ = ("_labelled", "_request", "_top", "label", "model", "timeout", "version")
+    beside = 0
     parameters: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, request: V1Request, address: Address, top: int = 0) -> None:

@@ -13,7 +13,14 @@ from cohort.errors import InvalidInput
 from cohort.http.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Read, Route, RowForm
 from cohort.http.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
 from cohort.http.v2.rows import read_binary_rows, read_infer_rows
-from cohort.open_inference import Inference, InferRequest, OutputTensor, make_request
+from cohort.open_inference import (
+    NO_REGIONS,
+    Inference,
+    InferRequest,
+    OutputTensor,
+    Regions,
+    make_request,
+)
 from cohort.serving import Headers, Lease, Outputs
 from cohort.tensors import BY_NAME, Arrays
 
@@ -23,13 +30,20 @@ class InferCall(Inference):
 
     request: The parsed body.
     model, version: The names in the path; the version is None where the path has none.
+    regions: What callers have registered of shared memory.
     """
 
     __slots__ = ("model", "timeout", "version")
     label: str | None = None
 
-    def __init__(self, request: InferRequest, model: str, version: str | None) -> None:
-        super().__init__(request)
+    def __init__(
+        self,
+        request: InferRequest,
+        model: str,
+        version: str | None,
+        regions: Regions = NO_REGIONS,
+    ) -> None:
+        super().__init__(request, regions)
         self.model: str | None = model
         self.version = version
         self.timeout = request.timeout
@@ -58,7 +72,7 @@ class InferCall(Inference):
         long = LongParts(check)
         document["outputs"] = [_output(tensor, tail, long, check) for tensor in response.outputs]
         head = long.dump(document)
-        if not any(tensor.binary for tensor in response.outputs):
+        if not any(tensor.binary and tensor.shared is None for tensor in response.outputs):
             return Encoded(head, JSON)
         binary = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
         return Encoded(b"".join([head, *tail]), binary)
@@ -97,7 +111,9 @@ def _output(
         "datatype": tensor.datatype,
         "shape": list(array.shape),
     }
-    if tensor.binary:
+    if tensor.shared is not None:
+        output["parameters"] = tensor.shared
+    elif tensor.binary:
         data = to_bytes(array, check)
         tail.append(data)
         output["parameters"] = {"binary_data_size": len(data)}
@@ -106,8 +122,11 @@ def _output(
     return output
 
 
-def infer_route(model: str, version: str | None = None) -> Route:
-    """How bodies are read at the path of `model` and `version`."""
+def infer_route(model: str, version: str | None = None, regions: Regions = NO_REGIONS) -> Route:
+    """How bodies are read at the path of `model` and `version`.
+
+    regions: What callers have registered of shared memory; default: nothing.
+    """
 
     def reader(headers: Headers) -> Read:
         header = headers.get(HEADER_LENGTH)
@@ -116,13 +135,13 @@ def infer_route(model: str, version: str | None = None) -> Route:
             length = parse_header_length(header, len(body))
             if length == 0:
                 return RawCall(body, model, version)
-            return InferCall(parse_infer(body, length), model, version)
+            return InferCall(parse_infer(body, length), model, version, regions)
 
         return read
 
     def call(document: object, body: bytes) -> InferCall:
         request = infer_of_document(document, memoryview(body)[len(body) :])
-        return InferCall(request, model, version)
+        return InferCall(request, model, version, regions)
 
     def rows(headers: Headers) -> RowForm | None:
         header = headers.get(HEADER_LENGTH)
@@ -137,11 +156,16 @@ def infer_route(model: str, version: str | None = None) -> Route:
     return Route(model, reader, rows, version)
 
 
-def match_infer(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
-    """The route of a path to infer, written plainly; None for any other."""
+def match_infer(
+    path: str, query: Mapping[str, str] = NO_QUERY, *, regions: Regions = NO_REGIONS
+) -> Route | None:
+    """The route of a path to infer, written plainly; None for any other.
+
+    regions: What callers have registered of shared memory; default: nothing.
+    """
     del query  # it says nothing here
     found = INFER_PATH.fullmatch(path)
-    return infer_route(found["model"], found["version"]) if found else None
+    return infer_route(found["model"], found["version"], regions) if found else None
 
 
 INFER_PATH = re.compile(

@@ -16,7 +16,7 @@ from cohort.open_inference import (
     InferRequest,
     InputTensor,
     Parameters,
-    check_no_shared_memory,
+    is_shared,
     make_request,
 )
 from cohort.tensors import BY_NAME, TensorSpec
@@ -111,8 +111,7 @@ def _inputs(document: Mapping[str, Any], rest: memoryview) -> list[InputTensor]:
         if size is not None:
             raw = _cut(rest, at, size, place, has_data="data" in member)
             at += len(raw)
-        elif "data" not in member:
-            check_no_shared_memory(f"{place}.parameters", parameters)
+        elif "data" not in member and not is_shared(parameters):
             raise InvalidInput(f"{place} has neither data nor parameters.binary_data_size")
         inputs.append(
             InputTensor(
