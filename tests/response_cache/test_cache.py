@@ -265,11 +265,12 @@ async def test_inputs_are_free_once_they_are_answered(
         answer(inner)
     inputs = np.ones((1, 100_000), np.float32)
     gone = weakref.ref(inputs)
-    ticket = engine.submit({"x": inputs}, replies, deadline=deadline)
-    await until(lambda: ticket.remembered)
+    tickets = [engine.submit({"x": inputs}, replies, deadline=deadline)]
+    await until(lambda: tickets[0].remembered)
     if running:
         answer(inner)
     await until(lambda: len(replies.got) == 2)
-    del inputs, ticket
+    tickets.clear()
+    del inputs
     gc.collect()
     assert gone() is None
