@@ -173,6 +173,17 @@ def test_check_of_good_models_shows_them(models: Path) -> None:
         assert word in done.output
 
 
+def test_check_names_state_that_does_not_fit(models: Path) -> None:
+    """What the model does not have, and a cache beside it, as a server would."""
+    for name, config in (("a", "state: {q: y}"), ("b", "state: {x: y}\ncache: {max_mb: 1}")):
+        onnx_models.save(onnx_models.identity(), models / name / "1/model.onnx")
+        (models / name / "config.yaml").write_text(config + "\n")
+    result = run("check", str(models))
+    assert result.exit_code == 1
+    assert "a/config.yaml: state.q: the model has no such input" in result.output
+    assert "b/config.yaml: cache: a model with state" in result.output
+
+
 def test_check_tells_why_a_provider_is_not_active(models: Path) -> None:
     """A fallback is no problem under `prefer`, but it is no secret either."""
     (models / "mlp" / "config.yaml").write_text("providers: [coreml, cpu]")

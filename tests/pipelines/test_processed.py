@@ -57,3 +57,13 @@ async def test_what_does_not_fit_is_named(
     async with Runtime(**folder(tmp_path, text, labels)) as runtime:
         with pytest.raises(NotReady, match=said):
             await runtime.infer("whole", {"x": ROWS})
+
+
+async def test_a_model_with_state_is_no_step(tmp_path: Path) -> None:
+    """The reason names the step: its requests would be of no sequence."""
+    settings = folder(tmp_path, "steps: {a: {model: mlp, inputs: {a: x}}}\noutputs: {y: a.sum}\n")
+    onnx_models.save(onnx_models.two_inputs(), tmp_path / "models/mlp/1/model.onnx")
+    (tmp_path / "models/mlp/config.yaml").write_text("state: {b: difference}\n")
+    async with Runtime(**settings) as runtime:
+        with pytest.raises(NotReady, match="step 'a': model 'mlp' has state"):
+            await runtime.infer("whole", {"x": ROWS})

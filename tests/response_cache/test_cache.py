@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -248,3 +251,26 @@ async def test_a_model_keeps_answers_by_its_config(tmp_path: Path) -> None:
                 await runtime.infer("m", {name: np.ones((1, 3), np.float64)})
     finally:
         structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("running", [False, True])
+async def test_inputs_are_free_once_they_are_answered(
+    engine: CachedEngine, inner: ControlledEngine, running: bool
+) -> None:
+    """Large ones, whose key a thread makes, are not held until their deadline."""
+    replies, deadline = Answers(), monotonic() + 1000
+    engine.submit({"x": np.ones((1, 100_000), np.float32)}, replies, deadline=deadline)
+    await until(lambda: len(inner.requests) == 1)
+    if not running:
+        answer(inner)
+    inputs = np.ones((1, 100_000), np.float32)
+    gone = weakref.ref(inputs)
+    tickets = [engine.submit({"x": inputs}, replies, deadline=deadline)]
+    await until(lambda: tickets[0].remembered)
+    if running:
+        answer(inner)
+    await until(lambda: len(replies.got) == 2)
+    tickets.clear()
+    del inputs
+    gc.collect()
+    assert gone() is None

@@ -169,6 +169,7 @@ async def test_what_a_request_says_of_its_sequence_is_checked(models: Path) -> N
     wrong: list[Mapping[str, object]] = [
         {}, {"sequence_id": 0}, {"sequence_id": ""}, {"sequence_id": True}, {"sequence_id": 1.5},
         {"sequence_id": "x" * 300}, {"sequence_id": 1, "sequence_start": "yes"},
+        {"sequence_id": 2.0**70, "sequence_start": True},
         {"sequence_id": 1, "sequence_start": True, "sequence_end": 2}, {"sequence_id": 7},
     ]  # fmt: skip
     inputs = {"x": np.ones((1, WIDTH), np.float32)}

@@ -291,6 +291,19 @@ def test_callers_who_wait_less_do_not_end_it(server: Cohort) -> None:
     assert process() == before
 
 
+def test_no_file_is_left_when_the_server_is_killed(server: Cohort) -> None:
+    """What is passed to a class has no name any more once its process has it."""
+    assert ask(server, "doubled", {"inputs": {"x": ROWS}}).status_code == 200
+    opened = [
+        str(one.readlink())
+        for one in Path(f"/proc/{server.process.pid}/fd").iterdir()
+        if one.is_symlink()
+    ]
+    files = [one for one in opened if "/cohort-" in one]
+    assert files
+    assert [one for one in files if not one.endswith(" (deleted)")] == []
+
+
 def test_what_a_value_error_says_can_be_sent(server: Cohort) -> None:
     """Without what UTF-8 does not have, and not at any length."""
     answer = ask(server, "saying", {"inputs": {"text": ["surrogate"]}})

@@ -349,15 +349,26 @@ def _as_callers_see(
     source: Source, session: Session
 ) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
     """The inputs and outputs of a version, as its config has them. Raises LoadFailed."""
+    from cohort.errors import LoadFailed
     from cohort.processing import open_around
+    from cohort.sequences import make_state_plan
     from cohort.session import Signature
 
     signature = Signature(session.inputs, session.outputs, session.optional_inputs)
     around = open_around(source, signature, session.metadata.properties)
-    if around is None:
-        return session.inputs, session.outputs
-    around.close()
-    return around.inputs, around.outputs
+    if around is not None:
+        around.close()
+        signature = Signature(around.inputs, around.outputs, around.optional)
+    config = source.config
+    if config is None or not config.state:
+        return signature.inputs, signature.outputs
+    try:
+        if config.cache is not None:
+            raise LoadFailed("cache: a model with state answers by its sequence: leave one out")
+        plan = make_state_plan(config.state, config.sequences.initial, signature)
+    except LoadFailed as error:
+        raise LoadFailed(f"{source.path.parent.parent.name}/config.yaml: {error}") from error
+    return plan.inputs, plan.outputs
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:

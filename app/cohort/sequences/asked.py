@@ -12,6 +12,9 @@ from cohort.errors import InvalidInput, quoted
 
 LONGEST_ID = 256
 
+EXACT_TO = 2.0**53
+"""Below it, no two whole numbers are one float: larger ids would be those of others."""
+
 
 class AskedSequence(NamedTuple):
     """What a request says of its sequence.
@@ -35,7 +38,7 @@ def read_sequence(parameters: Mapping[str, object]) -> AskedSequence:
             "sequence_start: true in the first request of a sequence and sequence_end: true in the "
             "last"
         )
-    if isinstance(given, float) and given.is_integer():
+    if isinstance(given, float) and given.is_integer() and abs(given) < EXACT_TO:
         given = int(given)
     if isinstance(given, bool) or not isinstance(given, int | str):
         raise InvalidInput(f"sequence_id must be a whole number or a string, got {given!r:.80}")

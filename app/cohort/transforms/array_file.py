@@ -19,6 +19,8 @@ from cohort.tensors import BY_DTYPE, BY_NAME, Array, Arrays
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - a file there has a name that nobody can guess
 MOST_ARRAYS = 1024
 MOST_AXES = 64
+KEPT_BYTES = 1 << 20
+"""What a file may hold between two calls."""
 
 
 class Place(NamedTuple):
@@ -51,6 +53,17 @@ class ArrayFile:
             self._file, self.path = mkstemp(prefix="cohort-", dir=folder)
         else:
             self._file, self.path = os.open(path, os.O_RDWR), path
+
+    def hide(self) -> None:
+        """Delete its name, once the other side has opened it: it ends with both processes."""
+        if self._own:
+            self._own = False
+            os.unlink(self.path)  # noqa: PTH108
+
+    def shrink(self) -> None:
+        """Give back the memory of large arrays."""
+        if os.fstat(self._file).st_size > KEPT_BYTES:
+            os.ftruncate(self._file, 0)
 
     def write(self, arrays: Mapping[str, Array]) -> list[Place]:
         """Put arrays in the place of those before. Raises OSError where there is no room."""
@@ -91,8 +104,7 @@ class ArrayFile:
     def close(self) -> None:
         """Close the file, and delete it where it is this one's own."""
         os.close(self._file)
-        if self._own:
-            os.unlink(self.path)  # noqa: PTH108
+        self.hide()
 
 
 def _datatype(array: Array) -> str:

@@ -86,7 +86,7 @@ class TransformProcess:
         self._closed = False
         self._crashes = 0
         self._again = 0.0
-        self._incoming, self._outgoing = ArrayFile(), ArrayFile()
+        self._files: Sequence[ArrayFile] = ()
         try:
             self.facts = self._start()
         except BaseException:
@@ -108,10 +108,13 @@ class TransformProcess:
         try:
             watch()
             process = self._running()
-            places = self._incoming.write(arrays)
+            incoming, outgoing = self._files
+            places = incoming.write(arrays)
             limits = JobLimits(seconds=self._seconds if seconds is None else seconds)
             given = process.do(f"{CHILD}:run", {"stage": stage, "places": places}, limits=limits)
-            result = self._outgoing.read(given, self._most_bytes)
+            result = outgoing.read(given, self._most_bytes)
+            incoming.shrink()
+            outgoing.shrink()
             self._crashes = 0
         except JobFailed as failure:
             raise self._explained(stage, failure, watch) from failure
@@ -131,9 +134,13 @@ class TransformProcess:
             if self._process is not None:
                 self._process.close()
                 self._process = None
-            for file in (self._incoming, self._outgoing):
-                with suppress(OSError):
-                    file.close()
+            self._close_files()
+
+    def _close_files(self) -> None:
+        files, self._files = self._files, ()
+        for file in files:
+            with suppress(OSError):
+                file.close()
 
     def _running(self) -> JobProcess:
         if self._closed:
@@ -154,16 +161,18 @@ class TransformProcess:
         return self._process
 
     def _start(self) -> TransformFacts:
-        arguments = {
-            "target": self._target,
-            "folders": self._folders,
-            "incoming": self._incoming.path,
-            "outgoing": self._outgoing.path,
-        }
+        self._close_files()
         try:
+            incoming, outgoing = self._files = ArrayFile(), ArrayFile()
             process = JobProcess(f"transform of {self._model}", environment=_environment())
         except OSError as error:
             raise LoadFailed(f"transform: no process can be started: {error.strerror}") from error
+        arguments = {
+            "target": self._target,
+            "folders": self._folders,
+            "incoming": incoming.path,
+            "outgoing": outgoing.path,
+        }
         try:
             limits = JobLimits(seconds=LOAD_SECONDS, memory=self._memory)
             self._process = process  # `close` ends it while it loads
@@ -173,6 +182,8 @@ class TransformProcess:
             process.close()
             reason = failure.sentence if isinstance(failure, JobRaised) else str(failure)
             raise LoadFailed(f"transform: {self._target} cannot be loaded: {reason}") from failure
+        incoming.hide()
+        outgoing.hide()
         stages, declared = told["stages"], told["declared"]
         return TransformFacts(
             stages["before"], stages["after"], declared["inputs"], declared["outputs"]
