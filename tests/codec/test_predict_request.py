@@ -66,7 +66,7 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         (
             b'{"inputs": [[1]]}',
             "'inputs' must be an object of arrays by input name, got a list; 'input' takes the "
-            "array of a model's only input",
+            "array of a model's only input, and 'rows' a list of rows",
         ),
         (
             b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}',

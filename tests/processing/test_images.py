@@ -163,6 +163,7 @@ def test_channels_may_be_the_other_way_round() -> None:
         (("N", 3, 8, 8), "UINT8", {"mean": (0.5,)}, "the model takes UINT8"),
         (("N", 3, 8, 8), "FP32", {"mean": (0.5, 0.5)}, "mean has 2 numbers, .* 3 channels"),
         (("N", 3, 8, 8), "FP32", {"std": (0.0,)}, "std > 0"),
+        (("N", 3, 8, 8), "FP32", {"mean": (123.7, 116.3, 103.5)}, "has 123.7, .* divide .* by 255"),
         (("N", 3, 8, 8), "FP32", {"size": (8, 8, 3)}, r"\[height, width\], got \[8, 8, 3\]"),
         (("N", 3, 8, 8), "FP32", {"shorter_side": 9}, "is for resize: shorter_side_then_crop"),
         (

@@ -127,7 +127,7 @@ class PredictRequest:
         return self.inputs
 
 
-NAMELESS = "; 'input' takes the array of a model's only input"
+NAMELESS = "; 'input' takes the array of a model's only input, and 'rows' a list of rows by column"
 
 
 def _check_keys(document: Mapping[str, object]) -> None:

@@ -166,6 +166,11 @@ def _normalization(context: StepContext, config: ImageInput, pixels: Pixels) -> 
     std = np.array(config.std or [1.0])
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
         raise context.problem("image.mean and std must be numbers, and std > 0")
+    if (mean > 1).any():
+        raise context.problem(
+            f"image.mean has {mean.max():g}, and values are from 0 to 1 before it is subtracted: "
+            "divide mean and std by 255"
+        )
     return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
 
 

@@ -191,8 +191,7 @@ def _make(
     for name, wanted in config.outputs.items():
         if name not in places:
             raise LoadFailed(
-                f"outputs.{name}: the model has no such output{did_you_mean(name, places)}; "
-                f"it has {', '.join(places)}"
+                f"outputs.{name}: the model has no such output{did_you_mean(name, places)}"
             )
         place = places[name]
         outputs[place] = label_spec(outputs[place], wanted, folder, properties)

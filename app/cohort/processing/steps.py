@@ -76,7 +76,7 @@ class StepContext:
         """The model's input of that name. Raises LoadFailed where it has none."""
         spec = self.inputs.get(self.name)
         if spec is None:
-            raise self.problem(f"the model has no such input, but {', '.join(self.inputs)}")
+            raise self.problem(f"the model has no such input; available: {', '.join(self.inputs)}")
         return spec
 
     @contextmanager

@@ -17,6 +17,7 @@ import onnx
 
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks import Exported, ExportRequest, Reference
+from cohort_prepare.frameworks.callables import call, is_callable_reference
 from cohort_prepare.frameworks.embeddings import (
     EMBEDDING,
     Pooling,
@@ -54,10 +55,7 @@ class HuggingfaceModels:
 
     def load(self, reference: Reference) -> HuggingfaceModel:
         """The model of the class that its config names; nothing is fetched, no code of it run."""
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        import transformers
-
-        folder = Path(reference.text)
+        folder = _folder(reference.text)
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             architecture = config["architectures"][0]
@@ -66,6 +64,9 @@ class HuggingfaceModels:
                 f"{folder.name}/config.json names no architecture: save the model with "
                 f"model.save_pretrained(folder) ({type(error).__name__}: {error})"
             ) from error
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        import transformers
+
         kind = getattr(transformers, str(architecture), None)
         if kind is None:
             raise Misused(f"transformers has no {architecture}, which {folder.name} asks for")
@@ -146,6 +147,19 @@ class HuggingfaceModels:
             for name, value in outputs.items()
             if isinstance(value, torch.Tensor) and not _is_left_out(name, outputs)
         }
+
+
+def _folder(text: str) -> Path:
+    """Return the folder, or the one that `module:callable` saved and returns the path of."""
+    if not is_callable_reference(text):
+        return Path(text)
+    made = call(text)
+    if not isinstance(made, str | os.PathLike):
+        raise Misused(
+            f"{text} returns {type(made).__name__}, not a folder: have it call save_pretrained for "
+            "the model and the tokenizer, and return the folder's path"
+        )
+    return Path(made)
 
 
 def _is_left_out(name: str, outputs: Mapping[str, Any]) -> bool:
