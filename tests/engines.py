@@ -181,6 +181,7 @@ class ControlledEngine(ControlledQueue):
         self.labels = labels
         self.timeout = timeout
         self.example = example
+        self.example_outputs: Outputs | None = None
         self.inline_rows = inline_rows
         self.inline_runs: list[Arrays] = []
         self.side_queues: list[ControlledQueue] = []

@@ -79,6 +79,49 @@ def test_every_example_works(server: Cohort, document: dict[str, Any]) -> None:
     assert sent > 50
 
 
+def test_example_responses_are_what_is_answered(server: Cohort, document: dict[str, Any]) -> None:
+    """Each one is the answer to the request's example of that name, but for the time it took."""
+    seen = 0
+    with httpx.Client(base_url=server.url) as client:
+        for path, item in document["paths"].items():
+            if "examples" not in str(item.get("post", {}).get("responses", {}).get("200", {})):
+                continue
+            answers = item["post"]["responses"]["200"]["content"]["application/json"]["examples"]
+            asked = item["post"]["requestBody"]["content"]["application/json"]["examples"]
+            for name, answer in answers.items():
+                found = client.post(path, json=asked[name]["value"]).json()
+                shown = dict(answer["value"])
+                for one in (found, shown):
+                    one.pop("inference_time_ms", None)
+                assert found == shown, (path, name)
+                seen += 1
+    assert seen > 50
+
+
+def test_example_responses_have_the_labels_that_are_configured(tmp_path: Path) -> None:
+    """As callers get them who do not ask for any."""
+    folder = tmp_path / "models/mlp"
+    onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
+    config = """
+    outputs: {y: {labels: [cat, dog, eel], top: 2}}
+    example: {x: [[1, 2, 3, 4.5]]}
+    """
+    (folder / "config.yaml").write_text(config)
+    with cohort(tmp_path / "models", tmp_path) as server:
+        document = httpx.get(server.url + "/openapi.json").json()
+        for form in ("/models/mlp/predict", "/v1/models/mlp:predict", "/v2/models/mlp/infer"):
+            operation = document["paths"][form]["post"]
+            asked = operation["requestBody"]["content"]["application/json"]["examples"]
+            answers = operation["responses"]["200"]["content"]["application/json"]["examples"]
+            assert answers
+            for name, answer in answers.items():
+                found = httpx.post(server.url + form, json=asked[name]["value"]).json()
+                assert "cat" in str(answer["value"]) or "dog" in str(answer["value"])
+                for one in (found, answer["value"]):
+                    one.pop("inference_time_ms", None)
+                assert found == answer["value"]
+
+
 def test_every_model_has_paths_with_its_own_tensors(document: dict[str, Any]) -> None:
     """Names, datatypes and shapes are the model's; each version has its own, the default two."""
     content = dict(posts(document))["/models/iris/predict"]

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 import pytest
 
-from cohort.batching import Reply, RunResult
+from cohort.batching import Outputs, Reply, RunResult
 from cohort.errors import InvalidInput, LoadFailed, NotReady, Overloaded
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.operating import ControlPlane
@@ -53,6 +53,7 @@ class Chain:
         self.inputs, self.outputs = signature.inputs, signature.outputs
         self.timeout = 30.0
         self.example: Arrays | None = None
+        self.example_outputs: Outputs | None = None
         self.closed = False
         self.waiting = 0
 

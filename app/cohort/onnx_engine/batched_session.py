@@ -77,7 +77,7 @@ class BatchedSession:
         "_single",
         "_wake",
         "closed",
-        "example",
+        "example", "example_outputs",
         "inputs",
         "labels",
         "leases",
@@ -117,7 +117,7 @@ class BatchedSession:
         self.optional_inputs: Sequence[TensorSpec] = session.optional_inputs
         self.outputs: Sequence[TensorSpec] = session.outputs
         self.labels: Sequence[str] = metadata_labels(session.metadata.properties)
-        self.example = prepared.example
+        self.example, self.example_outputs = prepared.example, prepared.answer
 
     def _make_batcher(self) -> Batcher:
         prepared = self._prepared

@@ -5,11 +5,12 @@ Runs on a thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cohort.batching import BatchPolicy, OutputLimit, limit_outputs
+from cohort.batching import BatchPolicy, OutputLimit, Outputs, RunFeeds, limit_outputs
+from cohort.errors import CohortError
 from cohort.onnx_engine.examples import examples_to_try
 from cohort.onnx_engine.measurement import Measurement, rows_to_warm_up, warm_up
 from cohort.onnx_engine.opening import (
@@ -29,7 +30,10 @@ from cohort.session import (
     Session,
     give_back_memory,
 )
-from cohort.tensors import Arrays
+from cohort.tensors import Array, Arrays
+
+MOST_SHOWN = 1024
+"""Values of an example, and of its answer, that are kept to be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class PreparedVersion:
     published: The version's manifest, and who signed it.
     example: The inputs of the manifest's first example, or else trial inputs that the model
         accepted; None where there are neither.
+    answer: The outputs for the example; default None: they are not known, or not short.
     files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
         default none: nothing needed them.
     copy: The private copy that the sessions were opened on; default None: there is none.
@@ -65,6 +70,7 @@ class PreparedVersion:
     copy: PrivateCopy | None = None
     measurement: Measurement | None = None
     memory_bytes: int = 0
+    answer: Outputs | None = None
 
     def keep_unbatched(self, reason: str) -> None:
         """Keep why its requests must not share runs, over restarts."""
@@ -113,6 +119,8 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
         tried = examples_to_try(session, opened.given)
         trial = find_trial(run, session.inputs, session.rows.axes, session.tables, tried)
         trial = warm_up(run, trial, rows_to_warm_up(session, config))
+        example = next(iter(opened.given), None if trial.problem else trial.feeds(1))
+        answer = _answer(run, example)
         token.enter("being profiled")
         store = None if cache is None else Store(cache)
         findings = None if cache is None else RowFindings(cache)
@@ -124,7 +132,6 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
     if opener.in_memory:
         opener.close()  # the sessions have it, and a third time is too often
     give_back_memory()
-    example = next(iter(opened.given), None if trial.problem else trial.feeds(1))
     policy = replace(config.batching, max_batch_size=result.profile.max_batch_size)
     return PreparedVersion(
         session,
@@ -138,4 +145,20 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
         opened.files,
         opener.copy,
         None if trial.problem else measurement,
+        answer=answer,
     )
+
+
+def _answer(run: RunFeeds, example: Arrays | None) -> Outputs | None:
+    """The outputs for an example, where both are short enough to be shown."""
+    if example is None or not _is_short(example.values()):
+        return None
+    try:
+        outputs = run(example)
+    except CohortError:  # it takes what is random, or reads more than its inputs
+        return None
+    return [one.copy() for one in outputs] if _is_short(outputs) else None
+
+
+def _is_short(arrays: Iterable[Array]) -> bool:
+    return sum(one.size for one in arrays) <= MOST_SHOWN

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from cohort.batching import BatchPolicy
+from cohort.batching import BatchPolicy, Outputs
 from cohort.codec.labels import labellers_of
 from cohort.profiling import ProfileResult, row_advice
 from cohort.registry import (
@@ -39,6 +39,7 @@ class ServedModel:
     inputs, outputs: The specs, in the model's order.
     example: Inputs that it accepts; None where none are known.
     labels: The names of its classes, of outputs that have none of their own; default none.
+    answer: Its outputs for the example; default None: they are not known, or not short.
     """
 
     model: str
@@ -49,6 +50,7 @@ class ServedModel:
     outputs: Sequence[TensorSpec]
     example: Arrays | None
     labels: Sequence[str] = ()
+    answer: Outputs | None = None
 
 
 def list_served(catalog: Catalog) -> Iterator[ServedModel]:
@@ -65,6 +67,7 @@ def list_served(catalog: Catalog) -> Iterator[ServedModel]:
                     engine.outputs,
                     engine.example,
                     _labels(engine),
+                    engine.example_outputs,
                 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Self
 
-from cohort.batching import Reply, RunResult
+from cohort.batching import Outputs, Reply, RunResult
 from cohort.errors import CohortError, DeadlineExceeded, LoadFailed, NotReady, quoted
 from cohort.pipelines.document import Pipeline
 from cohort.pipelines.graph import GraphStep
@@ -98,6 +98,7 @@ class PipelineEngine:
         self.outputs: Sequence[TensorSpec] = self.wiring.outputs
         self.timeout = prepared.timeout
         self.example = self._find_example()
+        self.example_outputs: Outputs | None = None
         for step in self.wiring.graph.steps.values():
             with suppress(CohortError):  # it says so when it is asked
                 self.meet(step).engine.leases.release()

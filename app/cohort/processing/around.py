@@ -89,6 +89,9 @@ class Around(Protocol):
     def finish(self, outputs: Outputs, watch: Watch) -> Outputs:
         """Make what callers get of the model's outputs. Raises a CohortError."""
 
+    def answer(self, inputs: Arrays | None, outputs: Outputs | None) -> Outputs | None:
+        """What a caller gets for `example`, of the outputs for `inputs`; None: not known."""
+
     def example(self, inputs: Arrays | None) -> Arrays | None:
         """What a caller may send, by an example of the model's inputs; None: nothing is known."""
 

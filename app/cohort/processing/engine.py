@@ -37,6 +37,7 @@ class ProcessedEngine:
         self.labels = engine.labels
         self.timeout = engine.timeout
         self.example = around.example(engine.example)
+        self.example_outputs = around.answer(engine.example, engine.example_outputs)
         self.submit = self._queue.submit
         self._alone = around.prepares or around.by_request
 

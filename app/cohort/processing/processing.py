@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from cohort.batching import Outputs
-from cohort.errors import InvalidInput, LoadFailed, did_you_mean, quoted
+from cohort.errors import CohortError, InvalidInput, LoadFailed, did_you_mean, quoted
 from cohort.processing.around import Watch
 from cohort.processing.outputs import Finish, finish_of, label_spec
 from cohort.processing.steps import Step, StepContext
@@ -118,6 +119,19 @@ class Processing:
             for spec in self.inputs
         }
 
+    def answer(self, inputs: Arrays | None, outputs: Outputs | None) -> Outputs | None:
+        """See `Around`."""
+        if inputs is None or outputs is None:
+            return None
+        if self.given is None and (
+            self.steps or any(_has_more_rows(spec, inputs) for spec in self.inputs)
+        ):
+            return None
+        try:
+            return self.finish(outputs, Watch(inf, None))
+        except CohortError:
+            return None
+
     @property
     def description(self) -> Mapping[str, str]:
         """What it does with inputs, by their names, in sentences."""
@@ -125,6 +139,10 @@ class Processing:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _has_more_rows(spec: TensorSpec, inputs: Arrays) -> bool:
+    return inputs[spec.name].shape != _first_row(spec, inputs).shape
 
 
 def _first_row(spec: TensorSpec, inputs: Arrays) -> Array:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from cohort.batching import BatchEvent, BatchPolicy, Reply, RunResult
+from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult
 from cohort.profiling import ProfileResult
 from cohort.registry.source import Source
 from cohort.repository import Published
@@ -205,6 +205,7 @@ class Engine(Protocol):
         run with no other: they need not have rows.
     timeout: The longest that a request may take, in seconds.
     example: Inputs that the model accepted at load; None where none were found.
+    example_outputs: What it answered to those; None where that is not known or not short.
     """
 
     leases: LeaseCount
@@ -213,6 +214,7 @@ class Engine(Protocol):
     outputs: Sequence[TensorSpec]
     timeout: float
     example: Arrays | None
+    example_outputs: Outputs | None
 
     @property
     def by_tensors(self) -> BatchEngine | None:

@@ -57,7 +57,7 @@ class CachedEngine:
         self.outputs: Sequence[TensorSpec] = engine.outputs
         self.labels = engine.labels
         self.timeout = engine.timeout
-        self.example = engine.example
+        self.example, self.example_outputs = engine.example, engine.example_outputs
 
     @property
     def by_tensors(self) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, Self
 
-from cohort.batching import Reply, RunResult
+from cohort.batching import Outputs, Reply, RunResult
 from cohort.errors import InvalidInput
 from cohort.registry import (
     BatchEngine,
@@ -55,6 +55,7 @@ class SequencedEngine:
         self.outputs: Sequence[TensorSpec] = plan.outputs
         self.labels = engine.labels
         self.timeout = engine.timeout
+        self.example_outputs: Outputs | None = None
         example = engine.example
         self.example = example and {
             name: array for name, array in example.items() if name not in state

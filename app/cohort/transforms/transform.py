@@ -106,6 +106,9 @@ class Transform:
             return inputs
         return {spec.name: _zeros(spec) for spec in self.inputs}
 
+    def answer(self, inputs: Arrays | None, outputs: Outputs | None) -> None:
+        """Not known: `after` runs in another process."""
+
     def close(self) -> None:
         """End the process."""
         self._workroom.close()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Any
 
 from cohort.codec.labels import Labeller, labellers_of
 from cohort.errors import printable
 from cohort.http.calls import HEADER_LENGTH
 from cohort.http.errors import HTTP_STATUS
+from cohort.http.openapi.answers import predict_answers, v1_answers, v2_answers
 from cohort.http.openapi.binary_calls import binary_calls
 from cohort.http.openapi.examples import (
     are_shortened,
@@ -57,6 +59,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
             request_schema(served),
             predict_examples(served),
             response_schema(served),
+            predict_answers(served),
         ),
         (
             "/v1/models/{}:predict",
@@ -64,6 +67,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
             v1_request_schema(served),
             v1_examples(served),
             v1_response_schema(served),
+            v1_answers(served),
         ),
         (
             "/v2/models/{}/infer",
@@ -71,6 +75,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
             v2_request_schema(served),
             v2_examples(served),
             v2_response_schema(served),
+            v2_answers(served),
         ),
     ]
     paths: dict[str, Schema] = {}
@@ -80,7 +85,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
         about = describe_tensors(served)
         if are_shortened(served) and transportable(served.outputs):
             about += "\n\n" + binary_calls(served, infer, root=root, needs_key=needs_key)
-        for path, summary, request, examples, response in forms:
+        for path, summary, request, examples, response, answers in forms:
             paths[path.format(served.model + place)] = _post(
                 tag=tag(served.model),
                 summary=summary.format(which),
@@ -88,6 +93,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
                 request=request,
                 examples=presented(served, examples),
                 response=response,
+                answers=answers,
             )
         takes_binary(paths[infer]["post"])
         for form in ("/models/{}/predict", "/v1/models/{}:predict"):
@@ -135,11 +141,15 @@ def _post(
     request: Schema,
     examples: Schema,
     response: Schema,
+    answers: Mapping[str, Any],
 ) -> Schema:
     content: Schema = {"schema": request} | ({"examples": examples} if examples else {})
+    answered: Schema = {"schema": response}
+    if answers:
+        answered["examples"] = {name: {"value": one} for name, one in answers.items()}
     succeeded = {
         "description": "The response",
-        "content": {"application/json": {"schema": response}},
+        "content": {"application/json": answered},
     }
     return {
         "post": {
