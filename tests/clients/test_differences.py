@@ -37,7 +37,12 @@ ANSWERED: Mapping[str, tuple[Body, Body]] = {
 }
 
 REFUSED: Mapping[str, tuple[str, bytes | Body, int, str]] = {
-    "NaN": ("pair/infer", json.dumps({"inputs": [A, B]}).replace("5", "NaN").encode(), 400, "JSON"),
+    "NaN": (
+        "pair/infer",
+        json.dumps({"inputs": [A, B]}).replace("5", "NaN").encode(),
+        400,
+        "missing values",
+    ),
     "not JSON": ("pair/infer", b"nope", 400, "JSON"),
     "no inputs": ("pair/infer", {}, 400, "inputs is missing"),
     "text for numbers": ("pair/infer", {"inputs": [tensor("a", ["5", 7], (1, 2)), B]}, 400, "'5'"),

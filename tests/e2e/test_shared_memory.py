@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -201,6 +202,7 @@ def refused(server: Cohort, wire: str, says: str, ask: Callable[[Any, Any], obje
         (PREFIX + "pipe", "is not shared memory"),
         (PREFIX + "twice", "has a second name"),
     ],
+    ids=itertools.count(),  # the prefix is another one in each process
 )
 def test_only_own_memory_is_registered(
     server: Cohort, wire: str, key: str, says: str, tmp_path: Path

@@ -101,7 +101,7 @@ async def test_an_answer_keeps_no_others_rows(models: Path, folders: dict[str, A
         ({"model": "mlp", "inputs": {"x": ROWS}, "version": 7}, VersionNotFound),
         ({"model": "mlp", "inputs": {"x": [[1, 2], [3]]}}, InvalidInput),
         ({"model": "mlp", "inputs": {"x": [["1", "2", "3", "4"]]}}, InvalidInput),
-        ({"model": "mlp", "inputs": {"x": [[None] * 4]}}, InvalidInput),
+        ({"model": "mlp", "inputs": {"x": [[{}] * 4]}}, InvalidInput),
         ({"model": "mlp", "inputs": {"x": [[1e300] * 4]}}, InvalidInput),
         ({"model": "mlp", "inputs": {"x": object()}}, InvalidInput),
         ({"model": "mlp", "inputs": {"x": ROWS}, "timeout": float("nan")}, InvalidInput),

@@ -149,7 +149,7 @@ async def test_a_model_is_loaded_in_all_workers_also_where_one_fails() -> None:
     with pytest.raises(NotReady, match="in process 2, another worker: no memory"):
         await host(link).load("m")
     link.answers["load"] = WorkerAnswers((), silent=(3,))
-    with pytest.raises(NotReady, match="have not finished yet"):
+    with pytest.raises(NotReady, match="has not finished yet"):
         await host(link).load("m")
 
 

@@ -18,7 +18,7 @@ from cohort.profiling import MEASURING, Profile, ProfileResult, Runs
 from cohort.registry import Source
 from cohort.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
 from cohort.row_independence import RowKind, RowVerdict
-from cohort.session import CancellationToken, Metadata, Placement
+from cohort.session import CancellationToken, Metadata, Placement, Signature
 from cohort.tensors import Arrays, TensorSpec
 from tools.simulation.order import Place
 from tools.simulation.turns import Turns
@@ -170,6 +170,11 @@ class Session:
     metadata: Metadata = field(default_factory=Metadata)
     placement: Placement = field(default_factory=lambda: Placement(("cpu",), "cpu"))
     rows: RowVerdict = field(default_factory=lambda: RowVerdict(RowKind.PROVEN))
+
+    @property
+    def signature(self) -> Signature:
+        """What callers must know of it."""
+        return Signature(self.inputs, self.outputs, self.optional_inputs)
 
     @property
     def unpredictable(self) -> str:

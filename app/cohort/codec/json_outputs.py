@@ -234,8 +234,17 @@ def _strings(name: str, array: Array, first: int = 0, whole: Sequence[int] = ())
     return texts.reshape(array.shape).tolist()
 
 
-def _unwritable(name: str, problem: str) -> InferenceFailed:
-    return InferenceFailed(
+class NotInJson(InferenceFailed):
+    """An output has NaN or infinity."""
+
+    @property
+    def code(self) -> str:
+        """That of any failed run."""
+        return InferenceFailed.__name__
+
+
+def _unwritable(name: str, problem: str) -> NotInJson:
+    return NotInJson(
         f"output {quoted(name)} {problem}, which JSON cannot carry; request it in binary form",
         blames_input=False,
     )

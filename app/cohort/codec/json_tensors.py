@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cohort.codec.long_json import LongList
-from cohort.codec.missing_values import Missing, missing_value, stand_in
+from cohort.codec.missing_values import Missing, missing_value, note_gaps, stand_in
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, DATATYPES, TYPED_ARRAY, Array, TensorSpec
 
@@ -246,6 +246,7 @@ def to_array(
             raise out_of_range(name, datatype, leaves[index], index, shape, among)
         if gaps:
             array[gaps] = np.nan
+            note_gaps()
         return array.reshape(shape)
     if limits is not None and leaves:
         low, high = limits

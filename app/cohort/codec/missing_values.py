@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from math import isnan
 from typing import Any
 
@@ -57,6 +58,24 @@ def missing_value(name: str, datatype: str, what: str, place: str) -> InvalidInp
         f"input {quoted(name)} takes {datatype}, got {what}{place}: send a value, or say what "
         f"stands for a missing one in config.yaml, under inputs.{name}.missing{float_input}"
     )
+
+
+class _Decoding(threading.local):
+    gaps = False
+
+
+_decoding = _Decoding()
+
+
+def note_gaps() -> None:
+    """Remember that NaN was put in the place of a missing value, on this thread."""
+    _decoding.gaps = True
+
+
+def take_gaps() -> bool:
+    """Whether that was so on this thread since the last call."""
+    gaps, _decoding.gaps = _decoding.gaps, False
+    return gaps
 
 
 _TEXT_OR_NAN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|\bNaN\b', re.DOTALL)

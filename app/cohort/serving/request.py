@@ -18,8 +18,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from cohort.batching import Outputs
 from cohort.codec import LARGE_BYTES
 from cohort.codec.codec_thread import codec_thread, decoding
+from cohort.codec.json_outputs import NotInJson
+from cohort.codec.missing_values import take_gaps
 from cohort.connections.memory import SMALL_BYTES, MemoryHold, count_bytes, count_values
-from cohort.errors import Cancelled, CohortError, InferenceFailed, NotLoaded
+from cohort.errors import Cancelled, CohortError, InferenceFailed, InvalidInput, NotLoaded
 from cohort.observability.refusals import known_error
 from cohort.serving.lease import Lease
 from cohort.serving.plane import DataPlane
@@ -104,6 +106,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         self._call: Call[A]
         self._timeout: float | None = None
         self._long = self._short = False
+        self._gaps = False  # whether its inputs have NaN for missing values
 
     def read(
         self,
@@ -159,6 +162,8 @@ class Exchange(WorkElsewhere, Generic[A]):
         if self.left:
             return
         self.left = True
+        if self._gaps and isinstance(error, NotInJson):
+            error = InvalidInput(f"{error}: the request has missing values, and this comes of them")
         known = known_error(error)
         if self.lease is not None:
             self.lease.close(known, self.hold)  # which has the error say whose it is
@@ -208,9 +213,16 @@ class Exchange(WorkElsewhere, Generic[A]):
             self._long = True
             lease.check_room()
             queue = partial(self._queue, lease)
-            self._run_in(decoding(work), call.decode, lease, then=queue)
+            self._run_in(decoding(work), self._arrays, lease, then=queue)
         else:
-            self._queue(lease, call.decode(lease))
+            self._queue(lease, self._arrays(lease))
+
+    def _arrays(self, lease: Lease) -> Arrays:
+        """Decode the inputs, on any thread."""
+        take_gaps()
+        arrays = self._call.decode(lease)
+        self._gaps = take_gaps()
+        return arrays
 
     def _queue(self, lease: Lease, arrays: Arrays) -> None:
         hold, timeout = self.hold, self._timeout

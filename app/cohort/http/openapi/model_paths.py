@@ -37,7 +37,7 @@ from cohort.http.openapi.schemas import (
 from cohort.http.openapi.v2_schemas import v2_request_schema, v2_response_schema
 from cohort.operating import ServedModel
 
-INFERENCE_ERRORS = (400, 404, 413, 415, 429, 500, 503, 504)
+INFERENCE_ERRORS = (400, 404, 409, 413, 415, 429, 500, 503, 504)
 """The statuses of an inference beside 200."""
 
 BINARY: Schema = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}

@@ -40,14 +40,14 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
             lambda: json_response(repository_index(seen, only_ready=only_ready))
         )
 
-    @guarded.post("/models/{model}/load", summary="Load a model")
+    @guarded.post("/models/{model}/load", summary="Load a model", response_class=Response)
     async def load(request: Request, model: str) -> Response:
         """Responds when the model serves, or with the reason why it does not."""
         parameters = parameters_of("parameters", _body(await request.body()))
         await load_model(plane, model, parameters)
         return Response(status_code=200)
 
-    @guarded.post("/models/{model}/unload", summary="Unload a model")
+    @guarded.post("/models/{model}/unload", summary="Unload a model", response_class=Response)
     async def unload(request: Request, model: str) -> Response:
         """It stays unloaded until it is loaded again; requests in flight finish."""
         parameters_of("parameters", _body(await request.body()))

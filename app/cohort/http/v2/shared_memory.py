@@ -33,20 +33,30 @@ def shared_memory_router(regions: Regions) -> Routes:
     async def one_region(request: Request, region: str) -> Response:
         return json_response(regions.status(name_of_caller(request.scope), region))
 
-    @routes.post("/systemsharedmemory/unregister", summary="Unregister all shared memory")
+    @routes.post(
+        "/systemsharedmemory/unregister",
+        summary="Unregister all shared memory",
+        response_class=Response,
+    )
     async def unregister_all(request: Request) -> Response:
         """All that the caller has registered."""
         regions.unregister(name_of_caller(request.scope))
         return Response(status_code=200)
 
     @routes.post(
-        "/systemsharedmemory/region/{region}/unregister", summary="Unregister a shared memory"
+        "/systemsharedmemory/region/{region}/unregister",
+        summary="Unregister a shared memory",
+        response_class=Response,
     )
     async def unregister(request: Request, region: str) -> Response:
         regions.unregister(name_of_caller(request.scope), region)
         return Response(status_code=200)
 
-    @routes.post("/systemsharedmemory/region/{region}/register", summary="Register a shared memory")
+    @routes.post(
+        "/systemsharedmemory/region/{region}/register",
+        summary="Register a shared memory",
+        response_class=Response,
+    )
     async def register(request: Request, region: str) -> Response:
         """`{"key": "/cohort_in", "offset": 0, "byte_size": 64}`; needs COHORT_SHARED_MEMORY."""
         body = await request.body()
