@@ -269,7 +269,14 @@ def test_header_names_are_alike_in_every_case(servers: Servers) -> None:
 
 def routes(server: Cohort) -> Iterator[str]:
     """Every path of a server, with names where it has parameters."""
-    names = {"model": "iris", "version": "1", "variant": "a", "label": "a", "verb": "predict"}
+    names = {
+        "model": "iris",
+        "version": "1",
+        "variant": "a",
+        "label": "a",
+        "verb": "predict",
+        "region": "a",
+    }
     document = httpx.get(f"{server.url}/openapi.json", headers={"x-api-key": ALL}).json()
     for path in document["paths"]:
         yield re.sub(r"{(\w+)}", lambda found: names[found[1]], path)

@@ -306,7 +306,8 @@ def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> Non
             seen.add(name)
             assert set(sample.labels) - {"le"} == documented[name], name
     occasional = {"model_inline_stalls_total"}  # a run held the event loop, on a busy machine
-    assert documented.keys() - occasional == seen - occasional
+    elsewhere = {name for name in documented if name.startswith(("model_step_", "model_cache_"))}
+    assert documented.keys() - occasional - elsewhere == seen - occasional
 
 
 def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None:
