@@ -170,6 +170,8 @@ def _open(graph: bytes) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = FATAL_ONLY
     options.intra_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # which would keep what the largest texts took
+    options.enable_mem_pattern = False
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     raw = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return raw._sess
