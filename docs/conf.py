@@ -55,6 +55,8 @@ NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
         *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
+        "guide/tables",
+        "guide/pipelines",
         "guide/transform",
         "guide/images",
         "guide/text",

@@ -39,6 +39,7 @@ HARMLESS = 0.03
 """Seconds that any request here may cost."""
 
 LARGEST = 4 << 20
+MORE_MEMORY = 320 << 20  # what texts of all threads take at once, which the allocator keeps
 """Bytes of a request here at most."""
 
 TIMES = 32

@@ -109,7 +109,7 @@ def read_in_a_browser(address: str, folder: Path) -> tuple[str, list[str]]:
     ("page", "shows"),
     [
         ("index.html", "You have never used it"),
-        ("README.html", '<div class="diagram"><svg'),
+        ("docs/guide/pipelines.html", '<div class="diagram"><svg'),
         ("docs/guide/monitoring.html", "_images/cohort-service.png"),
         ("search.html?q=canary", "From nothing to a canary"),
     ],
