@@ -421,7 +421,7 @@ class Registry(PublishedCatalog):
         def on_closed() -> None:
             if (now := self._entry(model, number)) is not None and now.engine is engine:
                 self._remove(model, number)
-                if model in self._unloaded:
+                if model in self._unloaded and self._wanted is not None:  # None: it is closed
                     self._mark_unloaded(Load(model, number, now.source))
             self._observe(VersionUnloaded(model, number))
 
