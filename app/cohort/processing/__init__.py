@@ -9,10 +9,10 @@ from cohort.processing.around import Around, Watch
 from cohort.processing.engine import ProcessedEngine
 from cohort.processing.factory import (
     AskedOf,
-    OpenedProcessed,
     ProcessedEngines,
     asked_by_config,
     open_around,
+    processed,
     with_trial,
 )
 from cohort.processing.processing import Asked, Processing, make_processing
@@ -23,7 +23,6 @@ __all__ = [
     "Around",
     "Asked",
     "AskedOf",
-    "OpenedProcessed",
     "ProcessedEngine",
     "ProcessedEngines",
     "Processing",
@@ -33,5 +32,6 @@ __all__ = [
     "asked_by_config",
     "make_processing",
     "open_around",
+    "processed",
     "with_trial",
 ]

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cohort.errors import LoadFailed
 from cohort.processing.around import Around
 from cohort.processing.engine import ProcessedEngine
 from cohort.processing.processing import Asked
 from cohort.processing.trying import TriedProcessing
 from cohort.processing.workroom import Workroom
-from cohort.registry import (
-    Engine,
-    EngineEvent,
-    EngineFactory,
-    Measured,
-    OpenedVersion,
-    Site,
-    Source,
-    Unmeasured,
-)
-from cohort.repository import ProcessingConfig, Published
+from cohort.registry import EngineFactory, OpenedVersion, Source
+from cohort.registry.wrapping import FactoryAround, OpenedAround
+from cohort.repository import ProcessingConfig
 from cohort.session import CancellationToken, Signature
 
 AskedOf = Callable[[Source], Asked | None]
 
 
-class ProcessedEngines:
+class ProcessedEngines(FactoryAround):
     """Makes engines as another factory does, which answer by `inputs` and `outputs` of a config.
 
     Implements `EngineFactory`.
@@ -40,10 +31,9 @@ class ProcessedEngines:
     def __init__(
         self, engines: EngineFactory, workroom: Workroom, asked: AskedOf | None = None
     ) -> None:
-        self._engines = engines
+        super().__init__(engines)
         self._workroom = workroom
         self._asked = asked or asked_by_config
-        self.file = engines.file
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
@@ -54,19 +44,7 @@ class ProcessedEngines:
         except BaseException:
             opened.close()
             raise
-        return opened if around is None else OpenedProcessed(opened, around, self._workroom)
-
-    def look(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.look()
-
-    def rest(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.rest()
-
-    def close(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.close()
+        return opened if around is None else processed(opened, around, self._workroom)
 
 
 def asked_by_config(source: Source) -> Asked | None:
@@ -103,47 +81,12 @@ def open_around(
     return trial.processing
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedProcessed:
-    """A version that is open, with what becomes of its inputs. Implements `OpenedVersion`."""
-
-    _opened: OpenedVersion
-    _around: Around
-    _workroom: Workroom
-
-    @property
-    def signature(self) -> Signature:
-        """What callers must know of it."""
-        around = self._around
-        return Signature(around.inputs, around.outputs, around.optional)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The metadata of its file."""
-        return dict(self._opened.properties)
-
-    @property
-    def published(self) -> Published:
-        """What its manifest says, and who signed it."""
-        return self._opened.published
-
-    def start(self, site: Site) -> Engine:
-        """See `OpenedVersion`."""
-
-        def observe(event: EngineEvent) -> None:
-            if isinstance(event, Measured | Unmeasured):
-                event = event._replace(engine=engine)
-            site.observe(event)
-
-        inner = self._opened.start(Site(site.model, site.number, observe, site.directory))
-        tensors = inner.by_tensors
-        if tensors is None:
-            inner.close()
-            raise LoadFailed("inputs and outputs of its config are for models that take tensors")
-        engine = ProcessedEngine(tensors, self._around, self._workroom)
-        return engine
-
-    def close(self) -> None:
-        """See `OpenedVersion`."""
-        self._opened.close()
-        self._around.close()
+def processed(opened: OpenedVersion, around: Around, workroom: Workroom) -> OpenedVersion:
+    """A version that is open, with work around its model, in a workroom."""
+    return OpenedAround(
+        opened,
+        Signature(around.inputs, around.outputs, around.optional),
+        "inputs, outputs or transform",
+        lambda engine, _: ProcessedEngine(engine, around, workroom),
+        around.close,
+    )

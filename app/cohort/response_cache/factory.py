@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cohort.errors import LoadFailed
-from cohort.registry import (
-    Engine,
-    EngineEvent,
-    EngineFactory,
-    Measured,
-    OpenedVersion,
-    Site,
-    Source,
-    Unmeasured,
-)
-from cohort.repository import Published
+from cohort.registry import BatchEngine, EngineFactory, OpenedVersion, Site, Source
+from cohort.registry.wrapping import FactoryAround, OpenedAround
 from cohort.response_cache.counts import CacheCounts
 from cohort.response_cache.engine import CachedEngine, HashOnThread
-from cohort.session import CancellationToken, Signature
+from cohort.session import CancellationToken
 
 
-class CachedEngines:
+class CachedEngines(FactoryAround):
     """Makes engines as another factory does, which keep answers where a config has `cache`.
 
     Implements `EngineFactory`.
@@ -42,11 +32,10 @@ class CachedEngines:
         *,
         changes_alone: bool = True,
     ) -> None:
+        super().__init__(engines)
         self._changes_alone = changes_alone
-        self._engines = engines
         self._counts = counts
         self._on_thread = on_thread
-        self.file = engines.file
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
@@ -68,62 +57,9 @@ class CachedEngines:
                 "no answer may be kept: leave out cache or state"
             )
         maximum = int(config.cache.max_mb * 2**20)
-        return OpenedCached(opened, maximum, self._counts, self._on_thread)
 
-    def look(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.look()
+        def wrap(engine: BatchEngine, site: Site) -> CachedEngine:
+            counts = self._counts(site.model, site.number)
+            return CachedEngine(engine, maximum, counts, self._on_thread)
 
-    def rest(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.rest()
-
-    def close(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.close()
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedCached:
-    """A version that is open, whose answers will be kept. Implements `OpenedVersion`."""
-
-    _opened: OpenedVersion
-    _maximum: int
-    _counts: Callable[[str, int], CacheCounts]
-    _on_thread: HashOnThread
-
-    @property
-    def signature(self) -> Signature:
-        """What callers must know of it."""
-        return self._opened.signature
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The metadata of its file."""
-        return dict(self._opened.properties)
-
-    @property
-    def published(self) -> Published:
-        """What its manifest says, and who signed it."""
-        return self._opened.published
-
-    def start(self, site: Site) -> Engine:
-        """See `OpenedVersion`."""
-
-        def observe(event: EngineEvent) -> None:
-            if isinstance(event, Measured | Unmeasured):
-                event = event._replace(engine=engine)
-            site.observe(event)
-
-        inner = self._opened.start(Site(site.model, site.number, observe, site.directory))
-        tensors = inner.by_tensors
-        if tensors is None:
-            inner.close()
-            raise LoadFailed("cache of its config is for models that take tensors")
-        counts = self._counts(site.model, site.number)
-        engine = CachedEngine(tensors, self._maximum, counts, self._on_thread)
-        return engine
-
-    def close(self) -> None:
-        """See `OpenedVersion`."""
-        self._opened.close()
+        return OpenedAround(opened, opened.signature, "cache", wrap)

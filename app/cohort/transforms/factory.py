@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cohort.errors import LoadFailed
-from cohort.processing import OpenedProcessed, Workroom
+from cohort.processing import Workroom, processed
 from cohort.registry import EngineFactory, OpenedVersion, Source
+from cohort.registry.wrapping import FactoryAround
 from cohort.repository import ModelConfig
 from cohort.session import CancellationToken, available_memory
 from cohort.transforms.process import TransformProcess
@@ -15,7 +16,7 @@ from cohort.transforms.transform import Transform
 SETTING = "COHORT_MODEL_CODE=allow"
 
 
-class TransformedEngines:
+class TransformedEngines(FactoryAround):
     """Makes engines as another factory does, with a transform around those whose config names one.
 
     Implements `EngineFactory`.
@@ -26,10 +27,9 @@ class TransformedEngines:
     """
 
     def __init__(self, engines: EngineFactory, *, allowed: bool, maximum: int) -> None:
-        self._engines = engines
+        super().__init__(engines)
         self._allowed = allowed
         self._maximum = maximum
-        self.file = engines.file
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
@@ -69,16 +69,4 @@ class TransformedEngines:
             workroom.close()
             process.close()
             raise
-        return OpenedProcessed(opened, transform, workroom)
-
-    def look(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.look()
-
-    def rest(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.rest()
-
-    def close(self) -> None:
-        """See `EngineFactory`."""
-        self._engines.close()
+        return processed(opened, transform, workroom)

@@ -1,0 +1,92 @@
+"""Engines in front of other engines: what the factories of all such have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cohort.errors import LoadFailed
+from cohort.registry.engine import (
+    BatchEngine,
+    Engine,
+    EngineEvent,
+    EngineFactory,
+    Measured,
+    OpenedVersion,
+    Site,
+    Unmeasured,
+)
+from cohort.repository import Published
+from cohort.session import Signature
+
+
+class FactoryAround:
+    """A factory around another of any kind; what `open` does is its own.
+
+    engines: The other factory.
+    """
+
+    def __init__(self, engines: EngineFactory) -> None:
+        self._engines = engines
+        self.file = engines.file
+
+    def look(self) -> None:
+        """See `EngineFactory`."""
+        self._engines.look()
+
+    def rest(self) -> None:
+        """See `EngineFactory`."""
+        self._engines.rest()
+
+    def close(self) -> None:
+        """See `EngineFactory`."""
+        self._engines.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAround:
+    """A version that is open, with an engine to be put before its own. Implements `OpenedVersion`.
+
+    opened: The version.
+    signature: What callers must know of it.
+    keys: Those of the config that ask for it, for messages.
+    wrap: Makes the engine before another one, at a site.
+    closed: Called once it is closed without being started; default: nothing is.
+    """
+
+    opened: OpenedVersion
+    signature: Signature
+    keys: str
+    wrap: Callable[[BatchEngine, Site], Engine]
+    closed: Callable[[], None] = lambda: None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The metadata of its file."""
+        return self.opened.properties
+
+    @property
+    def published(self) -> Published:
+        """What its manifest says, and who signed it."""
+        return self.opened.published
+
+    def start(self, site: Site) -> Engine:
+        """See `OpenedVersion`."""
+
+        def observe(event: EngineEvent) -> None:
+            if isinstance(event, Measured | Unmeasured):
+                event = event._replace(engine=engine)
+            site.observe(event)
+
+        inner = self.opened.start(Site(site.model, site.number, observe, site.directory))
+        tensors = inner.by_tensors
+        if tensors is None:
+            inner.close()
+            raise LoadFailed(f"{self.keys} of its config is for models that take tensors")
+        engine = self.wrap(tensors, site)
+        return engine
+
+    def close(self) -> None:
+        """See `OpenedVersion`."""
+        self.opened.close()
+        self.closed()
