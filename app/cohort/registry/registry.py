@@ -188,6 +188,7 @@ class Registry(PublishedCatalog):
         Loads that go on are cancelled; nobody waits for them.
         """
         self._wanted = None
+        self._unloaded.clear()  # a closed registry names nothing, not even what was unloaded
         for factory in self._engines.values():
             factory.close()
         self._loads.cancel_all()
@@ -421,7 +422,7 @@ class Registry(PublishedCatalog):
         def on_closed() -> None:
             if (now := self._entry(model, number)) is not None and now.engine is engine:
                 self._remove(model, number)
-                if model in self._unloaded and self._wanted is not None:  # None: it is closed
+                if model in self._unloaded:
                     self._mark_unloaded(Load(model, number, now.source))
             self._observe(VersionUnloaded(model, number))
 
