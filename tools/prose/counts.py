@@ -39,32 +39,40 @@ class Part:
 
 
 def count(sources: Mapping[str, str], findings: Sequence[Finding]) -> dict[str, Part]:
-    """Count files by part, in the order of their names."""
+    """Count files by part, in the order of their names, and all documents and all code."""
     parts: defaultdict[str, Part] = defaultdict(Part)
+    totals: defaultdict[str, Part] = defaultdict(Part)
     for path, source in sorted(sources.items()):
-        part = parts[name_part(path)]
-        for passage in find_passages(path, source):
-            for sentence in split_sentences(passage):
-                part.words += len(sentence.words)
-                part.sentences += 1
-                if passage.kind in (Kind.PARAGRAPH, Kind.DOCSTRING):
-                    part.whole_sentences += 1
-                    part.their_words += len(sentence.words)
-                    part.their_commas += sentence.read.count(",")
+        for part in (parts[name_part(path)], totals[_name_total(path)]):
+            _add(part, path, source)
     for finding in findings:
-        parts[name_part(finding.path)].findings[finding.rule] += 1
-    return dict(parts)
+        for part in (parts[name_part(finding.path)], totals[_name_total(finding.path)]):
+            part.findings[finding.rule] += 1
+    return parts | totals
+
+
+def _add(part: Part, path: str, source: str) -> None:
+    for passage in find_passages(path, source):
+        for sentence in split_sentences(passage):
+            part.words += len(sentence.words)
+            part.sentences += 1
+            if passage.kind in (Kind.PARAGRAPH, Kind.DOCSTRING):
+                part.whole_sentences += 1
+                part.their_words += len(sentence.words)
+                part.their_commas += sentence.read.count(",")
+
+
+def _name_total(path: str) -> str:
+    return "all documents" if path.endswith(".md") else "all code"
 
 
 def name_part(path: str) -> str:
     """Return the part of the project that a file belongs to.
 
-    Documents count by folder, code by package; files at the root count each for itself.
+    Documents count by folder, code by package. Files at the root or outside are their own part.
     """
     folders = path.split("/")[:-1]
-    if not folders:
-        return path
-    if path.startswith("/"):
+    if not folders or path.startswith("/"):
         return path
     depth = 3 if folders[0] == "app" else 2
     suffix = "/*.md" if path.endswith(".md") else ""

@@ -10,8 +10,8 @@ from tools.prose.words import read_set
 def find_opener(sentence: str) -> str | None:
     """Return the first word of `sentence` if it opens a clause and no main verb follows.
 
-    "Who" and "whose" are returned in any case. Questions, quoted words, "How to ..." and "Of course"
-    pass. So does a sentence that may have a main verb, because only common verbs are known.
+    "Who" and "whose" are returned in any case. Questions, quoted words, "How to ..." and
+    "Of course" pass. So does a sentence that may have a main verb: only common verbs are known.
     """
     if sentence.startswith(('"', "'")):
         return None
@@ -25,11 +25,12 @@ def find_opener(sentence: str) -> str | None:
     if words[0].startswith("who"):
         return words[0]
     end = next((at for at, word in enumerate(words) if word in _STOPS), len(words))
-    return None if _has_main_verb(words[1:end], in_clause=words[0] != "of") else words[0]
+    return None if _has_main_verb(words[:end]) else words[0]
 
 
-def _has_main_verb(words: list[str], *, in_clause: bool) -> bool:
-    """Return True if `words` have a verb outside clauses; `in_clause`: they begin inside one."""
+def _has_main_verb(words: list[str]) -> bool:
+    """Return True if `words` have a verb outside clauses such as "what it takes"."""
+    in_clause = False
     before = ""
     for word in words:
         if word in _SUBORDINATORS:

@@ -17,7 +17,7 @@ def find(sentence: str) -> list[Rule]:
     [
         "What keeps its caller on a variant.",
         "What a second brings: see if the peer is there.",
-        "What is left when all have gone.",
+        "What is left when the runs have ended.",
         "Whether all models were looked for once, and fetched.",
         "Whether a run has several threads.",
         "How soon the parent learns that connections have closed.",
@@ -30,7 +30,9 @@ def find(sentence: str) -> list[Rule]:
 )
 def test_a_clause_is_not_a_sentence(sentence: str) -> None:
     """It has no main verb, or a person as its subject where the noun is a request."""
-    assert find(sentence) == [Rule.OPENER]
+    [found] = check("app/one.py", f'"""{sentence}"""\n')
+    assert found.rule is Rule.OPENER
+    assert f'"{sentence.split(maxsplit=1)[0].lower()} ..."' in found.advice
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,7 @@ def test_a_clause_is_not_a_sentence(sentence: str) -> None:
         "What happens if a file changes?",
         "How to add a model.",
         "Of course.",
+        "What else",
         '"Who" and "whose" are returned.',
         "Of these, two are needed.",
     ],
@@ -109,6 +112,12 @@ def test_documents_have_one_sentence_per_line() -> None:
     for text in ("One. Two. Three.", "One that\nhas two lines.", "- One. Two."):
         [found] = check("README.md", f"# Title\n\n{text}\n")
         assert (found.rule, found.line) == (Rule.LINE, 3)
+
+
+def test_headings_may_be_clauses() -> None:
+    """Banned words are found in headings as well."""
+    assert check("README.md", "# What it keeps\n") == []
+    assert [one.rule for one in check("README.md", "# Beside it\n")] == [Rule.BANNED]
 
 
 def test_bounds_have_one_vocabulary() -> None:
