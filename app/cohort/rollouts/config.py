@@ -29,7 +29,7 @@ from cohort.repository import (
     validate_tree,
 )
 from cohort.rollouts.judgement import Guard
-from cohort.rollouts.ramp import MOST_STEPS, Ramp
+from cohort.rollouts.ramp import MAX_STEPS, Ramp
 from cohort.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 
 NO_LIMITS = Guard()
@@ -53,14 +53,14 @@ _STEPS_SCHEMA = {
     "type": ["array", "null"],
     "items": {"type": "string", "pattern": f"^(?=.*[1-9])(?:{PERCENT.pattern})$"},
     "minItems": 1,
-    "maxItems": MOST_STEPS,
+    "maxItems": MAX_STEPS,
 }
 
 
 def _check_steps(steps: tuple[object, ...]) -> tuple[object, ...]:
     found = [_percent(step) for step in steps]
-    if not steps or len(steps) > MOST_STEPS:
-        raise invalid(f"must have 1 to {MOST_STEPS} steps, such as [1%, 5%, 25%, 50%]")
+    if not steps or len(steps) > MAX_STEPS:
+        raise invalid(f"must have 1 to {MAX_STEPS} steps, such as [1%, 5%, 25%, 50%]")
     if found != sorted(set(found)):
         raise invalid("each step must be larger than the one before")
     return tuple(found)
