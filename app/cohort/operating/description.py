@@ -200,6 +200,7 @@ def _describe_pipeline(pipeline: PipelineDescription) -> Description:
                 "serving": None if step.serving is None else str(step.serving),
                 "inputs": {name: list(one) for name, one in step.inputs.items()},
                 "when": step.when,
+                **({"each": list(step.each)} if step.each else {}),
             }
             for step in pipeline.steps
         ],
