@@ -912,6 +912,18 @@ def detections() -> onnx.ModelProto:
     return _model(nodes, [_tensor("x", "FP32", ["N", "K", 6])], outputs, weights)
 
 
+def boxes_of_one_picture() -> onnx.ModelProto:
+    """`x` FP32 [N, 4] → `boxes`, the same, and `scores` FP32 [N], the sum of each row."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["boxes"]),
+        helper.make_node("ReduceSum", ["x", "last"], ["scores"], keepdims=0),
+    ]
+    outputs = [_tensor("boxes", "FP32", ["N", 4]), _tensor("scores", "FP32", ["N"])]
+    return _model(
+        nodes, [_tensor("x", "FP32", ["N", 4])], outputs, [_weight("last", np.array([1], "i8"))]
+    )
+
+
 def scores_by_class(
     classes: Sequence[int] | Sequence[str] = ("cat", "dog", "eel"), *, labels: int | None = None
 ) -> onnx.ModelProto:

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import numpy as np
 import pytest
 
+from cohort.rpc import inference_pb2 as messages
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort, run_command
+from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.e2e.test_labels import keys, whole
+from tests.rpc.client import PATH
 from tests.waiting import PATIENCE
 
 FOUND = [
@@ -52,6 +55,9 @@ OBJECTS = [
 ]
 
 
+FLAT = "outputs: {boxes: {detections: {scores: scores}}}"
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """It serves models with objects, and a pipeline of them."""
@@ -60,10 +66,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     for name, config in (("things", CONFIG), ("packed", PACKED), ("plain", "")):
         onnx_models.save(onnx_models.detections(), models / f"{name}/1/model.onnx")
         (models / name / "config.yaml").write_text(config)
+    onnx_models.save(onnx_models.boxes_of_one_picture(), models / "flat/1/model.onnx")
+    (models / "flat/config.yaml").write_text(FLAT)
     (models / "things/1/labels.txt").write_text("cat\ndog\n")
     (models / "p").mkdir()
     (models / "p/pipeline.yaml").write_text(PIPELINE)
-    with cohort(models, folder) as started:
+    with cohort(models, folder, grpc_port=free_port()) as started:
         yield started
 
 
@@ -114,6 +122,30 @@ def test_a_pipeline_may_have_objects(server: Cohort) -> None:
     answer = post(server, "/models/p/predict", input=FOUND)
     box = {"xmin": 10.0, "ymin": 10.0, "xmax": 30.0, "ymax": 40.0}
     assert answer["detections"] == [[{"score": 0.75, "box": box}], []]
+
+
+def test_boxes_of_one_picture_over_every_api(server: Cohort) -> None:
+    """Small requests of such a model are answered alone, and binary ones have its tensors."""
+    rows = [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
+    boxes = [dict(zip(("xmin", "ymin", "xmax", "ymax"), row, strict=True)) for row in rows]
+    expected = [[{"score": sum(row), "box": box} for row, box in zip(rows, boxes, strict=True)]]
+    expected[0].reverse()
+    for path, key in (("/models/flat/predict", "input"), ("/v1/models/flat:predict", "instances")):
+        assert post(server, path, **{key: rows})["detections"] == expected
+    x = {"name": "x", "datatype": "FP32", "shape": [2, 4], "data": rows}
+    tensors = post(server, "/v2/models/flat/infer", inputs=[x])["outputs"]
+    assert [one["shape"] for one in tensors] == [[2, 4], [2]]
+    with grpc.insecure_channel(server.grpc) as channel:
+        infer: Any = channel.unary_unary(
+            f"{PATH}/ModelInfer",
+            request_serializer=messages.ModelInferRequest.SerializeToString,
+            response_deserializer=messages.ModelInferResponse.FromString,
+        )
+        request = messages.ModelInferRequest(model_name="flat")
+        request.inputs.add(name="x", datatype="FP32", shape=[2, 4])
+        sent = np.array(rows, np.float32).tobytes()
+        request.raw_input_contents.append(sent)
+        assert infer(request, timeout=PATIENCE).raw_output_contents[0] == sent
 
 
 def test_many_objects_are_written_off_the_event_loop(server: Cohort) -> None:

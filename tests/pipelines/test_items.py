@@ -8,7 +8,7 @@ import pytest
 from cohort.errors import InferenceFailed, InvalidInput
 from cohort.pipelines.items import MAX_ITEMS
 from cohort.pipelines.step_run import MAX_ROWS_ALONE
-from cohort.tensors import Array
+from cohort.tensors import Array, Arrays
 from tests import onnx_models
 from tests.fakes import exposed
 from tests.pipelines.graphs import Graphs, affine
@@ -60,6 +60,26 @@ async def test_what_is_of_a_request_row_is_repeated_for_its_items(graphs: Graphs
     passages, query = items(2, 3), items(2, start=100)
     answer = await graphs.ask("p", {"passages": passages, "query": query})
     np.testing.assert_array_equal(answer["y"], np.add(passages, query[:, None]))
+
+
+async def test_what_would_be_repeated_too_often_is_refused(graphs: Graphs) -> None:
+    """Before memory is taken; what is repeated less often is handled off the event loop."""
+    graphs.put("sum", affine(inputs=("x", "of"), width=8192))
+    graphs.put(
+        "p",
+        "steps: {work: {model: sum, each: x, when: max(s) > 1, inputs: {x: x, of: of}}}\n"
+        "outputs: {y: work.y}\ninputs: {s: {datatype: FP32, shape: [N, 8192]}, x: {}, of: {}}",
+    )
+    await graphs.load()
+    assert graphs.entry("p").reason == ""
+    large = np.zeros((1, 8192), np.float32)
+    for count in (100, 2049):
+        asked: Arrays = {"x": np.zeros((1, count, 8192), np.float32), "of": large, "s": large}
+        if count == 100:
+            assert not (await graphs.ask("p", asked))["y"].any()
+        else:
+            with pytest.raises(InvalidInput, match="'s' would be repeated for 2049 items"):
+                await graphs.ask("p", asked)
 
 
 async def test_a_condition_is_decided_for_each_item(graphs: Graphs) -> None:
@@ -136,9 +156,14 @@ async def test_more_items_than_may_be(graphs: Graphs) -> None:
     assert graphs.leases == {}
 
 
-async def test_a_model_that_takes_one_row_takes_one_item_after_another(graphs: Graphs) -> None:
+@pytest.mark.parametrize("config", ["", "batching: {trust: true}"])
+async def test_a_model_that_takes_one_row_takes_one_item_after_another(
+    graphs: Graphs, config: str
+) -> None:
     """Up to the number of rows that run one by one."""
     await put(graphs, EACH.replace("tenfold", "one"))
+    (graphs.models / "one").mkdir()
+    (graphs.models / "one/config.yaml").write_text(config)
     graphs.put("one", onnx_models.identity(shape=(1, 4)))
     await graphs.load()
     assert graphs.entry("p").reason == ""
@@ -148,9 +173,12 @@ async def test_a_model_that_takes_one_row_takes_one_item_after_another(graphs: G
         await graphs.ask("p", {"x": items(1, MAX_ROWS_ALONE + 1)})
 
 
-async def test_items_along_axis_0_of_a_detector_without_rows(graphs: Graphs) -> None:
+@pytest.mark.parametrize("length", ["M", 3])
+async def test_items_along_axis_0_of_a_detector_without_rows(
+    graphs: Graphs, length: str | int
+) -> None:
     """They are of the one row that there may be then."""
-    graphs.put("find", onnx_models.identity(shape=("M", 4)))
+    graphs.put("find", onnx_models.identity(shape=(length, 4)))
     graphs.put("sum", affine(inputs=("x", "of")))
     graphs.put(
         "p",
@@ -158,7 +186,7 @@ async def test_items_along_axis_0_of_a_detector_without_rows(graphs: Graphs) -> 
         "outputs: {y: work.y}",
     )
     await graphs.load()
-    for count in (3, 1, 0):
+    for count in (3, 1, 0) if length == "M" else (3,):
         answer = await graphs.ask("p", {"x": items(count), "q": items(1, start=100)})
         np.testing.assert_array_equal(answer["y"], items(count) + 100)
     with pytest.raises(InferenceFailed, match=r"step 'work': 'of' .*of 1 row"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from cohort.errors import InferenceFailed
 from cohort.pipelines.conditions import Condition
-from cohort.pipelines.items import Each, Items, fan_out
+from cohort.pipelines.items import Each, Items, fan_out, repeated_bytes
 from cohort.pipelines.rows import Part, Rows, common, first_of, select
 from cohort.tensors import Array, Arrays, held_bytes
 
@@ -55,7 +55,12 @@ class Given(NamedTuple):
     def is_long(self) -> bool:
         """Whether deciding may take long."""
         parts = [part for parts in self.sources.values() for part in parts]
-        return sum(held_bytes(one.array) for one in (*parts, *self.tensors.values())) > LONG_BYTES
+        size = sum(held_bytes(one.array) for one in (*parts, *self.tensors.values()))
+        if self.each is not None:
+            inputs = {name: parts[0].array for name, parts in self.sources.items()}
+            looked_at = {name: part.array for name, part in self.tensors.items()}
+            size += repeated_bytes(self.each, inputs, looked_at)
+        return size > LONG_BYTES
 
 
 def decide(given: Given) -> Decision | None:

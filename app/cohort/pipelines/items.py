@@ -21,7 +21,7 @@ from cohort.tensors import Array, Arrays, TensorSpec
 MAX_ITEMS = 4096
 """Items that a step runs for in one request."""
 
-MAX_NUMBERS = 64 << 20
+MAX_NUMBERS = 16 << 20
 """Numbers of a tensor that is made of items, or repeated for each."""
 
 
@@ -53,6 +53,16 @@ class Items(NamedTuple):
     def rows(self) -> int:
         """How many rows the step has."""
         return prod(self.lengths) if self.chosen is None else len(self.chosen)
+
+
+def repeated_bytes(each: Each, inputs: Arrays, looked_at: Mapping[str, Array]) -> int:
+    """The bytes of what is repeated for items, where no condition leaves some out."""
+    arrays = [*inputs.items(), *looked_at.items()]
+    alone = [a for n, a in arrays if n not in each.inputs and n not in each.tensors and a.ndim]
+    if not alone:
+        return 0
+    items = max(prod(a.shape[: each.axes]) for n, a in inputs.items() if n in each.inputs)
+    return items * sum([array.nbytes // max(len(array), 1) for array in alone])
 
 
 def fan_out(

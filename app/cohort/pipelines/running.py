@@ -282,9 +282,8 @@ class PipelineRun:
                 return
         if step in self._running:
             self._leave(step)
-        else:
-            if step in self._hired:  # its items are not being put together
-                self._hired.pop(step).leases.release()
+        elif step in self._hired:  # else it has run, and its items are put together
+            self._hired.pop(step).leases.release()
             self._progress.waiting.pop(step, None)
             self._progress.release(self._graph.steps[step].tensors)
         self._progress.over.add(step)
