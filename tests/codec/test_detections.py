@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -54,13 +55,20 @@ def test_the_best_object_comes_first() -> None:
 )
 def test_all_forms_are_answered_as_corners(form: str, box: list[int]) -> None:
     """Of floats and of whole numbers; a size makes parts of width and height of them."""
-    for dtype in (np.float32, np.int64, np.float16):
+    for dtype in (np.float32, np.int64, np.float16, np.uint8, ml_dtypes.bfloat16):
         boxes = np.array([[box]], dtype)
         one = found(replace(PLAIN, form=form, classes=None, labels=()), boxes, SCORES[:, :1])
         assert one == [[thing(0.25, 2, 3, 6, 9)]]
         about = replace(PLAIN, form=form, classes=None, labels=(), size=(12, 8))
         parts = found(about, boxes, SCORES[:, :1])
         assert parts == [[thing(0.25, 0.25, 0.25, 0.75, 0.75)]]
+
+
+def test_corners_of_small_integers_do_not_wrap() -> None:
+    """UINT8 has no 260."""
+    boxes = np.array([[[200, 10, 60, 10]]], np.uint8)
+    about = replace(PLAIN, form="xywh", classes=None, labels=())
+    assert found(about, boxes, SCORES[:, :1]) == [[thing(0.25, 200, 10, 260, 20)]]
 
 
 def test_threshold_and_top_leave_out_the_others() -> None:

@@ -172,8 +172,10 @@ class Detector:
 
 
 def _plain(array: Array) -> Array:
-    """Numbers that numpy has itself."""
-    return array.astype(np.float32) if array.dtype.kind == "V" else array
+    """Numbers that numpy has itself, and that corners can be made of."""
+    if array.dtype.kind == "V":
+        return array.astype(np.float32)
+    return array.astype(np.int64) if array.dtype.kind in "iu" else array
 
 
 _BOX = b",".join(b'"%b":%%b' % name.encode() for name in CORNERS)

@@ -96,5 +96,5 @@ def _find(
 
 def _check_numbers(where: str, spec: TensorSpec) -> None:
     datatype = BY_NAME.get(spec.datatype)
-    if datatype is None or datatype.kind not in ("float", "int", "uint"):
+    if datatype is None or datatype.kind not in ("float", "int"):
         raise LoadFailed(f"{where}: {spec.datatype} is not numbers")
