@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 
 from cohort.codec import encode_prediction, encode_simple
-from cohort.codec.labels import chosen, labellers_of, write_labels
+from cohort.codec.detections import detectors_of
+from cohort.codec.labels import chosen, labellers_of
+from cohort.codec.naming import naming_of
 from cohort.codec.v1 import encode_predictions
 from cohort.errors import CohortError
 from cohort.http.openapi.examples import (
@@ -91,9 +93,10 @@ def _written(
         if name not in bodies:
             continue
         try:
-            named = chosen(labellers_of(served.outputs, served.labels), places, 0)
-            labels = write_labels(named, answer, 0, lambda: None)
-            shown[name] = orjson.loads(write(outputs=outputs, labels=labels))
+            labellers = labellers_of(served.outputs, served.labels)
+            naming = naming_of(labellers, detectors_of(served.outputs), places, 0)
+            named = naming.write(answer, lambda: None)
+            shown[name] = orjson.loads(write(outputs=outputs, named=named))
         except CohortError:  # NaN, or no rows: such a request is refused
             continue
     return shown
