@@ -17,6 +17,7 @@ from cohort.registry import (
 )
 from cohort.repository import SequencePolicy
 from cohort.sequences.asked import read_sequence
+from cohort.sequences.counts import SequenceCounts
 from cohort.sequences.sequence import SequenceRequest
 from cohort.sequences.state import StatePlan
 from cohort.sequences.table import OtherVersions, SequenceTable
@@ -32,6 +33,7 @@ class SequencedEngine:
     policy: How many sequences are kept, and for how long.
     model, version: What it serves.
     others: The sequences of other versions.
+    counts: Where its sequences are counted.
     """
 
     def __init__(
@@ -42,10 +44,11 @@ class SequencedEngine:
         model: str,
         version: int,
         others: OtherVersions,
+        counts: SequenceCounts,
     ) -> None:
         self._engine = engine
         self._plan = plan
-        self._table = SequenceTable(model, version, engine, plan, policy, others)
+        self._table = SequenceTable(model, version, engine, plan, policy, others, counts)
         self.leases = engine.leases
         self.inputs: Sequence[TensorSpec] = plan.inputs
         state = {tensor.spec.name for tensor in plan.tensors}
@@ -107,7 +110,7 @@ class SequencedEngine:
         priority: int = 0,
     ) -> SequenceRequest:
         """See `NotedEngine`."""
-        asked = read_sequence(notes.parameters)
+        asked = read_sequence(notes.parameters, notes.sequence)
         wanted: dict[str, Any] = {"deadline": deadline, "timeout": timeout, "priority": priority}
         sequence = self._table.find(notes.caller, asked)
         request = SequenceRequest(sequence, asked, inputs, reply, wanted)
