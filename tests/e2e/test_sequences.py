@@ -186,6 +186,61 @@ def test_sequences_are_counted(server: Cohort) -> None:
     assert Scrape(server.url).value("model_sequences", **labels) == before
 
 
+VARIANTS = "m: {variants: {old: {version: 1, weight: 1}, new: {version: 2, weight: %s}}"
+
+
+@pytest.fixture
+def two_versions(models: Path, tmp_path: Path) -> Path:
+    shutil.copytree(models / "m", tmp_path / "models/m")
+    onnx_models.save(remembering(0.25), tmp_path / "models/m/2/model.onnx")
+    return tmp_path
+
+
+def test_no_sequence_goes_on_with_another_version(two_versions: Path) -> None:
+    """Where a rollout draws anew for each request: 409, logged as a caller's; a key keeps it."""
+    rollouts = two_versions / "rollouts.yaml"
+    rollouts.write_text(VARIANTS % 1 + ", baseline: old}\n")
+    with (
+        cohort(two_versions / "models", two_versions, rollouts=rollouts) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        found: set[float] = set()
+        codes = set()
+        for number in range(40):
+            began = v2(client, 8, number + 1, start=True)
+            answer = v2(client, 0, number + 1)
+            codes.add(answer.status_code)
+            if answer.status_code == 200:
+                assert answer.json()["model_version"] == began.json()["model_version"]
+                found.add(value_of(answer))
+        assert codes == {200, 409}
+        assert found == {4, 2}
+        assert "Traceback" not in server.logged
+        rollouts.write_text(VARIANTS % 1 + ", baseline: old, sticky: {header: x-sequence-id}}\n")
+        wait_until(lambda: server.get("/models/m").json()["rollout"]["sticky"])
+        for number in range(20):
+            headers = {"x-sequence-id": f"kept {number}"}
+            body: Any = {"inputs": {"x": [[8.0] * WIDTH]}, "parameters": {"sequence_start": True}}
+            for flags in ({"sequence_start": True}, {}, {"sequence_end": True}):
+                body["parameters"] = flags
+                answer = client.post("/models/m/predict", json=body, headers=headers)
+                assert answer.status_code == 200, answer.text
+
+
+def test_shadows_do_not_judge_sequences(two_versions: Path) -> None:
+    """Copies are counted as dropped, not as answers that differ."""
+    rollouts = two_versions / "rollouts.yaml"
+    rollouts.write_text(VARIANTS % 0 + ", baseline: old, shadow: {version: 2}}\n")
+    with (
+        cohort(two_versions / "models", two_versions, rollouts=rollouts) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        assert value_of(v2(client, 8, 1, start=True)) == 8
+        assert value_of(v2(client, 0, 1, end=True)) == 4
+        wait_until(lambda: Scrape(server.url).value("shadow_dropped_total", model="m") == 2)
+        assert Scrape(server.url).value("shadow_disagreement_total", model="m") == 0
+
+
 def test_several_processes_refuse_a_model_with_state(models: Path, tmp_path: Path) -> None:
     """A sequence lives in one of them, and requests reach any: the reason says what to do."""
     onnx_models.save(onnx_models.mlp(), tmp_path / "models/other/1/model.onnx")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 from cohort.batching import Outputs, Reply, RunResult
-from cohort.errors import InvalidInput
+from cohort.errors import NotReady
 from cohort.registry import (
     BatchEngine,
     EngineDescription,
@@ -126,7 +126,7 @@ class SequencedEngine:
         self._engine.check_room(priority)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """A queue that refuses all: copies of requests are of no sequence."""
+        """A queue that runs none: a copy is of no sequence, so that its answer would be another."""
         return NoSequence()
 
     def describe(self) -> EngineDescription:
@@ -165,8 +165,8 @@ class NoSequence:
         requests: int = 1,
         priority: int = 0,
     ) -> NoReturn:
-        """See `RequestQueue`."""
-        raise InvalidInput("a copy of a request is of no sequence, and this model has state")
+        """Raise NotReady: no answer to a copy is evidence for or against a version."""
+        raise NotReady("a copy of a request is of no sequence, and this model has state")
 
     def close(self) -> None:
         """See `RequestQueue`."""
