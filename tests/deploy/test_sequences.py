@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,11 @@ def _all_answer(url: str) -> bool:
 
 
 async def _over_grpc(port: int) -> None:
-    """A sequence over connections of its own, one a request."""
+    """A sequence over connections of its own, one a request, of which one is on a stream."""
+
+    async def sent(request: Any) -> AsyncIterator[bytes]:
+        yield request.SerializeToString()
+
     for number, expected in enumerate((8, 4, 2)):
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             x = np.full((1, WIDTH), 0 if number else 8, np.float32)
@@ -91,7 +95,13 @@ async def _over_grpc(port: int) -> None:
             request.parameters["sequence_start"].bool_param = not number
             request.parameters["sequence_end"].bool_param = number == 2
             metadata = (("x-sequence-id", "over-grpc"),)
-            answer = await Client(channel).call("ModelInfer", request, metadata=metadata)
+            client = Client(channel)
+            if number == 1:
+                (told,) = [one async for one in client.stream(sent(request), metadata=metadata)]
+                assert not told.error_message
+                answer = told.infer_response
+            else:
+                answer = await client.call("ModelInfer", request, metadata=metadata)
             assert arrays_of(answer)["y"][0, 0] == expected
 
 
