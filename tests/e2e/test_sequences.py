@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from cohort.auth.keys import digest_of
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort, free_port
+from tests.e2e.processes import COMMAND, Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import arrays_of, connected, raw_request
 from tests.sequences.test_sequences import STATE, WIDTH, remembering
@@ -186,7 +187,8 @@ def test_sequences_are_counted(server: Cohort) -> None:
     assert Scrape(server.url).value("model_sequences", **labels) == before
 
 
-VARIANTS = "m: {variants: {old: {version: 1, weight: 1}, new: {version: 2, weight: %s}}"
+ALONE = "m: {variants: {old: {version: 1, weight: 1}}, baseline: old, "
+BOTH = ALONE.replace("}}, ", "}, new: {version: 2, weight: 1}}, ")
 
 
 @pytest.fixture
@@ -199,7 +201,7 @@ def two_versions(models: Path, tmp_path: Path) -> Path:
 def test_no_sequence_goes_on_with_another_version(two_versions: Path) -> None:
     """Where a rollout draws anew for each request: 409, logged as a caller's; a key keeps it."""
     rollouts = two_versions / "rollouts.yaml"
-    rollouts.write_text(VARIANTS % 1 + ", baseline: old}\n")
+    rollouts.write_text(BOTH + "}\n")
     with (
         cohort(two_versions / "models", two_versions, rollouts=rollouts) as server,
         httpx.Client(base_url=server.url, timeout=60) as client,
@@ -216,8 +218,10 @@ def test_no_sequence_goes_on_with_another_version(two_versions: Path) -> None:
         assert codes == {200, 409}
         assert found == {4, 2}
         assert "Traceback" not in server.logged
-        rollouts.write_text(VARIANTS % 1 + ", baseline: old, sticky: {header: x-sequence-id}}\n")
+        assert "without sticky" in server.get("/health").text
+        rollouts.write_text(BOTH + "sticky: {header: x-sequence-id}}\n")
         wait_until(lambda: server.get("/models/m").json()["rollout"]["sticky"])
+        assert server.get("/health").json()["problems"] == []
         for number in range(20):
             headers = {"x-sequence-id": f"kept {number}"}
             body: Any = {"inputs": {"x": [[8.0] * WIDTH]}, "parameters": {"sequence_start": True}}
@@ -230,7 +234,13 @@ def test_no_sequence_goes_on_with_another_version(two_versions: Path) -> None:
 def test_shadows_do_not_judge_sequences(two_versions: Path) -> None:
     """Copies are counted as dropped, not as answers that differ."""
     rollouts = two_versions / "rollouts.yaml"
-    rollouts.write_text(VARIANTS % 0 + ", baseline: old, shadow: {version: 2}}\n")
+    rollouts.write_text(ALONE + "shadow: {version: 2}}\n")
+    judged = "rollout of m: the model has state, which guard and shadow cannot judge"
+    command = [*COMMAND, "check", "--no-open", "--models", str(two_versions / "models")]
+    checked = subprocess.run(
+        [*command, "--rollouts", str(rollouts)], capture_output=True, text=True, check=False
+    )
+    assert judged in checked.stdout + checked.stderr
     with (
         cohort(two_versions / "models", two_versions, rollouts=rollouts) as server,
         httpx.Client(base_url=server.url, timeout=60) as client,
@@ -239,6 +249,9 @@ def test_shadows_do_not_judge_sequences(two_versions: Path) -> None:
         assert value_of(v2(client, 0, 1, end=True)) == 4
         wait_until(lambda: Scrape(server.url).value("shadow_dropped_total", model="m") == 2)
         assert Scrape(server.url).value("shadow_disagreement_total", model="m") == 0
+        assert server.get("/health").json()["problems"] == [
+            f"{judged}: nothing is rolled back by itself"
+        ]
 
 
 def test_several_processes_refuse_a_model_with_state(models: Path, tmp_path: Path) -> None:
