@@ -42,6 +42,26 @@ class RolloutConfig:
     rollout: Rollout
     guard: Guard = NO_LIMITS
 
+    def misfits_of_state(self) -> list[str]:
+        """A sentence for each thing that it cannot do for a model with state.
+
+        A request of a sequence can be run with the version alone that remembers the sequence.
+        """
+        rollout, guard, found = self.rollout, self.guard, []
+        limits = (guard.max_error_rate_increase, guard.max_latency_ratio, guard.max_disagreement)
+        if rollout.candidates and rollout.sticky is None:
+            found.append(
+                f"rollout of {rollout.model}: without sticky, requests of one sequence reach "
+                "several versions and are refused: set sticky: {header: x-sequence-id} or "
+                "sticky: {parameter: sequence_id}"
+            )
+        if rollout.shadow is not None or any(limit is not None for limit in limits):
+            found.append(
+                f"rollout of {rollout.model}: the model has state, which guard and shadow cannot "
+                "judge: nothing is rolled back by itself"
+            )
+        return found
+
 
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # https://www.rfc-editor.org/rfc/rfc9110#name-tokens
