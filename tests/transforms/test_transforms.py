@@ -343,6 +343,29 @@ def test_code_runs_only_where_that_is_allowed(tmp_path: Path) -> None:
     assert not touched.exists()
 
 
+def test_a_module_that_is_edited_is_read_again(tmp_path: Path) -> None:
+    """The new one answers by itself; one that cannot be loaded leaves the last that could."""
+    folder = tmp_path / "models/words"
+    onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
+    module = folder / "code_.py"
+    text = "class Edited:\n    def after(self, outputs):\n        return {'number': [%s]}\n"
+
+    def answered(server: Cohort) -> object:
+        return ask(server, "words", {"inputs": {"x": ROWS}}).json()["outputs"]["number"]
+
+    module.write_text(text % 1)
+    (folder / "config.yaml").write_text("transform: code_:Edited\n")
+    with cohort(tmp_path / "models", tmp_path, model_code="allow") as server:
+        assert answered(server) == [1]
+        module.write_text(text % 2)
+        wait_until(lambda: answered(server) == [2])
+        module.write_text("class Edited:\n")
+        wait_until(lambda: "cannot be loaded" in server.get("/models/words").text)
+        assert answered(server) == [2]
+        module.write_text(text % 3)
+        wait_until(lambda: answered(server) == [3])
+
+
 def test_its_process_ends_with_the_server(tmp_path: Path) -> None:
     """Also where the server is killed."""
     folder = tmp_path / "models/words"
