@@ -339,6 +339,7 @@ class JobProcess:
                 self._lines.append(bytes(self._unread))
                 self._unread = bytearray(line)
             if len(self._unread) > MAX_ANSWER_BYTES:
+                self._unread = bytearray()  # an exception keeps this for a while
                 self.kill()
                 raise JobCrashed("its answer is too long", self.printed)
 
