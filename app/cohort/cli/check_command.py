@@ -202,6 +202,8 @@ def _named(
         if rollout.shadow is not None:
             places["shadow"] = rollout.shadow.version
         notes += rollout.misfits(model.signatures)
+        if model.config is not None and model.config.state:
+            notes += config.misfits_of_state()
         there = available(model.versions)
         problems += [
             Problem(file, f"{name}.{key}.version", f"version {number} not found{there}")
