@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cohort.system.array_file import ArrayFile
 from cohort.tensors import Array, Arrays
-from cohort.transforms.array_file import ArrayFile
 
 STAGES = ("before", "after")
 NICENESS = 5
