@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cohort.errors import LoadFailed
+from cohort.errors import LoadFailed, quoted
 from cohort.model_file.model import ModelFile
 from cohort.model_file.protobuf import DeclaredShape
 from cohort.session.assignment import count_nodes
@@ -352,7 +352,12 @@ class _Runtime:
                 list(self._in_memory), content, list(map(len, content))
             )
         for library in self._libraries:
-            options.register_custom_ops_library(str(library))
+            try:
+                options.register_custom_ops_library(str(library))
+            except Exception as error:
+                reason = sentence(str(error))
+                what = f"custom operators {quoted(library.name)} cannot be loaded"
+                raise LoadFailed(f"{what}: {reason}") from error
         return options
 
     def _create(self, path: Path, options: Any, links: Sequence[Provider]) -> Any:
