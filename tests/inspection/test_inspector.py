@@ -370,7 +370,7 @@ def test_custom_operators_are_looked_for_where_the_server_does(
         inspectors().inspect(Opener(path, chain=CHAIN, options=options))
     (tmp_path / "ops.so").write_bytes(b"not a library")
     rules = ModelRules(custom_ops=(tmp_path,))
-    with pytest.raises(LoadFailed, match="'ops.so' are not a library"):
+    with pytest.raises(LoadFailed, match=r"'ops\.so' are not a library"):
         inspectors().inspect(Opener(path, chain=CHAIN, options=options, rules=rules))
 
 
