@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from cohort.errors import LoadFailed
-from cohort.session.child_runs import MOST_BYTES
 from cohort.session.opening import Opener, SessionOptions
 from cohort.session.providers import Provider
 from cohort.session.rules import ModelRules
 from cohort.session.running import Session
-from cohort.system.array_file import ArrayFile
+from cohort.system.array_file import MOST_BYTES, ArrayFile
 
 
 class _Child:
     session: Session
     incoming: ArrayFile
     outgoing: ArrayFile
+    most_bytes: int
 
 
 def load(
@@ -34,6 +34,7 @@ def load(
     exclusive_threads: int,
     incoming: str,
     outgoing: str,
+    most_bytes: int,
 ) -> None:
     """Open the model of the files with these digests; other arguments are those of an `Opener`."""
     libraries = tuple(options["custom_op_libraries"])
@@ -50,6 +51,7 @@ def load(
         raise LoadFailed("its files changed while it was served")
     _Child.session = opener.open(exclusive_threads)
     _Child.incoming, _Child.outgoing = ArrayFile(incoming), ArrayFile(outgoing)
+    _Child.most_bytes = most_bytes
 
 
 def run(places: list[list[Any]]) -> list[Any]:
@@ -61,4 +63,4 @@ def run(places: list[list[Any]]) -> list[Any]:
         for spec, array in zip(session.outputs, outputs, strict=True)
         if spec.transportable
     }
-    return list(_Child.outgoing.write(named))
+    return list(_Child.outgoing.write(named, _Child.most_bytes))

@@ -12,6 +12,7 @@ from cohort.errors import (
     InvalidInput,
     RunRefused,
 )
+from cohort.system.array_file import MOST_BYTES
 from cohort.system.array_process import ArrayProcess
 from cohort.system.jobs import JobRaised, JobTimedOut, bare_environment
 from cohort.tensors import Array
@@ -20,9 +21,6 @@ CHILD = "cohort.session.child"
 
 LONGEST_WAIT = 5.0
 """Seconds between two starts of a process at most: what ends it is a request, and not its code."""
-
-MOST_BYTES = 1 << 40
-"""What a run takes and gives is bounded where it is sent."""
 
 
 class ChildRuns:
@@ -47,7 +45,7 @@ class ChildRuns:
             arguments=opening,
             environment=bare_environment(),
             memory=memory,
-            most_bytes=MOST_BYTES,
+            most_bytes=MOST_BYTES,  # what a run gives is bounded where it is sent
             longest_wait=LONGEST_WAIT,
         )
 

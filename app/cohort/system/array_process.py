@@ -36,8 +36,8 @@ class ArrayProcess:
 
     what: What errors and logs call it: "transform", as in "the transform of this model".
     model: What logs call the model.
-    load: The first job, `module:function`. It gets `arguments`, and the paths of two array files:
-        `incoming` with the arrays of a job, `outgoing` for those of its answer.
+    load: The first job, `module:function`. It gets `arguments`, the paths of two array files,
+        `incoming` for a job and `outgoing` for its answer, and `most_bytes`.
     environment: Variables of the process.
     memory: Bytes that it may take, besides what a Python takes that did nothing yet; 0: any.
     most_bytes: The most that a job gives.
@@ -99,8 +99,6 @@ class ArrayProcess:
             limits = JobLimits(seconds=seconds)
             given = process.do(function, {**arguments, "places": places}, limits=limits)
             result = outgoing.read(given, self._most_bytes)
-            incoming.shrink()
-            outgoing.shrink()
             self._crashes = 0
         except JobOutOfMemory as failure:
             self._crashed("it needed too much memory", failure.printed)
@@ -118,6 +116,9 @@ class ArrayProcess:
         except (OSError, ValueError) as error:
             raise InferenceFailed(f"the {self._what} of this model failed: {error}") from error
         finally:
+            with suppress(OSError):
+                for file in self._files:
+                    file.shrink()
             self._lock.release()
         return result
 
@@ -165,11 +166,16 @@ class ArrayProcess:
         except OSError as error:
             reason = f"no process can be started: {error.strerror}"
             raise LoadFailed(f"{self._what}: {reason}") from error
-        files = {"incoming": incoming.path, "outgoing": outgoing.path}
+        given = {
+            **self._arguments,
+            "incoming": incoming.path,
+            "outgoing": outgoing.path,
+            "most_bytes": self._most_bytes,
+        }
         try:
             limits = JobLimits(seconds=LOAD_SECONDS, memory=self._memory)
             self._process = process  # `close` ends it while it loads
-            facts = process.do(self._load, {**self._arguments, **files}, limits=limits)
+            facts = process.do(self._load, given, limits=limits)
         except JobFailed as failure:
             self._process = None
             process.close()
