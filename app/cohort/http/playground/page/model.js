@@ -194,9 +194,9 @@ async function tryIt(name, model, ready, left) {
     answer);
 }
 
-/** The texts of an example whose numbers are nobody's: they would look like data. @param {any} version @param {Record<string, unknown> | null} example */
+/** Of an example that is made up, what the server makes texts or words of: the rest would look like data. @param {any} version @param {Record<string, unknown> | null} example */
 function textsOf(version, example) {
-  const texts = version.inputs.filter((/** @type {any} */ one) => isText(one.datatype) && example && one.name in example);
+  const texts = version.inputs.filter((/** @type {any} */ one) => isText(one.datatype) && one.processing && example && one.name in example);
   return texts.length ? Object.fromEntries(texts.map((/** @type {any} */ { name }) => [name, example?.[name]])) : null;
 }
 
