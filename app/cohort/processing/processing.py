@@ -12,6 +12,7 @@ from cohort.batching import Outputs
 from cohort.errors import CohortError, InvalidInput, LoadFailed, did_you_mean, quoted
 from cohort.processing.around import Watch
 from cohort.processing.columns import ColumnBlock, find_block, with_columns
+from cohort.processing.detections import boxes_spec
 from cohort.processing.outputs import Finish, finish_of, label_spec
 from cohort.processing.steps import ReversibleStep, Step, StepContext
 from cohort.repository import InputConfig, ProcessingConfig
@@ -270,9 +271,10 @@ def _make(
         outputs[place] = label_spec(outputs[place], wanted, folder, properties)
         if (function := finish_of(outputs[place], wanted)) is not None:
             finish[place] = function
-    inputs = [*(step.spec for step in steps), *left]
-    if block is not None:
-        inputs = _in_order(steps, left, block)
+    for name, wanted in config.outputs.items():
+        place = places[name]
+        outputs[place] = boxes_spec(outputs[place], wanted, outputs, folder, properties)
+    inputs = _in_order(steps, left, [spec.name for spec in required])
     return Processing(inputs, optional, outputs, steps, finish, block)
 
 
@@ -338,12 +340,12 @@ def _with_declared(
 
 
 def _in_order(
-    steps: Sequence[Step], left: Sequence[TensorSpec], block: ColumnBlock
+    steps: Sequence[Step], left: Sequence[TensorSpec], names: Sequence[str]
 ) -> list[TensorSpec]:
-    """The inputs of callers in the order of the model's columns, as a table without names has."""
-    places = {name: place for place, name in enumerate(block.spec.columns)}
+    """The inputs of callers in the order of the model's, as a table without names has them."""
+    places = {name: place for place, name in enumerate(names)}
     placed = [(places[spec.name], spec) for spec in left]
-    placed += [(min(places[name] for name in step.fills), step.spec) for step in steps]
+    placed += [(min(places.get(name, 0) for name in step.fills), step.spec) for step in steps]
     return [spec for _, spec in sorted(placed, key=lambda one: one[0])]
 
 
