@@ -46,6 +46,26 @@ def shown(columns: int, datatype: int = TensorProto.FLOAT, **properties: Any) ->
     return model
 
 
+def added() -> onnx.ModelProto:
+    """`age` FP32 [N] and `city` FP32 [N, 1] → `y` FP32 [N]: the first, and ten times the second."""
+    nodes = [
+        helper.make_node("Reshape", ["city", "flat"], ["codes"]),
+        helper.make_node("Mul", ["codes", "ten"], ["tens"]),
+        helper.make_node("Add", ["age", "tens"], ["y"]),
+    ]
+    shapes = {"age": ["N"], "city": ["N", 1], "y": ["N"]}
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    ]
+    weights = [
+        helper.make_tensor("flat", TensorProto.INT64, [1], [-1]),
+        helper.make_tensor("ten", TensorProto.FLOAT, [1], [10.0]),
+    ]
+    graph = helper.make_graph(nodes, "added", values[:2], values[2:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 CATEGORIES: Any = {"cohort.categories": {"city": ["Bern", "Basel", "Ulm"], "size": [3, 5]}}
 COLUMNS: Any = {"feature_names": ["age", "city", "size"]}
 
@@ -62,6 +82,7 @@ CONFIGS: Mapping[str, tuple[onnx.ModelProto, str]] = {
         "  city: {categories: cities.txt}\n"
         "  size: {categories: [3, 5], unknown: -1}\n",
     ),
+    "apart": (added(), "inputs: {city: {categories: [Bern, Ulm]}}"),
     "whole": (shown(1, TensorProto.INT64), "inputs: {x: {categories: [red, green]}}"),
     "hot": (shown(3), "inputs: {x: {categories: [red, green, blue], one_hot: true}}"),
     "dummies": (
@@ -171,6 +192,14 @@ def test_words_come_as_csv(server: Cohort, text: str) -> None:
     """With names in any order, or without in that of the model; an empty cell is a gap."""
     found = post(server, "/invocations?model=told", text, **{"content-type": "text/csv"})
     assert found["predictions"] == WANTED
+
+
+def test_inputs_that_are_columns_stay_in_the_models_order(server: Cohort) -> None:
+    """Of a CSV without names, where the second is the one that is made of words."""
+    found = post(
+        server, "/invocations?model=apart", "3,Ulm\n4,Bern", **{"content-type": "text/csv"}
+    )
+    assert found["predictions"] == [13, 4]
 
 
 async def test_words_come_over_grpc(server: Cohort) -> None:
