@@ -79,7 +79,8 @@ def _read(config: Path) -> dict[str, Any]:
 
 def _named(keys: Mapping[str, Any]) -> list[str]:
     """The files that inputs and outputs name."""
-    names = [one.get("tokenizer") for one in keys.get("inputs", {}).values()]
+    inputs = keys.get("inputs", {}).values()
+    names = [one.get(key) for one in inputs for key in ("tokenizer", "categories")]
     names += [one.get("labels") for one in keys.get("outputs", {}).values()]
     return [name for name in names if isinstance(name, str) and Path(name).suffix]
 

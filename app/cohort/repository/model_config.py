@@ -226,8 +226,8 @@ class ModelConfig:
         Requests like them are tried together. Where the graph proves rows independent for some
         sizes only, requests of the sizes of an example share runs. With outputs to be met: `cohort
         publish --examples`.
-    inputs: What callers send for inputs of the model, by name: pictures, sound, text; default none:
-        what the model takes.
+    inputs: What callers send for inputs of the model, by name: pictures, sound, text, words;
+        default none: what the model takes.
     outputs: What callers get of outputs of the model, by name, such as labels; default none: what
         the model gives.
     transform: A class of Python, `module:Class`, whose module lies beside this file or in the
