@@ -1,8 +1,7 @@
 """Files and texts to labels, by several servers: how each is started and asked, in turns.
 
-The others have the recipe that their own documentation gives, around the same code
-(others/work.py): FastAPI on its threads, LitServe with a process and BentoML with a thread for
-each core, which is the better of that and one with either.
+The others run the same code (others/work.py) as their own documentation has it: FastAPI on its
+threads, LitServe in a process for each core, BentoML on a thread for each core.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -28,8 +28,9 @@ FOREIGN_CORES = 0.25
 """What others may use of the machine in a round that counts."""
 
 TRIES = 3
+"""How often a round is measured until others leave the machine alone."""
 
-QUIET_SECONDS = 60.0
+QUIET_SECONDS = 30.0
 """How long a round waits for others to leave the machine alone."""
 
 CORES = str(os.cpu_count() or 1)
@@ -40,8 +41,8 @@ PACKAGES = (
 )  # fmt: skip
 
 COLUMNS = (
-    "callers", "server", "requests/s", "range", "CPU ms each", "range", "p50 ms", "p99 ms",
-    "range", "rounds",
+    "callers", "server", "requests/s", "range", "CPU ms each", "range", "of Cohort's", "range",
+    "p50 ms", "p99 ms", "range", "others, cores", "rounds",
 )  # fmt: skip
 
 
@@ -133,14 +134,14 @@ def _whole(sent: bytes) -> Call:
     return Call("/predict", {"Content-Type": "application/json"}, body)
 
 
-@dataclass
-class Figures:
-    """What was measured of a server, a number a round."""
+class Round(NamedTuple):
+    """What was measured of a server; `others` is what others used of the machine, in cores."""
 
-    rates: list[float] = field(default_factory=list)
-    cpu_ms: list[float] = field(default_factory=list)
-    p50: list[float] = field(default_factory=list)
-    p99: list[float] = field(default_factory=list)
+    rate: float
+    cpu_ms: float
+    p50: float
+    p99: float
+    others: float
 
 
 def measure(
@@ -156,32 +157,47 @@ def measure(
     lines: list[list[str]] = []
     dropped = 0
     with ExitStack() as stack:
-        running: dict[str, tuple[Running, Path]] = {}
-        labels: list[str] = []
-        for asked in servers(work):
-            if only and asked.server.name not in only:
-                continue
-            one = launch(asked.server, work.workload, work.models)
-            stack.callback(one.stop)
-            one.wait()
-            found = [_label(one, asked.call(each)) for each in sent]
-            labels = labels or found
-            if found != labels:
-                raise RuntimeError(f"{asked.server.name} answers {found}, the first {labels}")
-            running[asked.server.name] = (one, _written(one, asked, sent))
-            one.pause()
+        running = _start_all(stack, work, sent, only)
         for many in callers:
-            results = {name: Figures() for name in running}
-            for number in range(rounds + 1):
+            for one, calls in running.values():  # to warm it up
+                _ask(one, calls, many, 1)
+            found: list[dict[str, Round]] = [{} for _ in range(rounds)]
+            for turn in found:
                 for name, (one, calls) in running.items():
-                    dropped += _round(one, calls, many, seconds, results[name], keep_all=keep_all)
-                    if not number:
-                        results[name] = Figures()  # it was warmed up
-            lines += _cells(many, results)
-    return lines, (
-        f"{rounds} rounds of {seconds:g} s each, in turns; {dropped} more were dropped, in which "
-        f"others used over {FOREIGN_CORES} cores"
-    )
+                    for _ in range(TRIES):
+                        _wait_for_quiet(0 if keep_all else QUIET_SECONDS)
+                        heard = _ask(one, calls, many, seconds)
+                        if keep_all or heard.others <= FOREIGN_CORES:
+                            turn[name] = heard
+                            break
+                        dropped += 1
+            lines += _cells(many, list(running), found)
+    kept = (
+        "none was dropped, whatever others did" if keep_all
+        else f"{dropped} more were dropped, in which others used over {FOREIGN_CORES} cores"
+    )  # fmt: skip
+    return lines, f"{rounds} rounds of {seconds:g} s each, in turns; {kept}"
+
+
+def _start_all(
+    stack: ExitStack, work: Work, sent: Sequence[bytes], only: Sequence[str]
+) -> dict[str, tuple[Running, Path]]:
+    """The servers, stopped, and what they are asked; all give the same labels."""
+    running: dict[str, tuple[Running, Path]] = {}
+    labels: list[str] = []
+    for asked in servers(work):
+        if only and asked.server.name not in only:
+            continue
+        one = launch(asked.server, work.workload, work.models)
+        stack.callback(one.stop)
+        one.wait()
+        found = [_label(one, asked.call(each)) for each in sent]
+        labels = labels or found
+        if found != labels:
+            raise RuntimeError(f"{asked.server.name} answers {found}, the first {labels}")
+        running[asked.server.name] = (one, _written(one, asked, sent))
+        one.pause()
+    return running
 
 
 def _written(one: Running, asked: Asked, sent: Sequence[bytes]) -> Path:
@@ -207,27 +223,15 @@ def _label(one: Running, call: Call) -> str:
     return str(row["label"])
 
 
-def _round(
-    one: Running, calls: Path, callers: int, seconds: float, figures: Figures, *, keep_all: bool
-) -> int:
-    """Measure, and add to `figures`; how often it was dropped."""
-    for tried in range(TRIES):
-        _wait_for_quiet(0 if keep_all else QUIET_SECONDS)
-        one.resume()
-        heard, foreign = load.watched(
-            one, lambda: load.ask_by_wrk(calls, one.url, callers, seconds)
-        )
-        one.settle(5)
-        one.pause()
-        if heard["refused"] or heard["errors"]:
-            raise RuntimeError(f"{one.server.name}: {heard}")
-        if foreign <= FOREIGN_CORES or keep_all:
-            figures.rates.append(heard["requests"] / heard["seconds"])
-            figures.cpu_ms.append(heard["cpu_us"] / 1e3)
-            figures.p50.append(heard["p50"] * 1e3)
-            figures.p99.append(heard["p99"] * 1e3)
-            return tried
-    return TRIES
+def _ask(one: Running, calls: Path, callers: int, seconds: float) -> Round:
+    one.resume()
+    heard, others = load.watched(one, lambda: load.ask_by_wrk(calls, one.url, callers, seconds))
+    one.settle(5)
+    one.pause()
+    if heard["refused"] or heard["errors"]:
+        raise RuntimeError(f"{one.server.name}: {heard}")
+    rate = heard["requests"] / heard["seconds"]
+    return Round(rate, heard["cpu_us"] / 1e3, heard["p50"] * 1e3, heard["p99"] * 1e3, others)
 
 
 def _wait_for_quiet(seconds: float) -> None:
@@ -239,23 +243,31 @@ def _wait_for_quiet(seconds: float) -> None:
             return
 
 
-def _cells(callers: int, results: Mapping[str, Figures]) -> Iterator[list[str]]:
-    def middle(values: Sequence[float]) -> str:
-        return f"{statistics.median(values):.3g}"
-
-    def spread(values: Sequence[float]) -> str:
-        return f"{min(values):.3g} to {max(values):.3g}"
-
-    for name, one in results.items():
-        if not one.rates:
+def _cells(
+    callers: int, names: Sequence[str], rounds: Sequence[Mapping[str, Round]]
+) -> Iterator[list[str]]:
+    for name in names:
+        kept = [one[name] for one in rounds if name in one]
+        if not kept:
             yield [str(callers), name, "every round was dropped", *[""] * (len(COLUMNS) - 3)]
             continue
+        rate, cpu, p50, p99, others = zip(*kept, strict=True)
+        both = [one for one in rounds if name in one and names[0] in one]
+        ratios = [one[name].cpu_ms / one[names[0]].cpu_ms for one in both]
         yield [
-            str(callers), name, f"{statistics.median(one.rates):,.0f}",
-            f"{min(one.rates):,.0f} to {max(one.rates):,.0f}",
-            middle(one.cpu_ms), spread(one.cpu_ms), middle(one.p50), middle(one.p99),
-            spread(one.p99), str(len(one.rates)),
+            str(callers), name, f"{statistics.median(rate):,.0f}",
+            f"{min(rate):,.0f} to {max(rate):,.0f}", _middle(cpu), _spread(cpu), _middle(ratios),
+            _spread(ratios), _middle(p50), _middle(p99), _spread(p99), _middle(others),
+            str(len(kept)),
         ]  # fmt: skip
+
+
+def _middle(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.3g}" if values else ""
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{min(values):.3g} to {max(values):.3g}" if values else ""
 
 
 def fresh(name: str) -> Path:
