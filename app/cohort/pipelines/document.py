@@ -48,6 +48,10 @@ def _parse_sources(value: object) -> Sources:
     raise invalid(f"must be a tensor, such as step.output, or a list of some, got {show(value)}")
 
 
+def _parse_each(value: object) -> Sources | None:
+    return None if value is None else _parse_sources(value)
+
+
 def _parse_output(value: object) -> Sources:
     if not isinstance(value, dict):
         return _parse_sources(value)
@@ -118,12 +122,15 @@ class Step:
         list, the first that there is.
     version: The model's version; default None: the one that answers requests.
     when: Whether it runs, such as max(small.probabilities) < 0.8; default None: it does.
+    each: The tensors of which each item is a row of the step, such as detect.boxes, of shape
+        [N, boxes, 4]; default None: the rows of the request are those of the step.
     """
 
     model: str
     inputs: Mapping[str, Annotated[Sources, PlainValidator(_parse_sources)]]
     version: int | None = None
     when: Annotated[Condition, PlainValidator(_parse_condition)] | None = None
+    each: Annotated[Sources | None, PlainValidator(_parse_each)] = None
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
