@@ -46,8 +46,8 @@ class CachedEngines(FactoryAround):
         if not self._changes_alone:
             opened.close()
             raise LoadFailed(
-                "config.yaml: cache: the answers of a pipeline change with its members; give them "
-                "a cache each"
+                f"{source.model}/config.yaml: cache: the answers of a pipeline change with its "
+                "members; give them a cache each"
             )
         if config.state:
             opened.close()
