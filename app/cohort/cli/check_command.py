@@ -49,11 +49,11 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     Prints every problem with its file and key, and exits with 1 where there is one.
     """
     settings = options.settings_from(context)
-    from cohort.repository import MODEL_FILE, PIPELINE_FILE, scan
+    from cohort.repository import VERSION_FILES, scan
 
     fetched = options.fetch_models(settings)
     # As it is now: a check does not wait for a copy to end.
-    snapshot = scan(settings.models_folder, quiet=0, kinds=(MODEL_FILE, PIPELINE_FILE))
+    snapshot = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES)
     problems = [
         *fetched,
         *snapshot.problems,

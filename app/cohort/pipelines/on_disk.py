@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from contextlib import suppress
+
 from cohort.errors import LoadFailed, ModelNotFound, VersionNotFound, quoted
 from cohort.pipelines.factory import read_pipeline, read_processing
 from cohort.pipelines.graph import Graph
 from cohort.pipelines.wiring import MAX_DEPTH, MemberFacts, Wiring, connect
-from cohort.repository import MODEL_FILE, Found, Snapshot
+from cohort.repository import MODEL_FILE, PIPELINE_FILE, Found, Snapshot
 from cohort.session import read_signature
 
 
@@ -51,6 +54,19 @@ def _facts(
     if signature is None:
         raise LoadFailed(f"the inputs of model {quoted(model)} cannot be read from its file")
     return MemberFacts(signature.inputs, signature.optional, signature.outputs)
+
+
+def members_named(snapshot: Snapshot) -> Mapping[str, Set[int]]:
+    """The versions, by model, that steps of pipelines on disk name."""
+    named: dict[str, set[int]] = {}
+    for model in snapshot.models.values():
+        for found in model.versions.values():
+            if found.path.name == PIPELINE_FILE:
+                with suppress(LoadFailed, OSError):
+                    for member, number in read_pipeline(found.path)[1].needs:
+                        if number is not None:
+                            named.setdefault(member, set()).add(number)
+    return named
 
 
 def notes_on(graph: Graph) -> list[str]:
