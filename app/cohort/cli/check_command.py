@@ -257,8 +257,9 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
 def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:
     """Check each pipeline against the files of its models."""
     from cohort.errors import LoadFailed
-    from cohort.pipelines import check_pipeline, notes_on
-    from cohort.repository import PIPELINE_FILE, Problem
+    from cohort.pipelines import NotTold, check_pipeline, notes_on
+    from cohort.repository import CONFIG_FILE, PIPELINE_FILE, Problem
+    from cohort.response_cache import NO_PIPELINES
 
     for name, model in snapshot.models.items():
         for number, found in model.versions.items():
@@ -266,10 +267,15 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
                 continue
             inside = "" if found.folder == model.folder else f"{number}/"
             file = f"{name}/{inside}{PIPELINE_FILE}"
+            if model.config is not None and model.config.cache is not None:
+                problems.append(Problem(f"{name}/{CONFIG_FILE}", "cache", NO_PIPELINES))
             try:
-                wiring = check_pipeline(found, snapshot)
+                wiring = check_pipeline(found, snapshot, name)
+            except NotTold as error:
+                notes.append(f"{file}: not checked against its models: {error}")
             except (LoadFailed, OSError) as error:
-                problems.append(Problem(file, "", str(error)))
+                sentence = str(error).removeprefix(f"{name}/{PIPELINE_FILE}: ")
+                problems.append(Problem(file, "", sentence))
             else:
                 notes += [f"{file}: {note}" for note in notes_on(wiring.graph)]
 

@@ -16,7 +16,7 @@ from cohort.pipelines.factory import (
     read_pipeline,
 )
 from cohort.pipelines.graph import build_graph
-from cohort.pipelines.on_disk import check_pipeline, members_named, notes_on
+from cohort.pipelines.on_disk import NotTold, check_pipeline, members_named, notes_on
 from cohort.pipelines.steps import StepEnded
 from cohort.pipelines.wiring import MemberFacts, Wiring, connect
 
@@ -24,6 +24,7 @@ __all__ = [
     "Condition",
     "ConditionWrong",
     "MemberFacts",
+    "NotTold",
     "Pipeline",
     "PipelineEngine",
     "PipelineEngines",

@@ -34,18 +34,30 @@ MAX_TENSORS = 256
 
 STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
+MAX_NAME = 256
+"""Characters of a tensor's name."""
+
 Sources = tuple[str, ...]
 """Tensors, of which the first counts that there is: inputs of the pipeline, or `step.output`."""
 
 
 def _parse_sources(value: object) -> Sources:
-    if isinstance(value, str) and value:
-        return (value,)
-    if isinstance(value, list) and value and all(isinstance(one, str) and one for one in value):
-        if len(value) > MAX_STEPS:
-            raise invalid(f"must be {MAX_STEPS} tensors at most, got {len(value)}")
-        return tuple(dict.fromkeys(value))
+    listed = value if isinstance(value, list) else [value]
+    if listed and all(isinstance(one, str) and one for one in listed):
+        if len(listed) > MAX_STEPS:
+            raise invalid(f"must be {MAX_STEPS} tensors at most, got {len(listed)}")
+        for one in listed:
+            if why := _why_no_name(one):
+                raise invalid(why)
+        return tuple(dict.fromkeys(listed))
     raise invalid(f"must be a tensor, such as step.output, or a list of some, got {show(value)}")
+
+
+def _why_no_name(name: Any) -> str:
+    """Why a tensor cannot be called so, a string; "" where it can."""
+    if 0 < len(name) <= MAX_NAME and name.isprintable():
+        return ""
+    return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
 
 
 def _parse_output(value: object) -> Sources:
@@ -215,6 +227,8 @@ def _wrong(pipeline: Pipeline) -> Any:
             yield key, "must have at least one"
         if len(named) > most:
             yield key, f"must be {most} at most, got {len(named)}"
+        if key != "steps":
+            yield from ((key, why) for name in named if (why := _why_no_name(name)))
     for name, step in pipeline.steps.items():
         if not STEP_NAME.fullmatch(name):
             yield "steps", f"{quoted(name)} is no name of a step: use letters, digits, '_' and '-'"

@@ -35,6 +35,11 @@ from cohort.repository import (
 )
 from cohort.session import CancellationToken, Digests, Signature
 
+STATE_IN_STEP = (
+    "has state, and steps are of no sequence: give the state to the pipeline's callers, by a "
+    "version whose config has no state"
+)
+
 CountSteps = Callable[[str, str], Callable[[StepEnded], None]]
 """Makes what counts the steps of a version, from its model and version."""
 
@@ -97,10 +102,7 @@ class PipelineEngines:
                 if entry.engine is None or entry.engine.by_tensors is None:
                     raise NotReady(f"model {quoted(model)} takes no tensors")
                 if entry.engine.describe().by_sequence:
-                    raise NotReady(
-                        f"model {quoted(model)} has state, and steps are of no sequence: give the "
-                        "state to the pipeline's callers, by a version whose config has no state"
-                    )
+                    raise NotReady(f"model {quoted(model)} {STATE_IN_STEP}")
             except CohortError as error:
                 missing.append(model)
                 raise LoadFailed(str(error)) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cohort.errors import LoadFailed, quoted
-from cohort.pipelines import check_pipeline, files_named, read_pipeline
+from cohort.pipelines import NotTold, check_pipeline, files_named, read_pipeline
 from cohort.repository import (
     MANIFEST_FILE,
     PIPELINE_FILE,
@@ -31,8 +31,8 @@ class CheckedPipeline(NamedTuple):
     notes: tuple[str, ...]
 
 
-def check_pipeline_file(path: Path, to: str) -> CheckedPipeline:
-    """Check the pipeline at `path`, for the models folder or the address `to`.
+def check_pipeline_file(path: Path, name: str, to: str) -> CheckedPipeline:
+    """Check the pipeline at `path`, as a version of `name` in the models folder or address `to`.
 
     Models that are not in that folder, or do not fit, are noted: they may come later. Those of an
     address are not looked at. Raises Rejected and OSError.
@@ -42,15 +42,16 @@ def check_pipeline_file(path: Path, to: str) -> CheckedPipeline:
         files = files_named(path)
     except LoadFailed as error:
         raise Rejected(f"{path}: {error}") from error
-    for name in files:
-        if name in {PIPELINE_FILE, MANIFEST_FILE, SIGNATURE_FILE}:
-            raise Rejected(f"{path}: it names {quoted(name)}, which is no file of its own")
-        if not (path.parent / name).is_file():
-            raise Rejected(f"{path}: there is no {name} beside it, which it names")
+    for file in files:
+        if file in {PIPELINE_FILE, MANIFEST_FILE, SIGNATURE_FILE}:
+            raise Rejected(f"{path}: it names {quoted(file)}, which is no file of its own")
+        if not (path.parent / file).is_file():
+            raise Rejected(f"{path}: there is no {file} beside it, which it names")
     if is_remote(to) or not Path(to).is_dir():
         return CheckedPipeline(files, ())
+    snapshot = scan(Path(to), quiet=0, kinds=VERSION_FILES)
     try:
-        check_pipeline(Found(path, path.parent, ""), scan(Path(to), quiet=0, kinds=VERSION_FILES))
-    except LoadFailed as error:
+        check_pipeline(Found(path, path.parent, ""), snapshot, name)
+    except (LoadFailed, NotTold) as error:
         return CheckedPipeline(files, (f"it does not serve among the models of {to}: {error}",))
     return CheckedPipeline(files, ())

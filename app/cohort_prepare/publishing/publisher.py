@@ -188,7 +188,7 @@ def _publish_pipeline(
             "quantizing are for its models"
         )
     say("Checking the pipeline")
-    checked = check_pipeline_file(request.model, request.to)
+    checked = check_pipeline_file(request.model, request.name, request.to)
     for name in (PIPELINE_FILE, *checked.files):
         shutil.copyfile(request.model.parent / name, folder / name)
     digests = Digests()
