@@ -16,7 +16,13 @@ from cohort.pipelines.factory import (
     read_pipeline,
 )
 from cohort.pipelines.graph import build_graph
-from cohort.pipelines.on_disk import NotTold, check_pipeline, members_named, notes_on
+from cohort.pipelines.on_disk import (
+    NotTold,
+    check_pipeline,
+    facts_on_disk,
+    members_named,
+    notes_on,
+)
 from cohort.pipelines.steps import StepEnded
 from cohort.pipelines.wiring import MemberFacts, Wiring, connect
 
@@ -34,6 +40,7 @@ __all__ = [
     "build_graph",
     "check_pipeline",
     "connect",
+    "facts_on_disk",
     "files_named",
     "members_named",
     "notes_on",

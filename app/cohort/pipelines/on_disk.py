@@ -66,6 +66,11 @@ def _processed(found: Found, signature: Signature, asked: Asked | None) -> Signa
     return Signature(made.inputs, made.outputs, made.optional)
 
 
+def facts_on_disk(model: str, snapshot: Snapshot) -> MemberFacts:
+    """What a pipeline must know of a model. Raises as `check_pipeline`."""
+    return _facts(model, None, snapshot, ())
+
+
 def _facts(
     model: str, number: int | None, snapshot: Snapshot, around: tuple[Found, ...]
 ) -> MemberFacts:
