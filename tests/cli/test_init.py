@@ -17,6 +17,7 @@ from cohort.repository import ModelConfig, load_model_config, scan
 from cohort.rollouts import load_rollouts
 from tests import onnx_models
 from tests.cli.test_cli import run
+from tests.pipelines.graphs import affine
 
 
 @pytest.fixture
@@ -162,15 +163,16 @@ def test_a_pipeline_of_models_is_written(models: Path, exported: Path) -> None:
     """It names their inputs and outputs, and its schema, and is right as it is."""
     for name in ("small", "v1.0", "on"):
         assert run("init", name, str(exported), "--models", str(models)).exit_code == 0
-    members = ("--pipeline", "small", "--pipeline", "v1.0", "--pipeline", "on")
+    onnx_models.save(affine(inputs=("input.1", "y/z:0")), models / "torch/1/model.onnx")
+    members = [f"--pipeline={name}" for name in ("torch", "small", "v1.0", "on")]
     done = run("init", "whole", *members, "--models", str(models))
     assert done.exit_code == 0, done.stderr
     file = models / "whole/pipeline.yaml"
     assert schema_named_by(file).read_text() == packaged("pipeline.schema.json")
     pipeline = parse_pipeline(file.read_text())
     steps = {name: step.model for name, step in pipeline.steps.items()}
-    assert steps == {"small": "small", "on": "on", "v1_0": "v1.0"}
-    assert {one.split(".")[0] for (one,) in pipeline.outputs.values()} == {"on"}
+    assert steps == {"torch": "torch", "small": "small", "on": "on", "v1_0": "v1.0"}
+    assert pipeline.outputs["v1_0_y"] == ("v1_0.y",)
     checked = run("check", "--models", str(models))
     assert checked.exit_code == 0, checked.stdout
     again = run("init", "whole", *members, "--models", str(models))

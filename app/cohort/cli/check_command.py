@@ -261,6 +261,7 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
     from cohort.repository import CONFIG_FILE, PIPELINE_FILE, Problem
     from cohort.response_cache import NO_PIPELINES
 
+    uncached: dict[str, Problem] = {}
     for name, model in snapshot.models.items():
         for number, found in model.versions.items():
             if found.path.name != PIPELINE_FILE:
@@ -268,7 +269,7 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
             inside = "" if found.folder == model.folder else f"{number}/"
             file = f"{name}/{inside}{PIPELINE_FILE}"
             if model.config is not None and model.config.cache is not None:
-                problems.append(Problem(f"{name}/{CONFIG_FILE}", "cache", NO_PIPELINES))
+                uncached[name] = Problem(f"{name}/{CONFIG_FILE}", "cache", NO_PIPELINES)
             try:
                 wiring = check_pipeline(found, snapshot, name)
             except NotTold as error:
@@ -278,6 +279,7 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
                 problems.append(Problem(file, "", sentence))
             else:
                 notes += [f"{file}: {note}" for note in notes_on(wiring.graph)]
+    problems += uncached.values()
 
 
 def _open_all(

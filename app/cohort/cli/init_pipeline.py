@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ HEAD = """\
 def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
     """Write models/NAME/pipeline.yaml with a step for each of these models, whose names it reads.
 
-    Its outputs are those of the last one. Exits where a model cannot be read, or there is something
+    Its outputs are those of all. Exits where a model cannot be read, or there is something
     in that place already. Raises OSError.
     """
     from cohort.cli.editor_schemas import PIPELINE_SCHEMA, keep_schemas, schema_comment
@@ -50,15 +51,19 @@ def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
 
 
 def _text(members: Mapping[str, MemberFacts]) -> str:
-    """The steps and the outputs in YAML."""
-    lines = ["steps:"]
+    """The inputs, the steps and the outputs in YAML."""
+    taken = dict.fromkeys(one.name for facts in members.values() for one in facts.inputs)
+    given = Counter(one.name for facts in members.values() for one in facts.outputs)
+    steps, outputs = [], []
     for name, facts in members.items():
         step = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]  # other characters are none of a step's
         inputs = ", ".join(f"{_written(one.name)}: {_written(one.name)}" for one in facts.inputs)
-        lines.append(f"  {_written(step)}: {{model: {_written(name)}, inputs: {{{inputs}}}}}")
-    outputs = [(spec.name, f"{step}.{spec.name}") for spec in facts.outputs]
-    lines += ["outputs:", *(f"  {_written(one)}: {{from: {_written(of)}}}" for one, of in outputs)]
-    return "\n".join(lines) + "\n"
+        steps.append(f"  {_written(step)}: {{model: {_written(name)}, inputs: {{{inputs}}}}}")
+        for spec in facts.outputs:
+            output = spec.name if given[spec.name] == 1 else f"{step}_{spec.name}"
+            outputs.append(f"  {_written(output)}: {{from: {_written(f'{step}.{spec.name}')}}}")
+    named = [f"  {_written(name)}: {{}}" for name in taken]
+    return "\n".join(["inputs:", *named, "steps:", *steps, "outputs:", *outputs, ""])
 
 
 def _written(name: str) -> str:
