@@ -12,10 +12,12 @@ import pytest
 
 from cohort.cli.editor_schemas import packaged
 from cohort.cli.options import PROBLEMS
+from cohort.pipelines import parse_pipeline
 from cohort.repository import ModelConfig, load_model_config, scan
 from cohort.rollouts import load_rollouts
 from tests import onnx_models
 from tests.cli.test_cli import run
+from tests.pipelines.graphs import affine
 
 
 @pytest.fixture
@@ -155,6 +157,32 @@ def test_a_new_rollouts_file_names_its_schema(models: Path, exported: Path) -> N
     assert run("rollout", "set", "mine", "b=5", "--models", str(models)).exit_code == 0
     assert schema_named_by(file).is_file()
     assert load_rollouts(file)["mine"].rollout.variants["b"].weight == 5
+
+
+def test_a_pipeline_of_models_is_written(models: Path, exported: Path) -> None:
+    """It names their inputs and outputs, and its schema, and is right as it is."""
+    for name in ("small", "v1.0", "on"):
+        assert run("init", name, str(exported), "--models", str(models)).exit_code == 0
+    onnx_models.save(affine(inputs=("input.1", "y/z:0")), models / "torch/1/model.onnx")
+    members = [f"--pipeline={name}" for name in ("torch", "small", "v1.0", "on")]
+    done = run("init", "whole", *members, "--models", str(models))
+    assert done.exit_code == 0, done.stderr
+    file = models / "whole/pipeline.yaml"
+    assert schema_named_by(file).read_text() == packaged("pipeline.schema.json")
+    pipeline = parse_pipeline(file.read_text())
+    steps = {name: step.model for name, step in pipeline.steps.items()}
+    assert steps == {"torch": "torch", "small": "small", "on": "on", "v1_0": "v1.0"}
+    assert pipeline.outputs["v1_0_y"] == ("v1_0.y",)
+    checked = run("check", "--models", str(models))
+    assert checked.exit_code == 0, checked.stdout
+    again = run("init", "whole", *members, "--models", str(models))
+    assert "is there already" in again.stderr
+    gone = run("init", "other", "--pipeline", "smal", "--models", str(models))
+    assert gone.exit_code == PROBLEMS
+    assert "model 'smal' not found; did you mean 'small'?" in gone.stderr
+    assert not (models / "other").exists()
+    both = run("init", "other", str(exported), "--pipeline", "small", "--models", str(models))
+    assert "leave FILE" in both.stderr
 
 
 def test_a_transform_is_written_with_its_test(models: Path, exported: Path) -> None:

@@ -32,7 +32,7 @@ def test_every_key_of_a_request_is_read() -> None:
 
 def test_missing_and_null_keys_are_none() -> None:
     """An absent key and a null one mean the same."""
-    for body in (b'{"input": [1]}', b'{"input": [1], "model": null, "inputs": null, "id": null}'):
+    for body in (b'{"input": [1]}', b'{"input": [1], "model": null, "inputs": null, "rows": null}'):
         request = PredictRequest.parse(body)
         assert request.single
         assert {request.model, request.version, request.id} == {None}
@@ -61,6 +61,7 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         (b'{"input": "\xff"}', "the body is not valid JSON: "),
         (b"[1]", "must be a JSON object, got a list; an array alone goes under 'input'"),
         (b"null", "the body must be a JSON object, got null"),
+        (b'{"rows": null}', "'rows' must be a list of rows, got null"),
         (b"{}", "neither 'inputs' nor 'input'"),
         (b'{"input": [1], "inputs": {"x": [1]}}', "either 'inputs' or 'input', got both"),
         (

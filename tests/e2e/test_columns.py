@@ -53,7 +53,7 @@ def added() -> onnx.ModelProto:
         helper.make_node("Mul", ["codes", "ten"], ["tens"]),
         helper.make_node("Add", ["age", "tens"], ["y"]),
     ]
-    shapes = {"age": ["N"], "city": ["N", 1], "y": ["N"]}
+    shapes: dict[str, list[str | int]] = {"age": ["N"], "city": ["N", 1], "y": ["N"]}
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in shapes.items()

@@ -169,8 +169,8 @@ async def test_an_example_is_what_callers_send(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("{tokenizer: other.json}", "there is no other.json beside model.onnx"),
-        ("{tokenizer: ../1/tokenizer.json}", "must be the name of a file beside model.onnx"),
+        ("{tokenizer: other.json}", "there is no other.json in the version's folder"),
+        ("{tokenizer: ../1/tokenizer.json}", "must be the name of a file in the version's folder"),
         ("{tokenizer: tokenizer.json, max_length: 2}", "max_length is 2, and the tokenizer adds 2"),
         ("{max_length: 2}", "max_length is for an input with a tokenizer"),
     ],

@@ -7,7 +7,7 @@ that the server checks separately, and an example for each key.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from cohort.auth.keys import KEY_RANGES, ApiKey
+from cohort.errors import MODEL_NAME
+from cohort.pipelines.document import MAX_STEPS, MAX_TENSORS, NAME_SCHEMA, STEP_NAME, Pipeline
+from cohort.pipelines.document import RANGES as PIPELINE_RANGES
 from cohort.repository import ModelConfig, Range, parse_yaml
 from cohort.repository.model_config import RANGES
 from cohort.rollouts.config import ROLLOUT_RANGES, Written
@@ -28,12 +31,16 @@ NULL: Schema = {"type": "null"}
 
 
 class OperatorFile(NamedTuple):
-    """A file that an operator writes: the type it is read into, and its numbers' limits by path."""
+    """A file that an operator writes: the type it is read into, and its numbers' limits by path.
+
+    extend: Adds to its schema what is not in the type; default: nothing.
+    """
 
     name: str
     title: str
     kind: Any
     ranges: Mapping[str, Range]
+    extend: Callable[[Schema], None] = lambda _: None
 
     @property
     def example(self) -> str:
@@ -47,6 +54,30 @@ RECIPE = OperatorFile("recipe.yaml", "Cohort: a recipe for a model", ModelRecipe
 KEYS = OperatorFile("keys.yaml", "Cohort: API keys", list[ApiKey], KEY_RANGES)
 
 
+def _extend_pipeline(schema: Schema) -> None:
+    """Add the keys that inputs and outputs share with those of a config.yaml, and limits."""
+    config, keys = schema_of(CONFIG)["properties"], schema["properties"]
+    for side in ("inputs", "outputs"):
+        for branch in keys[side].get("anyOf", [keys[side]]):
+            if "additionalProperties" in branch:
+                branch |= {"minProperties": 1, "maxProperties": MAX_TENSORS}
+                branch["propertyNames"] = NAME_SCHEMA
+                kinds = branch["additionalProperties"]["anyOf"]
+                one = next(kind for kind in kinds if kind["type"] == "object")
+                one["properties"] |= config[side]["additionalProperties"]["properties"]
+    steps = keys["steps"]
+    steps |= {"minProperties": 1, "maxProperties": MAX_STEPS}
+    steps["propertyNames"] = {"pattern": f"^{STEP_NAME.pattern}$"}
+    step = steps["additionalProperties"]["properties"]
+    step["model"]["pattern"] = f"^{MODEL_NAME.pattern}$"
+    step["inputs"] |= {"minProperties": 1, "maxProperties": MAX_TENSORS}
+
+
+PIPELINE = OperatorFile(
+    "pipeline.yaml", "Cohort: pipeline.yaml", Pipeline, PIPELINE_RANGES, _extend_pipeline
+)
+
+
 def schema_of(file: OperatorFile) -> Schema:
     """Return the JSON Schema of a file, without references."""
     derived = TypeAdapter(file.kind).json_schema()
@@ -54,6 +85,7 @@ def schema_of(file: OperatorFile) -> Schema:
     for path, limits in file.ranges.items():
         for node in _at(schema, path.split(".")):
             node |= {"minimum": limits.low, "maximum": limits.high}
+    file.extend(schema)
     _add_examples(schema, parse_yaml(file.example, file.name))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -10,7 +10,7 @@ from tools.reference.messages import messages
 from tools.reference.page import page
 from tools.reference.rounding import rounding_page
 from tools.reference.rows import rows_page
-from tools.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
+from tools.reference.schemas import CONFIG, PIPELINE, RECIPE, ROLLOUTS, schema_of
 from tools.reference.template import template
 
 SCHEMAS = ROOT / "app/cohort/cli/schemas"
@@ -29,7 +29,7 @@ def written() -> dict[Path, str]:
                 schema_of(file), indent=2, ensure_ascii=False
             )
             + "\n"
-            for file in (CONFIG, ROLLOUTS, RECIPE)
+            for file in (CONFIG, ROLLOUTS, RECIPE, PIPELINE)
         },
         **messages(),
     }

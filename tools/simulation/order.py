@@ -7,9 +7,10 @@ with, whatever the server made of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from cohort.batching import Batch, BatchDecision, Batcher, Ticket, ignore
+from cohort.tensors import Arrays
 
 HEAD_START = 10.0
 
@@ -23,23 +24,24 @@ Place = tuple[float, int]
 
 
 class Order:
-    """The places of all queued requests.
+    """The places of all queued requests, and the batches that they were taken in.
+
+    A request may be in several queues, each with a place of its own: copies for a shadow are.
 
     priorities: Of each request that was sent, by its id.
-    places: Of each request that was queued, by its id.
     violated: Called with a sentence about what must not be.
     """
 
     def __init__(self, violated: Callable[[str], None]) -> None:
         self.priorities: dict[int, int] = {}
-        self.places: dict[int, Place] = {}
         self._violated = violated
+        self._batches: dict[int, list[list[int]]] = {}  # the ids of their rows, by each id
         self._tickets: dict[Ticket, Place] = {}
         self._count = 0
 
     def queued(self, batcher: Batcher, ticket: Ticket) -> None:
         """Note that a request, or several coalesced ones, entered a queue."""
-        ids = [int(one) for one in ticket.inputs["x"][:, 0]]
+        ids = ids_of(ticket.inputs)
         asked_by_nobody = batcher._observe is ignore  # copies, and checks of what failed
         found = {0 if asked_by_nobody else self.priorities[one] for one in ids}
         if len(found) > 1:
@@ -48,7 +50,6 @@ class Order:
         self._count += 1
         place = ticket.arrived - priority * HEAD_START, self._count
         self._tickets[ticket] = place
-        self.places.update(dict.fromkeys(ids, place))
         most = int(batcher.policy.max_queue_size * SHARES[priority])
         if batcher.waiting > most:
             self._violated(f"{batcher.waiting} requests wait, {most} may for priority {priority}")
@@ -61,3 +62,22 @@ class Order:
         left = batcher._queues.get(decision.key, ())
         if early := [self._tickets[one] for one in left if self._tickets[one] < places[-1]]:
             self._violated(f"{early} wait while {places[-1]} runs")
+        ids = [one for ticket in batch.tickets for one in ids_of(ticket.inputs)]
+        for one in set(ids):
+            self._batches.setdefault(one, []).append(ids)
+
+    def ran(self, ids: list[int]) -> None:
+        """Check the rows of a run: those of a batch that was taken, or some of them in a row."""
+        batches = self._batches.get(ids[0], ())  # none of it: it ran at once, from no queue
+        if batches and not any(_is_part(ids, batch) for batch in batches):
+            self._violated(f"requests ran out of order: {ids}")
+
+
+def ids_of(inputs: Arrays) -> list[int]:
+    """The id in each row of a run: that of the request it belongs to."""
+    return [int(one) for one in inputs["x"][:, 0]]
+
+
+def _is_part(ids: Sequence[int], batch: Sequence[int]) -> bool:
+    size = len(ids)
+    return any(batch[at : at + size] == ids for at in range(len(batch) - size + 1))

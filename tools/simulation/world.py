@@ -353,7 +353,7 @@ class World:
                 self._disk,
                 self.turns,
                 self._sessions,
-                places=self.order.places,
+                ran=self.order.ran,
                 injected=self._injected,
                 violated=self.violated,
                 token=token,

@@ -47,11 +47,11 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     Prints every problem with its file and key, and exits with 1 where there is one.
     """
     settings = options.settings_from(context)
-    from cohort.repository import MODEL_FILE, PIPELINE_FILE, scan
+    from cohort.repository import VERSION_FILES, scan
 
     fetched = options.fetch_models(settings)
     # As it is now: a check does not wait for a copy to end.
-    snapshot = scan(settings.models_folder, quiet=0, kinds=(MODEL_FILE, PIPELINE_FILE))
+    snapshot = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES)
     problems = [
         *fetched,
         *snapshot.problems,
@@ -257,21 +257,29 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
 def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:
     """Check each pipeline against the files of its models."""
     from cohort.errors import LoadFailed
-    from cohort.pipelines import check_pipeline, notes_on
-    from cohort.repository import PIPELINE_FILE, Problem
+    from cohort.pipelines import NotTold, check_pipeline, notes_on
+    from cohort.repository import CONFIG_FILE, PIPELINE_FILE, Problem
+    from cohort.response_cache import NO_PIPELINES
 
+    uncached: dict[str, Problem] = {}
     for name, model in snapshot.models.items():
         for number, found in model.versions.items():
             if found.path.name != PIPELINE_FILE:
                 continue
             inside = "" if found.folder == model.folder else f"{number}/"
             file = f"{name}/{inside}{PIPELINE_FILE}"
+            if model.config is not None and model.config.cache is not None:
+                uncached[name] = Problem(f"{name}/{CONFIG_FILE}", "cache", NO_PIPELINES)
             try:
-                wiring = check_pipeline(found, snapshot)
+                wiring = check_pipeline(found, snapshot, name)
+            except NotTold as error:
+                notes.append(f"{file}: not checked against its models: {error}")
             except (LoadFailed, OSError) as error:
-                problems.append(Problem(file, "", str(error)))
+                sentence = str(error).removeprefix(f"{name}/{PIPELINE_FILE}: ")
+                problems.append(Problem(file, "", sentence))
             else:
                 notes += [f"{file}: {note}" for note in notes_on(wiring.graph)]
+    problems += uncached.values()
 
 
 def _open_all(

@@ -13,6 +13,7 @@ SCHEMAS_FOLDER = ".cohort"
 """In the models folder; what begins with a dot is not looked at when models are looked for."""
 
 CONFIG_SCHEMA, ROLLOUTS_SCHEMA = "config.schema.json", "rollouts.schema.json"
+PIPELINE_SCHEMA = "pipeline.schema.json"
 
 
 def packaged(name: str, folder: str = "schemas") -> str:
@@ -24,7 +25,7 @@ def keep_schemas(models: Path) -> None:
     """Write the schemas beside the models, where they are not those already. Raises OSError."""
     folder = models / SCHEMAS_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (CONFIG_SCHEMA, ROLLOUTS_SCHEMA):
+    for name in (CONFIG_SCHEMA, ROLLOUTS_SCHEMA, PIPELINE_SCHEMA):
         path, text = folder / name, packaged(name)
         if not path.exists() or path.read_text(encoding="utf-8", errors="replace") != text:
             path.write_text(text, encoding="utf-8")

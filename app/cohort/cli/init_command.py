@@ -43,6 +43,14 @@ if TYPE_CHECKING:
     metavar="LABELS.txt",
     help="The names of the classes, one a line: answers name the best beside the numbers.",
 )
+@click.option(
+    "--pipeline",
+    "members",
+    multiple=True,
+    metavar="MODEL",
+    help="Write a pipeline.yaml with a step that runs this model of the folder. Several times: "
+    "a step for each.",
+)
 @click.pass_context
 def init(
     context: click.RichContext,
@@ -53,6 +61,7 @@ def init(
     *,
     transform: bool,
     labels: Path | None,
+    members: tuple[str, ...],
     **_: object,
 ) -> None:
     """Make the folder of MODEL, with a config.yaml that has every key, commented out.
@@ -67,6 +76,7 @@ def init(
       cohort init mine better.onnx --version 2
       cohort init mine my.onnx --labels names.txt
       cohort init mine my.onnx --transform      and transform.py around it, with a test
+      cohort init both --pipeline mine --pipeline better    models/both/pipeline.yaml
     """
     settings = options.settings_from(context)
     if settings.remote:
@@ -74,6 +84,11 @@ def init(
     from cohort.cli.init_files import files_beside
 
     external = _check(model, file)
+    if members:
+        if file is not None or transform or labels is not None:
+            options.fail("--pipeline makes a model of others: leave FILE, --transform and --labels")
+        _write_pipeline(settings.models_folder, model, members)
+        return
     beside = files_beside(file, labels)
     folder = settings.models_folder / model
     version = folder / str(number)
@@ -95,6 +110,16 @@ def init(
     else:
         copied = ", ".join([f"{file.name} as model.onnx", *external, *beside.files])
         click.echo(f"Copied to {version}: {copied}.")
+    click.echo("'cohort check' says what is wrong; 'cohort serve' serves it.")
+
+
+def _write_pipeline(models: Path, model: str, members: Sequence[str]) -> None:
+    from cohort.cli.init_pipeline import write_pipeline
+
+    try:
+        write_pipeline(models, model, members)
+    except OSError as error:
+        options.fail(f"{error.filename or models}: {error.strerror or error}")
     click.echo("'cohort check' says what is wrong; 'cohort serve' serves it.")
 
 

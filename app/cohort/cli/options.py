@@ -11,7 +11,10 @@ import rich_click as click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cohort.onnx_engine import VersionOpener
+    from cohort.remote import ModelUse
     from cohort.repository import Problem, Trust
     from cohort.settings import Settings
 
@@ -183,19 +186,37 @@ def fetch_models(settings: Settings) -> list[Problem]:
         task = progress.add_task(f"Looking at {settings.remote}")
         try:
             for _ in range(MOST_LOOKS):
-                before = mirror.status.problems
-                mirror.look()
+                before, uses = mirror.status.problems, _uses(mirror.models)
+                mirror.look(uses)
                 while not mirror.wait(0.2):
                     text = f"Fetching {', '.join(mirror.fetching)}: "
                     done = f"{mirror.status.fetched_bytes >> 20:,} MiB"
                     progress.update(task, description=text + done)
-                if mirror.status.trouble or mirror.status.problems == before:
-                    break  # else an older version may be wanted in place of one that failed
+                same = mirror.status.problems == before and _uses(mirror.models) == uses
+                if mirror.status.trouble or same:
+                    break  # else other versions may be wanted, in place of some that failed
         finally:
             mirror.close()
     status = mirror.status
     trouble = [Problem("", "", status.trouble)] if status.trouble else []
     return [*trouble, *status.problems]
+
+
+def _uses(models: Path) -> Mapping[str, ModelUse]:
+    """What is wanted of a mirror's folder: what steps of pipelines in it name, and all it has."""
+    from cohort.pipelines import members_named
+    from cohort.remote import ModelUse
+    from cohort.repository import VERSION_FILES, scan
+
+    snapshot = scan(models, quiet=0, kinds=VERSION_FILES)
+    named, found = members_named(snapshot), snapshot.models
+    return {
+        name: ModelUse(
+            frozenset(named.get(name, ())),
+            loaded=found[name].versions.keys() if name in found else frozenset(),
+        )
+        for name in named.keys() | found.keys()
+    }
 
 
 def opening(settings: Settings, trust: Trust | None = None) -> VersionOpener:

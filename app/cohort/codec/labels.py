@@ -266,7 +266,8 @@ def _without(labellers: Sequence[Labeller | None]) -> InvalidInput:
         )
     return InvalidInput(
         "'top' asks for labels, and this model's outputs have none; `outputs: {<name>: {labels: "
-        "labels.txt}}` in its config.yaml gives an output labels, one for each column"
+        "labels.txt}}` in its config.yaml, or in a pipeline's pipeline.yaml, gives an output "
+        "labels, one for each column"
     )
 
 

@@ -56,7 +56,8 @@ def missing_value(name: str, datatype: str, what: str, place: str) -> InvalidInp
     float_input = ", or give the model a float input, where it is NaN" if kind == "int" else ""
     return InvalidInput(
         f"input {quoted(name)} takes {datatype}, got {what}{place}: send a value, or say what "
-        f"stands for a missing one in config.yaml, under inputs.{name}.missing{float_input}"
+        f"stands for a missing one in config.yaml (or pipeline.yaml), under inputs.{name}.missing"
+        f"{float_input}"
     )
 
 

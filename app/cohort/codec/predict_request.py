@@ -104,6 +104,8 @@ class PredictRequest:
                 _read_rest(request, document)
             return request
         if inputs is None and "rows" in document:
+            if document["rows"] is None:
+                raise InvalidInput("'rows' must be a list of rows, got null")
             request = cls({}, False, booleans, held)
             request.rows = document["rows"]
             _read_rest(request, document)
@@ -147,7 +149,7 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
     _check_keys(document)
     if "input" in document and not request.single:
         raise InvalidInput("the body must have either 'inputs' or 'input', got both")
-    if "rows" in document and request.rows is None:
+    if request.rows is None and document.get("rows") is not None:
         given = "input" if request.single else "inputs"
         raise InvalidInput(f"the body must have either 'rows' or '{given}', got both")
     get = document.get

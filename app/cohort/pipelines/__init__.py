@@ -9,9 +9,20 @@ and `wiring` sees that their tensors fit the models. `running` takes one request
 from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition
 from cohort.pipelines.document import Pipeline, parse_pipeline
 from cohort.pipelines.engine import PipelineEngine
-from cohort.pipelines.factory import PipelineEngines, asked_by_pipeline, read_pipeline
+from cohort.pipelines.factory import (
+    PipelineEngines,
+    asked_by_pipeline,
+    files_named,
+    read_pipeline,
+)
 from cohort.pipelines.graph import build_graph
-from cohort.pipelines.on_disk import check_pipeline, notes_on
+from cohort.pipelines.on_disk import (
+    NotTold,
+    check_pipeline,
+    facts_on_disk,
+    members_named,
+    notes_on,
+)
 from cohort.pipelines.steps import StepEnded
 from cohort.pipelines.wiring import MemberFacts, Wiring, connect
 
@@ -19,6 +30,7 @@ __all__ = [
     "Condition",
     "ConditionWrong",
     "MemberFacts",
+    "NotTold",
     "Pipeline",
     "PipelineEngine",
     "PipelineEngines",
@@ -28,6 +40,9 @@ __all__ = [
     "build_graph",
     "check_pipeline",
     "connect",
+    "facts_on_disk",
+    "files_named",
+    "members_named",
     "notes_on",
     "parse_condition",
     "parse_pipeline",

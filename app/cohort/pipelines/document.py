@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, PlainValidator, with_config
+from pydantic import ConfigDict, PlainValidator, WithJsonSchema, with_config
 
 from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, quoted
 from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition
@@ -34,22 +34,83 @@ MAX_TENSORS = 256
 
 STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
+MAX_NAME = 256
+"""Characters of a tensor's name."""
+
 Sources = tuple[str, ...]
 """Tensors, of which the first counts that there is: inputs of the pipeline, or `step.output`."""
 
 
+NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+
+SOURCES_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        NAME_SCHEMA,
+        {"type": "array", "items": NAME_SCHEMA, "minItems": 1, "maxItems": MAX_STEPS},
+    ]
+}
+
+OUTPUT_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        *SOURCES_SCHEMA["anyOf"],
+        {
+            "type": "object",
+            "properties": {
+                "from": {
+                    **SOURCES_SCHEMA,
+                    "description": "step.output; of a list, the first that there is.",
+                }
+            },
+            "required": ["from"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+INPUT_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "datatype": {
+                    "enum": [*BY_NAME, None],
+                    "description": "As the Open Inference Protocol names it. Default: what steps "
+                    "take.",
+                },
+                "shape": {
+                    "type": ["array", "null"],
+                    "items": {"type": ["string", "integer", "null"], "minimum": 0},
+                    "description": "Lengths, and names for those that vary. Default: as steps do.",
+                },
+            },
+            "additionalProperties": False,
+        },
+        {"type": "null"},
+    ]
+}
+
+
 def _parse_sources(value: object) -> Sources:
-    if isinstance(value, str) and value:
-        return (value,)
-    if isinstance(value, list) and value and all(isinstance(one, str) and one for one in value):
-        if len(value) > MAX_STEPS:
-            raise invalid(f"must be {MAX_STEPS} tensors at most, got {len(value)}")
-        return tuple(dict.fromkeys(value))
+    listed = value if isinstance(value, list) else [value]
+    if listed and all(isinstance(one, str) and one for one in listed):
+        if len(listed) > MAX_STEPS:
+            raise invalid(f"must be {MAX_STEPS} tensors at most, got {len(listed)}")
+        for one in listed:
+            if why := _why_no_name(one):
+                raise invalid(why)
+        return tuple(dict.fromkeys(listed))
     raise invalid(f"must be a tensor, such as step.output, or a list of some, got {show(value)}")
 
 
 def _parse_each(value: object) -> Sources | None:
     return None if value is None else _parse_sources(value)
+
+
+def _why_no_name(name: Any) -> str:
+    """Why a tensor cannot be called so, a string; "" where it can."""
+    if 0 < len(name) <= MAX_NAME and name.isprintable():
+        return ""
+    return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
 
 
 def _parse_output(value: object) -> Sources:
@@ -80,7 +141,7 @@ def _parse_input(value: object) -> InputDeclaration:
     if unknown := [key for key in value if key not in known]:
         raise invalid(unknown_key(unknown[0], known))
     datatype, shape = value.get("datatype"), value.get("shape")
-    if datatype is not None and datatype not in BY_NAME:
+    if datatype is not None and (not isinstance(datatype, str) or datatype not in BY_NAME):
         raise invalid(f"datatype must be one such as FP32, INT64 or BYTES, got {show(datatype)}")
     if shape is None:
         return InputDeclaration(datatype)
@@ -127,10 +188,17 @@ class Step:
     """
 
     model: str
-    inputs: Mapping[str, Annotated[Sources, PlainValidator(_parse_sources)]]
+    inputs: Mapping[
+        str, Annotated[Sources, PlainValidator(_parse_sources), WithJsonSchema(SOURCES_SCHEMA)]
+    ]
     version: int | None = None
-    when: Annotated[Condition, PlainValidator(_parse_condition)] | None = None
-    each: Annotated[Sources | None, PlainValidator(_parse_each)] = None
+    when: (
+        Annotated[Condition, PlainValidator(_parse_condition), WithJsonSchema({"type": "string"})]
+        | None
+    ) = None
+    each: Annotated[Sources | None, PlainValidator(_parse_each), WithJsonSchema(SOURCES_SCHEMA)] = (
+        None
+    )
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -147,9 +215,22 @@ class Pipeline:
     """
 
     steps: Mapping[str, Step]
-    outputs: Mapping[str, Annotated[Sources, PlainValidator(_parse_output)]]
-    inputs: Mapping[str, Annotated[InputDeclaration, PlainValidator(_parse_input)]] | None = None
-    conditions: Annotated[str, PlainValidator(_parse_conditions)] | None = None
+    outputs: Mapping[
+        str, Annotated[Sources, PlainValidator(_parse_output), WithJsonSchema(OUTPUT_SCHEMA)]
+    ]
+    inputs: (
+        Mapping[
+            str,
+            Annotated[InputDeclaration, PlainValidator(_parse_input), WithJsonSchema(INPUT_SCHEMA)],
+        ]
+        | None
+    ) = None
+    conditions: (
+        Annotated[
+            str, PlainValidator(_parse_conditions), WithJsonSchema({"enum": ["rows", "request"]})
+        ]
+        | None
+    ) = None
 
 
 RANGES: Mapping[str, Range] = {"steps.*.version": Range(1, 10**18 - 1)}
@@ -206,9 +287,9 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
             if isinstance(value, dict) and not keys.isdisjoint(value)
         }
     for name, value in said.get("inputs", {}).items():
-        if TOKENIZER in value:  # an input beside those that the steps name
-            del graph["inputs"][name]
-    if said.get("inputs") and not any(graph["inputs"].values()):
+        if TOKENIZER in value and not graph["inputs"][name]:
+            del graph["inputs"][name]  # an input beside those that the steps name
+    if said.get("inputs") and all(one is None or one == {} for one in graph["inputs"].values()):
         del graph["inputs"]  # they follow from the steps
     return graph, said
 
@@ -222,6 +303,8 @@ def _wrong(pipeline: Pipeline) -> Any:
             yield key, "must have at least one"
         if len(named) > most:
             yield key, f"must be {most} at most, got {len(named)}"
+        if key != "steps":
+            yield from ((key, why) for name in named if (why := _why_no_name(name)))
     for name, step in pipeline.steps.items():
         if not STEP_NAME.fullmatch(name):
             yield "steps", f"{quoted(name)} is no name of a step: use letters, digits, '_' and '-'"

@@ -13,14 +13,17 @@ from cohort.errors import CohortError, DeadlineExceeded, LoadFailed, NotReady, q
 from cohort.pipelines.document import Pipeline
 from cohort.pipelines.graph import GraphStep
 from cohort.pipelines.running import PipelineRun
-from cohort.pipelines.steps import Hired, StepEnded, StepObserver, at_step, facts_of
+from cohort.pipelines.steps import Hired, Hiring, StepEnded, StepObserver, at_step, facts_of
 from cohort.pipelines.wiring import MemberFacts, Wiring, connect
 from cohort.registry import (
     BatchEngine,
     Catalog,
     EngineDescription,
     LeaseCount,
+    NotedEngine,
+    NotedQueue,
     PipelineDescription,
+    RequestNotes,
     RequestQueue,
     Site,
     StepDescription,
@@ -63,7 +66,7 @@ class Met:
 
 
 class PipelineEngine:
-    """Answers by the models of its steps. Implements `BatchEngine`.
+    """Answers by the models of its steps. Implements `BatchEngine` and `NotedEngine`.
 
     closed: Whether it was closed.
 
@@ -122,6 +125,20 @@ class PipelineEngine:
         return begin(
             self, self, inputs, reply, deadline, timeout, requests, priority, self._observe
         )
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> PipelineRun:
+        """Begin a request, of which its models are told whether its answer may be kept."""
+        hiring = NotedHiring(self, notes) if notes.no_store else self
+        return begin(self, hiring, inputs, reply, deadline, timeout, 1, priority, self._observe)
 
     # -- models
 
@@ -276,7 +293,7 @@ class PipelineEngine:
 
 def begin(
     engine: PipelineEngine,
-    hiring: PipelineEngine | PipelineSideQueue,
+    hiring: Hiring,
     inputs: Arrays,
     reply: Reply,
     deadline: float,
@@ -298,6 +315,20 @@ def begin(
     )  # fmt: skip
     run.start()
     return run
+
+
+class NotedHiring:
+    """Hires the models of a pipeline for a request with notes. Is `Hiring`."""
+
+    def __init__(self, engine: PipelineEngine, notes: RequestNotes) -> None:
+        self._engine, self._notes = engine, notes
+
+    def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
+        """See `Hiring`."""
+        self._engine.hire_all(steps, hired)
+        for name, one in hired.items():
+            if isinstance(one.queue, NotedEngine):
+                hired[name] = one._replace(queue=NotedQueue(one.queue, self._notes))
 
 
 class PipelineSideQueue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cohort.pipelines.wiring import MemberFacts, connect
 from cohort.processing import Asked
 from cohort.registry import Readable, Site, Source
 from cohort.repository import (
+    METADATA,
     PIPELINE_FILE,
     ConfigProblems,
     ModelConfig,
@@ -30,8 +31,14 @@ from cohort.repository import (
     Trust,
     read_published,
     read_text,
+    verify_opened,
 )
 from cohort.session import CancellationToken, Digests, Signature
+
+STATE_IN_STEP = (
+    "has state, and steps are of no sequence: give the state to the pipeline's callers, by a "
+    "version whose config has no state"
+)
 
 CountSteps = Callable[[str, str], Callable[[StepEnded], None]]
 """Makes what counts the steps of a version, from its model and version."""
@@ -60,9 +67,13 @@ class PipelineEngines:
         token.enter("reading its files")
         digests, path = Digests(), source.path
         try:
-            published = read_published(path.parent, digests, trust=self._trust)
+            published = read_published(path.parent, digests, trust=self._trust, file=PIPELINE_FILE)
             pipeline, graph = read_pipeline(path)
             digest = digests.of(path)
+            if published.manifest is not None:
+                named = [file for file in files_named(path) if (path.parent / file).exists()]
+                opened = {file: digests.of(path.parent / file) for file in named}
+                verify_opened(published.manifest, {PIPELINE_FILE: digest, **opened})
         except OSError as error:
             raise LoadFailed(f"its {path.name} cannot be read: {error.strerror}") from error
         try:
@@ -91,10 +102,7 @@ class PipelineEngines:
                 if entry.engine is None or entry.engine.by_tensors is None:
                     raise NotReady(f"model {quoted(model)} takes no tensors")
                 if entry.engine.describe().by_sequence:
-                    raise NotReady(
-                        f"model {quoted(model)} has state, and steps are of no sequence: give the "
-                        "state to the pipeline's callers, by a version whose config has no state"
-                    )
+                    raise NotReady(f"model {quoted(model)} {STATE_IN_STEP}")
             except CohortError as error:
                 missing.append(model)
                 raise LoadFailed(str(error)) from error
@@ -200,6 +208,18 @@ def _in_words(problem: object) -> str:
             return f"step {quoted(step)}: {inside}"
         return f"step {quoted(name)}: {sentence}" if colon else text
     return text
+
+
+def files_named(path: Path) -> Sequence[str]:
+    """The files beside the pipeline at `path` that it names. Raises LoadFailed."""
+    said = read_processing(path)
+    names = [one.tokenizer for one in said.inputs.values()]
+    names += [one.labels for one in said.outputs.values() if isinstance(one.labels, str)]
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name and name != METADATA and Path(name).name == name
+    ]
 
 
 class Circles:

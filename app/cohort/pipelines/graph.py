@@ -12,6 +12,9 @@ from cohort.errors import LoadFailed, did_you_mean, quoted
 from cohort.pipelines.conditions import Condition
 from cohort.pipelines.document import Pipeline, Sources, Step
 
+MOST_NAMED = 8
+"""Steps of a circle that a message names."""
+
 
 class Place(NamedTuple):
     """Where a tensor comes from: an input of the pipeline where `step` is ""."""
@@ -88,7 +91,7 @@ def build_graph(pipeline: Pipeline) -> Graph:
         order = list(TopologicalSorter({n: one.steps for n, one in found.items()}).static_order())
     except CycleError as error:
         circle = list(reversed(error.args[1]))
-        names = " → ".join(map(quoted, circle))
+        names = " → ".join([*map(quoted, circle[:MOST_NAMED]), "…"][: len(circle)])
         raise LoadFailed(
             f"step {quoted(circle[0])}: it needs its own outputs, by way of {names}; take one of "
             "these inputs from elsewhere"

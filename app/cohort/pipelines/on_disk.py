@@ -2,32 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Set
+from contextlib import suppress
+from itertools import pairwise
+
 from cohort.errors import LoadFailed, ModelNotFound, VersionNotFound, quoted
-from cohort.pipelines.factory import read_pipeline, read_processing
+from cohort.pipelines.factory import STATE_IN_STEP, asked_by_pipeline, read_pipeline
 from cohort.pipelines.graph import Graph
 from cohort.pipelines.wiring import MAX_DEPTH, MemberFacts, Wiring, connect
-from cohort.repository import MODEL_FILE, Found, Snapshot
-from cohort.session import read_signature
+from cohort.processing import Asked, asked_by_config, make_processing
+from cohort.registry import Source
+from cohort.repository import (
+    MODEL_FILE,
+    PIPELINE_FILE,
+    Found,
+    FoundModel,
+    ModelConfig,
+    ProcessingConfig,
+    Snapshot,
+)
+from cohort.session import Signature, read_signature
 
 
-def check_pipeline(found: Found, snapshot: Snapshot) -> Wiring:
-    """Connect a pipeline with the models on disk. Raises LoadFailed and OSError.
+class NotTold(Exception):
+    """What a model takes and gives is not in its files; the message says of which."""
+
+
+def check_pipeline(found: Found, snapshot: Snapshot, model: str = "") -> Wiring:
+    """Connect a pipeline with the models on disk, and make what it asks for its inputs and outputs.
 
     found: Its version.
     snapshot: What is on disk.
+    model: Its name, by which its config is found; default: it has none.
+
+    Raises LoadFailed, OSError, and NotTold where a step's model has a transform.
     """
-    return _check(found, snapshot, ())
+    return _check(found, snapshot, model, ())[0]
 
 
-def _check(found: Found, snapshot: Snapshot, around: tuple[Found, ...]) -> Wiring:
+def _check(
+    found: Found, snapshot: Snapshot, model: str, around: tuple[Found, ...]
+) -> tuple[Wiring, Signature]:
+    """The pipeline, and what callers must know of it."""
     pipeline, graph = read_pipeline(found.path)
-    read_processing(found.path)
     if found in around:
         raise LoadFailed("it needs itself")
     if len(around) >= MAX_DEPTH:
         raise LoadFailed(f"more than {MAX_DEPTH} pipelines are within each other")
+    there = snapshot.models.get(model)
+    config = None if there is None else there.config
+    asked = asked_by_pipeline(Source(found.path, found.stamp, config, model=model))
     inside = (*around, found)
-    return connect(pipeline, lambda model, number: _facts(model, number, snapshot, inside), graph)
+    wiring = connect(pipeline, lambda name, number: _facts(name, number, snapshot, inside), graph)
+    return wiring, _processed(found, Signature(wiring.inputs, wiring.outputs), asked)
+
+
+def _processed(found: Found, signature: Signature, asked: Asked | None) -> Signature:
+    """What callers must know where its inputs and outputs are what is asked. Raises LoadFailed."""
+    if asked is None:
+        return signature
+    made = make_processing(asked, signature, found.folder, {})
+    made.close()
+    return Signature(made.inputs, made.outputs, made.optional)
+
+
+def facts_on_disk(model: str, snapshot: Snapshot) -> MemberFacts:
+    """What a pipeline must know of a model. Raises as `check_pipeline`."""
+    return _facts(model, None, snapshot, ())
 
 
 def _facts(
@@ -40,17 +81,44 @@ def _facts(
         number = max(there.versions)
     elif number not in there.versions:
         raise LoadFailed(str(VersionNotFound(model, str(number), there.versions)))
-    found = there.versions[number]
+    found, config = there.versions[number], there.config or ModelConfig()
+    if config.transform is not None:
+        raise NotTold(f"model {quoted(model)} has a transform, and only a server asks that")
     if found.path.name != MODEL_FILE:
         try:
-            wiring = _check(found, snapshot, around)
+            wiring, signature = _check(found, snapshot, model, around)
         except LoadFailed as error:
             raise LoadFailed(f"pipeline {quoted(model)}: {error}") from error
-        return MemberFacts(wiring.inputs, (), wiring.outputs, wiring.splits, wiring.depth)
+        inputs, outputs = signature.inputs, signature.outputs
+        return MemberFacts(inputs, signature.optional, outputs, wiring.splits, wiring.depth)
+    if config.state:
+        raise LoadFailed(f"model {quoted(model)} {STATE_IN_STEP}")
+    signature = _as_callers_see(there, found, config)
+    return MemberFacts(signature.inputs, signature.optional, signature.outputs)
+
+
+def _as_callers_see(model: FoundModel, found: Found, config: ModelConfig) -> Signature:
+    """What a model takes and gives by its config. Raises LoadFailed."""
     signature = read_signature(found.path)
     if signature is None:
-        raise LoadFailed(f"the inputs of model {quoted(model)} cannot be read from its file")
-    return MemberFacts(signature.inputs, signature.optional, signature.outputs)
+        raise LoadFailed(f"the inputs of model {quoted(model.name)} cannot be read from its file")
+    asked = asked_by_config(Source(found.path, found.stamp, config, model=model.name))
+    if asked is None or not config.inputs:
+        return signature  # what is asked for outputs changes no datatype and no shape
+    return _processed(found, signature, asked._replace(config=ProcessingConfig(config.inputs, {})))
+
+
+def members_named(snapshot: Snapshot) -> Mapping[str, Set[int]]:
+    """The versions, by model, that steps of pipelines on disk name."""
+    named: dict[str, set[int]] = {}
+    for model in snapshot.models.values():
+        for found in model.versions.values():
+            if found.path.name == PIPELINE_FILE:
+                with suppress(LoadFailed, OSError):
+                    for member, number in read_pipeline(found.path)[1].needs:
+                        if number is not None:
+                            named.setdefault(member, set()).add(number)
+    return named
 
 
 def notes_on(graph: Graph) -> list[str]:
@@ -63,4 +131,21 @@ def notes_on(graph: Graph) -> list[str]:
                 f"output {quoted(output)} fails where no step runs that it is from; add one "
                 "without a condition to its from, unless their conditions leave nothing out"
             )
-    return notes
+    return [*notes, *_shadowed(graph)]
+
+
+def _shadowed(graph: Graph) -> Iterator[str]:
+    """A sentence for each list in which something comes after what is there for every row."""
+    full = {""}  # steps that run for all rows, and the inputs
+    lists = [(f"output {quoted(name)}", sources) for name, sources in graph.outputs.items()]
+    for step in graph.steps.values():
+        named = step.sources.items()
+        lists += [(f"step {quoted(step.name)}: input {quoted(one)}", some) for one, some in named]
+        comes = [any(graph.places[one].step in full for one in some) for _, some in named]
+        if step.condition is None and all(comes):
+            full.add(step.name)
+    for where, sources in lists:
+        for first, later in pairwise(sources):
+            if graph.places[first].step in full:
+                yield f"{where} is never from {later}: {first} before it is there for every row"
+                break

@@ -38,7 +38,7 @@ B = TypeVar("B")
 
 
 class PipelineRun:
-    """One request. Implements `Cancellable`.
+    """One request. Implements `NotedTicket`.
 
     wiring: The pipeline.
     hiring: Finds what runs its steps.
@@ -50,6 +50,8 @@ class PipelineRun:
 
     times: Once it has ended, the seconds that its steps waited, and the rest of its time.
     """
+
+    remembered = False
 
     def __init__(
         self,

@@ -121,7 +121,8 @@ class ModelLoader:
         """Begin to load and unload what changed on disk since the last call."""
         async with self._lock:  # the background task and operators call it
             if self._remote is not None:
-                self._remote.note(self._registry.catalog, self._rollouts.pinned)
+                pinned = self._registry.with_members(self._rollouts.pinned)
+                self._remote.note(self._registry.catalog, pinned)
             if self._watcher.knows_models and (self._remote is None or self._remote.settled):
                 await self._reconcile()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from cohort.batching import RunResult
 from cohort.processing.around import Around, Watch
 from cohort.processing.prepared_queue import PreparedQueue
 from cohort.processing.workroom import Workroom
-from cohort.registry import BatchEngine, EngineDescription, RequestQueue, RunNow
+from cohort.registry import BatchEngine, EngineDescription, NotedEngine, RequestQueue, RunNow
 from cohort.session import AssignedNode
 from cohort.tensors import Arrays, TensorSpec
 
@@ -39,6 +40,8 @@ class ProcessedEngine:
         self.example = around.example(engine.example)
         self.example_outputs = around.answer(engine.example, engine.example_outputs)
         self.submit = self._queue.submit
+        if isinstance(engine, NotedEngine):  # and only then is this one, too
+            self.submit_with = partial(self._queue.submit_with, engine)
         self._alone = around.prepares or around.by_request
 
     @property

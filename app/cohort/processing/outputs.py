@@ -78,7 +78,7 @@ def find_labels(
 def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
     """The lines of a file of labels. Raises LoadFailed."""
     if Path(name).name != name:
-        raise LoadFailed(f"{where}.labels: must be the name of a file beside model.onnx")
+        raise LoadFailed(f"{where}.labels: must be the name of a file in the version's folder")
     file = folder / name
     try:
         if file.stat().st_size > MOST_LABEL_BYTES:
@@ -86,7 +86,8 @@ def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
         text = file.read_text("utf-8-sig")
     except FileNotFoundError:
         raise LoadFailed(
-            f"{where}.labels: there is no {name} beside model.onnx; put it into {folder.name}/"
+            f"{where}.labels: there is no {name} in the version's folder; put it into "
+            f"{folder.name}/"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise LoadFailed(f"{where}.labels: {name} cannot be read as text: {error}") from error

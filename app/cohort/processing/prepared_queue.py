@@ -13,7 +13,7 @@ from cohort.errors import CohortError, InferenceFailed, Overloaded
 from cohort.observability.refusals import known_error
 from cohort.processing.around import Around, Watch
 from cohort.processing.workroom import Workroom
-from cohort.registry import Cancellable, RequestQueue
+from cohort.registry import Cancellable, NotedEngine, NotedQueue, RequestNotes, RequestQueue
 from cohort.tensors import Arrays
 
 NEVER = float("inf")
@@ -57,10 +57,23 @@ class PreparedQueue:
         wanted: dict[str, Any] = {
             "deadline": deadline, "timeout": timeout, "requests": requests, "priority": priority
         }  # fmt: skip
+        return self._submit_to(self.queue, inputs, reply, wanted)
+
+    def submit_with(
+        self, engine: NotedEngine, notes: RequestNotes, inputs: Arrays, reply: Reply, **wanted: Any
+    ) -> Cancellable:
+        """The same for a request with notes, run by an engine that wants to know them."""
+        return self._submit_to(
+            NotedQueue(engine, notes), inputs, reply, {"deadline": NEVER, "timeout": None, **wanted}
+        )
+
+    def _submit_to(
+        self, queue: RequestQueue, inputs: Arrays, reply: Reply, wanted: dict[str, Any]
+    ) -> Cancellable:
         if not (self.around.prepares or self.around.finishes):
-            return self.queue.submit(inputs, reply, **wanted)
+            return queue.submit(inputs, reply, **wanted)
         self.check_room()
-        request = PreparedRequest(self, reply, wanted)
+        request = PreparedRequest(self, queue, reply, wanted)
         request.begin(inputs)
         return request
 
@@ -75,15 +88,20 @@ class PreparedQueue:
 
 
 class PreparedRequest:
-    """A request: prepared, queued, run and finished. Is `Cancellable`; used on the event loop."""
+    """A request: prepared, queued, run and finished. Is `NotedTicket`; used on the event loop."""
 
     __slots__ = (
-        "_done", "_future", "_loop", "_over", "_owner", "_reply", "_taken", "_ticket", "_timer",
-        "_wanted", "_watch",
+        "_done", "_future", "_loop", "_over", "_owner", "_reply", "_runs", "_taken", "_ticket",
+        "_timer", "_wanted", "_watch",
     )  # fmt: skip
 
-    def __init__(self, owner: PreparedQueue, reply: Reply, wanted: dict[str, Any]) -> None:
+    remembered = False  # caches are in front of what prepares
+
+    def __init__(
+        self, owner: PreparedQueue, runs: RequestQueue, reply: Reply, wanted: dict[str, Any]
+    ) -> None:
         self._owner = owner
+        self._runs = runs
         self._reply: Reply | None = reply
         self._wanted = wanted
         self._watch = Watch(wanted["deadline"], wanted["timeout"])
@@ -149,7 +167,7 @@ class PreparedRequest:
             self._end(None, error)
 
     def _queue(self, arrays: Arrays) -> None:
-        self._ticket = self._owner.queue.submit(arrays, self._ran, **self._wanted)
+        self._ticket = self._runs.submit(arrays, self._ran, **self._wanted)
 
     def _ran(self, outputs: Outputs | None, error: CohortError | None) -> None:
         around, watch = self._owner.around, self._watch

@@ -70,7 +70,7 @@ class TextStep:
         assert config.tokenizer is not None  # noqa: S101 - which is why this step is made
         name = config.tokenizer
         if Path(name).name != name:
-            raise context.problem("tokenizer must be the name of a file beside model.onnx")
+            raise context.problem("tokenizer must be the name of a file in the version's folder")
         with context.naming("tokenizer"):
             opened = open_tokenizer(context.folder / name)
             self._tokenizer = TextTokenizer(

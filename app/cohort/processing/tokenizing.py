@@ -60,7 +60,7 @@ def open_tokenizer(file: Path) -> Tokenizer:
         data = file.read_bytes()
     except FileNotFoundError:
         raise LoadFailed(
-            f"there is no {name} beside model.onnx: put it into the version's folder; where a "
+            f"there is no {name} in the version's folder: put it there; where a "
             "model has only vocab.txt or merges.txt, "
             "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers makes it"
         ) from None

@@ -313,6 +313,38 @@ class NotedEngine(Protocol):
         """As `RequestQueue.submit`. Raises InvalidInput and SequenceEnded, too."""
 
 
+class NotedQueue:
+    """Submits requests with what one of a caller's says. Is a `RequestQueue`.
+
+    engine: Runs them; not closed with this one.
+    notes: What it says.
+    """
+
+    __slots__ = ("_engine", "_notes")
+
+    def __init__(self, engine: NotedEngine, notes: RequestNotes) -> None:
+        self._engine = engine
+        self._notes = notes
+
+    def submit(
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
+        priority: int = 0,
+    ) -> NotedTicket:
+        """See `RequestQueue`."""
+        return self._engine.submit_with(
+            self._notes, inputs, reply, deadline=deadline, timeout=timeout, priority=priority
+        )
+
+    def close(self) -> None:
+        """Nothing is its own."""
+
+
 class Measured(NamedTuple):
     """An engine was measured, and serves by that from now on.
 

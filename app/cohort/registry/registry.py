@@ -340,6 +340,12 @@ class Registry(PublishedCatalog):
 
     # -- members of pipelines
 
+    def with_members(
+        self, pinned: Mapping[str, AbstractSet[int]]
+    ) -> Mapping[str, AbstractSet[int]]:
+        """Versions by model that are pinned, and those that pipelines name."""
+        return self._members.pinned(pinned)
+
     def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
         """As in `PublishedCatalog`; what is made of the model follows it."""
         before = self.catalog.get(model) if self._members else None

@@ -14,6 +14,8 @@ from cohort.repository import (
     CONFIG_FILE,
     MAX_FILES,
     MODEL_FILE,
+    PIPELINE_FILE,
+    VERSION_FILES,
     VERSION_NUMBER,
     Problem,
     VersionPolicy,
@@ -59,7 +61,7 @@ class RemoteVersion:
 
 @dataclass(slots=True)
 class RemoteModel:
-    """A model in a remote repository. Versions without a model.onnx are not among them.
+    """A model in a remote repository. Versions without a model or a pipeline are not among them.
 
     aside: Versions that cannot be taken as they are now; what is here of them stays.
     """
@@ -115,6 +117,8 @@ def arrange(look: Look) -> Listing:
         version, _, path = rest.partition("/")
         if rest == CONFIG_FILE:
             models.setdefault(model, RemoteModel()).config = file
+        elif rest == PIPELINE_FILE:
+            wrong[file.path] = f"is not read from here; put it at {model}/1/{PIPELINE_FILE}"
         elif path and VERSION_NUMBER.fullmatch(version):
             inside.setdefault((model, int(version)), {})[path] = file
         elif path:
@@ -124,7 +128,7 @@ def arrange(look: Look) -> Listing:
     for (model, number), found in inside.items():
         if problem := _why_no_version(found):
             wrong[f"{model}/{number}"] = problem
-            if MODEL_FILE in found:
+            if not found.keys().isdisjoint(VERSION_FILES):
                 models.setdefault(model, RemoteModel()).aside.add(number)
         else:
             versions = models.setdefault(model, RemoteModel()).versions
@@ -154,7 +158,8 @@ def _why_no_version(files: Mapping[str, RemoteFile]) -> str:
             return f"{printable(path)}: {problem}"
         if any(str(above) in files for above in PurePosixPath(path).parents):
             return f"{printable(path)}: it lies in what is a file itself"
-    return "" if MODEL_FILE in files else f"has no {MODEL_FILE}, or not yet"
+    there = not files.keys().isdisjoint(VERSION_FILES)
+    return "" if there else f"has no {MODEL_FILE}, or not yet"
 
 
 def _why_no_path(path: str) -> str:

@@ -10,7 +10,13 @@ from pathlib import Path
 from cohort.errors import RemoteFailed, check_model_name
 from cohort.remote.looking import look
 from cohort.remote.store import RemoteFile, RemoteStore
-from cohort.repository import MANIFEST_FILE, MODEL_FILE, SIGNATURE_FILE, VERSION_NUMBER
+from cohort.repository import (
+    MANIFEST_FILE,
+    MODEL_FILE,
+    SIGNATURE_FILE,
+    VERSION_FILES,
+    VERSION_NUMBER,
+)
 from cohort.repository.manifest import MAX_MANIFEST_BYTES
 from cohort.system.remote_address import check_remote
 
@@ -29,17 +35,18 @@ def upload_version(
 
     address: Of the repository, such as s3://bucket/models.
     model: The model's name.
-    files: Local files by their paths in the version's folder, manifest.json and model.onnx among
-        them.
+    files: Local files by their paths in the version's folder, manifest.json and model.onnx or
+        pipeline.yaml among them.
     sent: Is told how many bytes each file had that is there.
 
     The number is claimed by making manifest.json, which succeeds for one of those who try it at the
-    same time. model.onnx comes last: without it a version does not count.
+    same time. model.onnx, or pipeline.yaml, comes last: without it a version does not count.
 
     Raises RemoteFailed, or what ends the process, with what was uploaded deleted as far as that is
     possible; ValueError where the address or the files are not usable.
     """
-    if missing := {MANIFEST_FILE, MODEL_FILE} - files.keys():
+    last = next((one for one in VERSION_FILES if one in files), MODEL_FILE)
+    if missing := {MANIFEST_FILE, last} - files.keys():
         raise ValueError(f"{min(missing)} is not among the files")
     check_model_name(model)
     if check_remote(address).startswith("http"):
@@ -52,7 +59,7 @@ def upload_version(
     sent(len(manifest))
     folder = f"{model}/{number}"
     uploaded = [f"{folder}/{MANIFEST_FILE}"]
-    rest = sorted(files.keys() - {MANIFEST_FILE}, key=lambda path: (path == MODEL_FILE, path))
+    rest = sorted(files.keys() - {MANIFEST_FILE}, key=lambda path: (path == last, path))
     with _deleted_on_failure(store, uploaded):
         for path in rest:
             uploaded.append(f"{folder}/{path}")
@@ -80,7 +87,7 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
             versions.setdefault(int(version), {})[path] = file
     for number in sorted(versions, reverse=True)[:MOST_MANIFESTS]:
         files = versions[number]
-        if files.keys() >= {MANIFEST_FILE, MODEL_FILE}:
+        if MANIFEST_FILE in files and not files.keys().isdisjoint(VERSION_FILES):
             into = folder / model / str(number)
             into.mkdir(parents=True)
             for name in {MANIFEST_FILE, SIGNATURE_FILE} & files.keys():

@@ -77,7 +77,13 @@ from cohort.repository.snapshot import (
     scan,
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
-from cohort.repository.version_files import MAX_FILES, MODEL_FILE, PIPELINE_FILE, stamp_files
+from cohort.repository.version_files import (
+    MAX_FILES,
+    MODEL_FILE,
+    PIPELINE_FILE,
+    VERSION_FILES,
+    stamp_files,
+)
 from cohort.repository.yaml_files import (
     ConfigProblems,
     Problem,
@@ -98,6 +104,7 @@ __all__ = [
     "PROCESSING_RANGES",
     "QUIET_SECONDS",
     "SIGNATURE_FILE",
+    "VERSION_FILES",
     "VERSION_NUMBER",
     "AudioInput",
     "CachePolicy",

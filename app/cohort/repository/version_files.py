@@ -18,6 +18,9 @@ MODEL_FILE = "model.onnx"
 PIPELINE_FILE = "pipeline.yaml"
 """What a version's folder holds, or its model's, that is a graph of other models."""
 
+VERSION_FILES = (MODEL_FILE, PIPELINE_FILE)
+"""Of which a version's folder holds one; the first that it has says what it is."""
+
 NO_MODEL = f"has no {MODEL_FILE}"
 
 

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
@@ -17,6 +18,7 @@ from ruamel.yaml.events import (
     Event,
     ScalarEvent,
 )
+from ruamel.yaml.scanner import Scanner
 from structlog.typing import FilteringBoundLogger
 
 from cohort.errors import ConfigInvalid, quoted
@@ -26,6 +28,10 @@ MAX_FILE_BYTES = 64 * 1024
 
 MAX_VALUES = 10_000
 """With every alias expanded: ten lines can stand for a billion values."""
+
+
+MAX_DEPTH = 64
+"""Brackets within each other: a thousand take seconds to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +102,9 @@ def parse_yaml(text: str, file: str) -> object:
     Raises ConfigProblems, and nothing else, whatever the text is.
     """
     try:
-        if "*" in text and _count_values(YAML(typ="safe", pure=True).parse(text)) > MAX_VALUES:
+        if "*" in text and _count_values(_reader().parse(text)) > MAX_VALUES:
             raise _whole(file, "its aliases refer to themselves or grow without bounds")
-        return _named(YAML(typ="safe", pure=True).load(text))
+        return _named(_reader().load(text))
     except ConfigProblems:
         raise
     except MarkedYAMLError as error:
@@ -108,6 +114,21 @@ def parse_yaml(text: str, file: str) -> object:
     except Exception as error:  # noqa: BLE001 - a tag's constructor raises whatever it likes
         line = str(error).strip().partition("\n")[0]
         raise _whole(file, f"is not YAML: {quoted(line or type(error).__name__)}") from None
+
+
+class _ShallowScanner(Scanner):
+    """Refuses many open brackets at once: each value looks at all of those before it."""
+
+    def fetch_flow_collection_start(self, *arguments: Any, **named: Any) -> None:
+        if self.flow_level >= MAX_DEPTH:
+            raise RecursionError
+        super().fetch_flow_collection_start(*arguments, **named)
+
+
+def _reader() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = _ShallowScanner
+    return yaml
 
 
 def _whole(file: str, sentence: str) -> ConfigProblems:

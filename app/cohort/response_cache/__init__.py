@@ -6,7 +6,14 @@ first of them runs wait for its answer. Shadows and idle checks go past it.
 
 from cohort.response_cache.counts import CacheCounts
 from cohort.response_cache.engine import CachedEngine
-from cohort.response_cache.factory import CachedEngines
+from cohort.response_cache.factory import NO_PIPELINES, CachedEngines
 from cohort.response_cache.store import AnswerStore, key_of
 
-__all__ = ["AnswerStore", "CacheCounts", "CachedEngine", "CachedEngines", "key_of"]
+__all__ = [
+    "NO_PIPELINES",
+    "AnswerStore",
+    "CacheCounts",
+    "CachedEngine",
+    "CachedEngines",
+    "key_of",
+]

@@ -12,6 +12,8 @@ from cohort.response_cache.engine import CachedEngine, HashOnThread
 from cohort.response_cache.store import tagger
 from cohort.session import CancellationToken
 
+NO_PIPELINES = "the answers of a pipeline change with its members; give them a cache each"
+
 
 class CachedEngines(FactoryAround):
     """Makes engines as another factory does, which keep answers where a config has `cache`.
@@ -46,10 +48,7 @@ class CachedEngines(FactoryAround):
             return opened
         if not self._changes_alone:
             opened.close()
-            raise LoadFailed(
-                "config.yaml: cache: the answers of a pipeline change with its members; give them "
-                "a cache each"
-            )
+            raise LoadFailed(f"{source.model}/config.yaml: cache: {NO_PIPELINES}")
         if config.state:
             opened.close()
             name = source.path.parent.parent.name

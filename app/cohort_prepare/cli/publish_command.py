@@ -83,6 +83,8 @@ def publish(
     people. It is there whole or not at all, and nothing is overwritten: files that
     are published already get no second number, but have to meet what is given with them.
 
+    MODEL may be a pipeline.yaml, which goes along with the files that it names, and is not run.
+
     \b
       cohort publish model.onnx --name digits --to models/ --examples digits.npz
       cohort publish model.onnx --name digits --to models/ --sign publisher.key
@@ -179,7 +181,7 @@ def _lines(name: str, made: Publication) -> list[str]:
     if manifest.difference is not None:
         off = manifest.difference.max_absolute
         lines.append(f"At most {off:.3g} from its source, over {manifest.difference.rows:,} rows")
-    if not manifest.features:
+    if manifest.examples and not manifest.features:
         lines.append(
             "Its examples were generated; rows as callers send them are better (--examples)"
         )

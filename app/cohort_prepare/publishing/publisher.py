@@ -17,6 +17,7 @@ from cohort.inspection import InspectionLimits
 from cohort.profiling import row_advice
 from cohort.repository import (
     MANIFEST_FILE,
+    PIPELINE_FILE,
     SIGNATURE_FILE,
     Change,
     Example,
@@ -40,6 +41,7 @@ from cohort_prepare.onnx_files import model_size, temporary_folder
 from cohort_prepare.publishing.card import write_card
 from cohort_prepare.publishing.checks import CheckedModel, check_publishable
 from cohort_prepare.publishing.evidence import PublishEvidence, gather_evidence
+from cohort_prepare.publishing.pipelines import check_pipeline_file
 from cohort_prepare.publishing.placing import folder_for_version, place, version_numbers
 from cohort_prepare.source import SourceModel
 from cohort_prepare.steps import read_steps
@@ -54,7 +56,8 @@ _MODEL_FILE = "model.onnx"
 class PublishRequest:
     """What to publish.
 
-    model: The ONNX file; its external data lies beside it.
+    model: The ONNX file, whose external data lies beside it; or a pipeline.yaml, beside which lie
+        the files that it names.
     name: The model's name.
     to: A models folder, or the address of a remote repository.
     examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
@@ -132,6 +135,8 @@ def publish_model(
 
 
 def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) -> Publication:
+    if request.model.name == PIPELINE_FILE:
+        return _publish_pipeline(request, folder, say)
     with temporary_folder(folder) as work:
         say("Checking the model")
         checked = check_publishable(request.model, work, request.limits)
@@ -164,17 +169,46 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
         notes = (*notes, f"how inputs are distributed is left out: {error}")
         manifest = replace(manifest, features={})
         content = dump_manifest(manifest)
-    (folder / MANIFEST_FILE).write_bytes(content)
-    signer = ""
-    if request.key is not None:
-        signer = fingerprint_of(request.key.public_key())
-        (folder / SIGNATURE_FILE).write_bytes(sign_manifest(content, request.key))
+    signer = _write_manifest(request, folder, content)
     say("Writing the card")
     notes = (*notes, *evidence.notes, *_alone(checked.rows))
     write_card(folder, manifest, given=evidence.given, signer=signer, notes=notes)
     say("Putting it in place")
     version, where = _place(request, folder)
     return Publication(version, where, manifest, signer=signer, notes=notes)
+
+
+def _publish_pipeline(
+    request: PublishRequest, folder: Path, say: Callable[[str], None]
+) -> Publication:
+    """The same of a pipeline, with the files beside it that it names. Nothing is run."""
+    if request.gives_evidence or request.optimize or request.quantize is not None:
+        raise Misused(
+            f"a {PIPELINE_FILE} is published as it is: examples, labels, sources, optimizing and "
+            "quantizing are for its models"
+        )
+    say("Checking the pipeline")
+    checked = check_pipeline_file(request.model, request.name, request.to)
+    for name in (PIPELINE_FILE, *checked.files):
+        shutil.copyfile(request.model.parent / name, folder / name)
+    digests = Digests()
+    files = {name: digests.of(folder / name) for name in (PIPELINE_FILE, *checked.files)}
+    if (already := _already(request, files)) is not None:
+        return replace(already, notes=checked.notes)
+    manifest = Manifest(1, files, model=request.name)
+    signer = _write_manifest(request, folder, dump_manifest(manifest))
+    say("Putting it in place")
+    version, where = _place(request, folder)
+    return Publication(version, where, manifest, signer=signer, notes=checked.notes)
+
+
+def _write_manifest(request: PublishRequest, folder: Path, content: bytes) -> str:
+    """Write the manifest, and its signature if there is a key, whose fingerprint is given."""
+    (folder / MANIFEST_FILE).write_bytes(content)
+    if request.key is None:
+        return ""
+    (folder / SIGNATURE_FILE).write_bytes(sign_manifest(content, request.key))
+    return fingerprint_of(request.key.public_key())
 
 
 def _prepare(
@@ -254,7 +288,8 @@ def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication |
     model = Path(request.to) / request.name
     for number in sorted(version_numbers(model), reverse=True):
         with suppress(LoadFailed):
-            found = read_published(model / str(number), Digests(), trust=trust)
+            kind = next(iter(files))
+            found = read_published(model / str(number), Digests(), trust=trust, file=kind)
             if found.manifest is not None and found.manifest.files == files:
                 where = str(model / str(number))
                 return Publication(number, where, found.manifest, True, found.signer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cohort import scheduling
-from cohort.batching import Batch
+from cohort.batching import Batch, BatchDecision, Batcher, BatchObserver, BatchPolicy, ignore
 from cohort.errors import Cancelled
 from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.protocol import HotProtocol
@@ -20,6 +22,7 @@ from cohort.scheduling import Scheduler
 from cohort.serving import Lease
 from cohort.serving.coalescing import Coalescer
 from cohort.session import CancellationToken
+from tools.simulation.order import Order
 from tools.simulation.world import World
 
 
@@ -45,6 +48,36 @@ def test_a_seed_gives_the_same_life_each_time() -> None:
             World(seed, trace=life.append).run()
         assert lives[0] == lives[1]
         assert len(lives[0]) > 2
+
+
+def test_copies_do_not_change_the_order_of_what_they_are_copies_of() -> None:
+    """A batch may run while copies of its requests wait for a shadow, in an order of their own."""
+    found: list[str] = []
+    order = Order(found.append)
+    order.priorities.update({1: 0, 2: 1})
+
+    def queue(batcher: Batcher, *requests: tuple[int, int]) -> None:
+        for one, priority in requests:
+            x = np.full((1, 2), one, np.float32)
+            ticket = batcher.submit({"x": x}, lambda *_: None, priority=priority)
+            order.queued(batcher, ticket)
+
+    def make(observe: BatchObserver) -> Batcher:
+        return Batcher(
+            lambda feeds, _: [feeds["x"]], BatchPolicy(), wake=lambda _: None, observe=observe
+        )
+
+    own, copies = make(lambda _: None), make(ignore)
+    queue(own, (1, 0), (2, 1))
+    decision = own.next_batch(monotonic())
+    assert isinstance(decision, BatchDecision)
+    order.taken(own, decision, own.take(decision, monotonic()))
+    queue(copies, (1, 0), (2, 0))
+    for run in ([2, 1], [1], [2]):  # the whole, and its halves
+        order.ran(run)
+    assert not found
+    order.ran([1, 2])
+    assert found == ["requests ran out of order: [1, 2]"]
 
 
 # -- bugs, put in by hand

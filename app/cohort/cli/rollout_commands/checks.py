@@ -60,10 +60,9 @@ def check_first(model: str, shares: Mapping[str, float], versions: Mapping[str, 
 def check_highest(settings: Settings, model: str, version: int) -> None:
     """Exit unless this version would serve without a rollout."""
     from cohort.registry import hold_back
-    from cohort.repository import MODEL_FILE, PIPELINE_FILE, scan
+    from cohort.repository import VERSION_FILES, scan
 
-    kinds = (MODEL_FILE, PIPELINE_FILE)
-    found = scan(settings.models_folder, quiet=0, kinds=kinds).models.get(model)
+    found = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES).models.get(model)
     if found is None or found.config is None:
         fail(f"{model} cannot be read in {settings.models_folder}")
     held_back = hold_back(found.signatures)

@@ -30,11 +30,14 @@ class Published:
     signer: str = ""
 
 
-def read_published(folder: Path, digests: Digests, *, trust: Trust | None = None) -> Published:
+def read_published(
+    folder: Path, digests: Digests, *, trust: Trust | None = None, file: str = MODEL_FILE
+) -> Published:
     """Read the manifest of the version in `folder`, and verify all files that it names.
 
     digests: Of files that are read on the way.
     trust: The keys of which one must have signed it; default None: anybody may publish.
+    file: What says what the version is, which a manifest with digests has to name.
 
     Raises LoadFailed where a file is not what was published, and Untrusted.
     """
@@ -45,7 +48,7 @@ def read_published(folder: Path, digests: Digests, *, trust: Trust | None = None
     manifest = parse_manifest(content)
     if trust is not None:
         _check_signed(folder, manifest)
-    verify_digests(folder, manifest, digests)
+    verify_digests(folder, manifest, digests, file)
     return Published(manifest, signer)
 
 
@@ -61,7 +64,9 @@ def _check_signed(folder: Path, manifest: Manifest) -> None:
         raise Untrusted(f"its signed {MANIFEST_FILE} has no digests of files")
 
 
-def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
+def verify_digests(
+    folder: Path, manifest: Manifest, digests: Digests, file: str = MODEL_FILE
+) -> None:
     """Raise LoadFailed, naming the file, unless all files are those that were published."""
     for name, published in manifest.files.items():
         path = PurePosixPath(name)
@@ -83,14 +88,15 @@ def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
                 f"{quoted(name)} is not the file that was published: its SHA-256 starts with "
                 f"{found[:12]}, {MANIFEST_FILE} says {published[:12]}"
             )
-    if manifest.files and MODEL_FILE not in manifest.files:
-        raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of {MODEL_FILE}")
+    if manifest.files and file not in manifest.files:
+        raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of {file}")
 
 
 def verify_opened(manifest: Manifest, opened: Mapping[str, str]) -> None:
     """Raise LoadFailed, naming the file, unless what was opened is what was published.
 
-    opened: The SHA-256 of the model and its external data, in hex, by path in the version's folder.
+    opened: The SHA-256 of the model and its external data, or of a pipeline and what it names, in
+        hex, by path in the version's folder.
 
     A manifest without digests promises nothing of files.
     """

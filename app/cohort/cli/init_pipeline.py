@@ -1,0 +1,73 @@
+"""The pipeline.yaml that `cohort init --pipeline` writes: a step for each model, to be edited."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from cohort.cli import options
+
+if TYPE_CHECKING:
+    from cohort.pipelines import MemberFacts
+
+HEAD = """\
+#
+# A model made of others. Each input of a step is from an input of the pipeline, as here, or from an
+# output of another step, as step.output; 'when: max(step.output) < 0.8' makes a step run for some
+# rows only. 'cohort check' says what is wrong.
+"""
+
+
+def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
+    """Write models/NAME/pipeline.yaml with a step for each of these models, whose names it reads.
+
+    Its outputs are those of all. Exits where a model cannot be read, or there is something
+    in that place already. Raises OSError.
+    """
+    from cohort.cli.editor_schemas import PIPELINE_SCHEMA, keep_schemas, schema_comment
+    from cohort.errors import LoadFailed
+    from cohort.pipelines import NotTold, facts_on_disk
+    from cohort.repository import PIPELINE_FILE, VERSION_FILES, scan
+
+    snapshot = scan(models, quiet=0, kinds=VERSION_FILES)
+    try:
+        known = {member: facts_on_disk(member, snapshot) for member in members}
+    except (LoadFailed, NotTold) as error:
+        options.fail(str(error))
+    file = models / name / PIPELINE_FILE
+    if name in snapshot.models:
+        options.fail(f"{models / name} is there already: name another, or edit what it holds")
+    keep_schemas(models)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("x", encoding="utf-8") as opened:
+        opened.write(schema_comment(file, models, PIPELINE_SCHEMA) + HEAD + _text(known))
+    click.echo(f"Wrote {file}: a step for each model.")
+
+
+def _text(members: Mapping[str, MemberFacts]) -> str:
+    """The inputs, the steps and the outputs in YAML."""
+    taken = dict.fromkeys(one.name for facts in members.values() for one in facts.inputs)
+    given = Counter(one.name for facts in members.values() for one in facts.outputs)
+    steps, outputs = [], []
+    for name, facts in members.items():
+        step = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]  # other characters are none of a step's
+        inputs = ", ".join(f"{_written(one.name)}: {_written(one.name)}" for one in facts.inputs)
+        steps.append(f"  {_written(step)}: {{model: {_written(name)}, inputs: {{{inputs}}}}}")
+        for spec in facts.outputs:
+            output = spec.name if given[spec.name] == 1 else f"{step}_{spec.name}"
+            outputs.append(f"  {_written(output)}: {{from: {_written(f'{step}.{spec.name}')}}}")
+    named = [f"  {_written(name)}: {{}}" for name in taken]
+    return "\n".join(["inputs:", *named, "steps:", *steps, "outputs:", *outputs, ""])
+
+
+def _written(name: str) -> str:
+    """A string as YAML has it, in quotes where it might be read as something else."""
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name)
+    words = {"true", "false", "null", "yes", "no", "on", "off"}
+    return name if plain and name.lower() not in words else json.dumps(name)

@@ -1,0 +1,153 @@
+"""What is known of a pipeline before a server opens it; and files that nobody would mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cohort.errors import LoadFailed
+from cohort.pipelines import NotTold, check_pipeline, notes_on, read_pipeline
+from cohort.repository import VERSION_FILES, scan
+from tests import onnx_models
+from tests.pipelines.graphs import affine
+from tests.processing.pictures import channel_means
+
+OUT = "outputs: {y: a.y}\n"
+
+
+def step(name: str = "a", model: str = "small", given: str = "x", more: str = "") -> str:
+    return f"{name}: {{model: {model}, inputs: {{x: {given}}}{more}}}"
+
+
+def graph(*steps: str, out: str = OUT) -> str:
+    return f"steps: {{{', '.join(steps)}}}\n{out}"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """Models of width 4 and 8, one of pictures, one with state, and one with a transform."""
+    folder = tmp_path / "models"
+    for name, model in {
+        "small": affine(2),
+        "wide": affine(2, width=8),
+        "look": channel_means(),
+        "stateful": onnx_models.two_inputs(),
+        "coded": affine(2),
+    }.items():
+        onnx_models.save(model, folder / name / "1/model.onnx")
+    (folder / "look/config.yaml").write_text("inputs: {image: {image: {}}}\n")
+    (folder / "stateful/config.yaml").write_text("state: {b: difference}\n")
+    (folder / "coded/config.yaml").write_text("transform: t:T\n")
+    return folder
+
+
+def check(models: Path, text: str) -> list[str]:
+    """The notes on a pipeline that is right."""
+    folder = models / "whole"
+    folder.mkdir(exist_ok=True)
+    (folder / "pipeline.yaml").write_text(text)
+    snapshot = scan(models, quiet=0, kinds=VERSION_FILES)
+    found = snapshot.models["whole"].versions[1]
+    return notes_on(check_pipeline(found, snapshot, "whole").graph)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (graph(step(model="smal")), "step 'a': model 'smal' not found; did you mean 'small'?"),
+        (graph(step(more=", version: 9")), "step 'a': version '9' of model 'small' not found"),
+        (
+            graph(step(), step("b", "wide", "a.y"), out="outputs: {y: b.y}"),
+            "step 'b': input 'x' takes FP32 [N, 8], but a.y is FP32 [N, 4]",
+        ),
+        (graph(step(model="whole")), "step 'a': pipeline 'whole': it needs itself"),
+        (graph("a: {model: stateful, inputs: {a: x}}"), "step 'a': model 'stateful' has state"),
+        (graph(step(), out="outputs: {y: {from: a.y, labels: labels.txt}}"), "no labels.txt"),
+        (
+            graph(step(), out="outputs: {y: {from: a.y, labels: [a, b, c]}}"),
+            "3 labels for an output of 4 columns",
+        ),
+        ("inputs: {x: {image: {}}}\n" + graph(step()), "inputs.x: image gives"),
+        (
+            graph(*[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)], out=OUT),
+            "output 'y' is from 'a.y': there is no step 'a'",
+        ),
+        (
+            graph(
+                *[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)],
+                out="outputs: {y: s0.y}",
+            ),
+            "by way of 's0' → 's1' → 's2' → 's3' → 's4' → 's5' → 's6' → 's7' → …; take one",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(models: Path, text: str, said: str) -> None:
+    """As a server says it, and nothing is opened."""
+    with pytest.raises(LoadFailed) as told:
+        check(models, text)
+    assert said in str(told.value)
+
+
+def test_members_are_as_callers_see_them(models: Path) -> None:
+    """One whose config takes pictures takes them in a step, too."""
+    text = "steps: {a: {model: look, inputs: {image: x}}}\noutputs: {y: a.mean}\n"
+    assert check(models, "inputs: {x: {datatype: BYTES, shape: [N]}}\n" + text) == []
+
+
+def test_what_a_transform_takes_is_not_told(models: Path) -> None:
+    """Its code is not run; that is no mistake of the pipeline's."""
+    with pytest.raises(NotTold, match="'coded' has a transform"):
+        check(models, graph(step(model="coded")))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (graph(step(), step("b")), "step 'b' does not run: no output needs it"),
+        (
+            graph(step(more=", when: max(x) > 1")),
+            "output 'y' fails where no step runs that it is from",
+        ),
+        (
+            graph(step(), step("b"), out="outputs: {y: {from: [a.y, b.y]}}"),
+            "output 'y' is never from b.y: a.y before it is there for every row",
+        ),
+        (
+            graph(step(), step("b", given="[x, a.y]"), out="outputs: {y: b.y, z: a.y}"),
+            "step 'b': input 'x' is never from a.y: x before it is there for every row",
+        ),
+    ],
+)
+def test_what_may_not_be_meant_is_noted(models: Path, text: str, said: str) -> None:
+    """It loads all the same."""
+    (note,) = check(models, text)
+    assert note.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#" + "x" * 1_000_000, "is too large: 1000001 bytes, at most 65536 are read"),
+        ("steps: " + "[" * 60_000, "is nested too deeply"),
+        ("a: &a [1]\n" + "b: &b [*a, *b]\n", "its aliases refer to themselves"),
+        ("steps: !!python/object/apply:os.abort []", "could not determine a constructor"),
+        (graph(step("../a")), "'../a' is no name of a step"),
+        (graph(r'"a\u202e\e[31m": {model: small, inputs: {x: x}}'), r"'a\u202e\x1b[31m' is no"),
+        (graph(step(model=r'"m\0"')), r"'m\x00' is no model"),
+        (graph(step(), out=r'outputs: {"y\e[2J": a.y}'), r"'y\x1b[2J' is no name of a tensor"),
+        (graph(step(), out="outputs: {'': a.y}"), "'' is no name of a tensor"),
+        (graph(step(given="x" * 300)), "is no name of a tensor: use 1 to 256 printable"),
+        (graph(*[step(f"s{at}") for at in range(65)]), "steps: must be 64 at most, got 65"),
+    ],
+)
+def test_a_file_that_nobody_means_is_refused_at_once(tmp_path: Path, text: str, said: str) -> None:
+    """In a short sentence that a terminal can show."""
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text)
+    with pytest.raises(LoadFailed) as told:
+        read_pipeline(path)
+    sentence = str(told.value)
+    assert said in sentence
+    assert sentence.isprintable()
+    assert len(sentence) < 400
