@@ -276,11 +276,13 @@ class RequestNotes(NamedTuple):
     parameters: By name.
     caller: The name of its caller; "": callers need no key.
     no_store: Whether its answer is not to be kept, nor to be one that was.
+    sequence: The sequence that its header x-sequence-id names; "": it has none.
     """
 
     parameters: Mapping[str, object] = MappingProxyType({})
     caller: str = ""
     no_store: bool = False
+    sequence: str = ""
 
 
 class NotedTicket(Cancellable, Protocol):

@@ -23,11 +23,11 @@ from cohort.http.openapi.examples import (
     v1_examples,
     v2_examples,
 )
-from cohort.http.openapi.schemas import LARGEST_EXAMPLE, listed
+from cohort.http.openapi.schemas import MAX_EXAMPLE, listed
 from cohort.operating import ServedModel
 from cohort.tensors import Array, held_bytes
 
-LARGEST_ANSWER_BYTES = 16 * 1024
+MAX_ANSWER_BYTES = 16 * 1024
 
 SECONDS = 0.001
 """How long an example is said to have taken."""
@@ -112,6 +112,6 @@ def _outputs(served: ServedModel) -> dict[str, Array] | None:
         for spec, array in zip(served.outputs, answer, strict=True)
         if spec.transportable
     }
-    short = sum(one.size for one in outputs.values()) <= LARGEST_EXAMPLE
+    short = sum(one.size for one in outputs.values()) <= MAX_EXAMPLE
     held = sum(map(held_bytes, outputs.values()))
-    return outputs if outputs and short and held <= LARGEST_ANSWER_BYTES else None
+    return outputs if outputs and short and held <= MAX_ANSWER_BYTES else None
