@@ -158,14 +158,14 @@ UNKNOWN_LENGTH = (
 
 @dataclass(frozen=True, slots=True)
 class DetectionSpec:
-    """What makes objects in pictures of an output of boxes, and of others beside it.
+    """Options that turn an output of boxes, and other outputs, into objects.
 
-    scores: The output of scores, or a column of the boxes: one for each box, or for each class.
-    classes: The output of classes, or a column of the boxes; None: the class of the best score.
+    scores: The output of scores, or a column of the boxes.
+    classes: The output of classes, or a column of the boxes; None: use the best score.
     form: The four numbers of a box: xyxy, xywh, cxcywh or yxyx.
-    unit: What they are in answers: "pixels", or "picture": parts of its width and height.
-    size: Height and width in pixels that numbers are divided by; None: they stay.
-    labels: The names of the classes; empty: they have none.
+    unit: Unit of answers: "pixels", or "picture" for parts of its width and height.
+    size: Height and width in pixels, to divide boxes by; None: keep pixels.
+    labels: The names of the classes; empty: use numbers.
     threshold: The least score of an object; None: any.
     top: The most objects of a picture; None: any number.
     """
@@ -196,8 +196,8 @@ class TensorSpec:
     list; default None: none. `threshold`: the least score of a class that is named, so that each
     row has a list; default None: any. `columns` are the names of the columns of an input
     [N, columns], where its file says; default: it does not. `part_of` is the name of the sequence
-    that an output is a tensor of; default: of none. `detections` makes objects of an output of
-    boxes; default: nothing does.
+    that an output is a tensor of; default: of none. `detections` describes objects in an output
+    of boxes; default None.
     """
 
     name: str

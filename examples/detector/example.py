@@ -25,7 +25,7 @@ from sklearn.neural_network import MLPClassifier
 
 ROOT = Path(__file__).parents[2]
 URL = os.environ.get("SERVER", "http://localhost:8000")
-SIZE = 64  # of a canvas, in pixels
+SIZE = 64  # pixels along each side of a canvas
 FOUND = 16  # boxes that the detector gives for each picture, most of them of no digit
 PIPELINE = f"""\
 inputs:
@@ -60,7 +60,7 @@ train_x, test_x, train_y, test_y = train_test_split(
 def draw(random: np.random.Generator, digits: Array) -> tuple[Array, list[Place]]:
     """A canvas with up to 6 digits, lines and noise, and the places of the digits."""
     canvas = random.uniform(0, 0.1, (SIZE, SIZE)).astype(np.float32)
-    for _ in range(random.integers(3)):  # lines, which are no digits
+    for _ in range(random.integers(3)):  # lines, to be ignored
         row, column = random.integers(SIZE, size=2)
         canvas[row, column : column + 20] = random.uniform(0.3, 1)
         canvas[column : column + 20, row] = random.uniform(0.3, 1)
@@ -124,7 +124,7 @@ def finder() -> ModelProto:
         helper.make_node("Relu", ["seen"], ["active"]),
         helper.make_node("Conv", ["active", "last", "last_bias"], ["logits"]),
         helper.make_node("Sigmoid", ["logits"], ["map"]),
-        # No window counts beside a better one, less than 5 pixels away.
+        # Keep a window only if no better one is less than 5 pixels away.
         helper.make_node(
             "MaxPool", ["map"], ["best"], kernel_shape=[9, 9], pads=[4, 4, 4, 4], strides=[1, 1]
         ),
@@ -162,7 +162,7 @@ def finder() -> ModelProto:
 
 
 def crop() -> ModelProto:
-    """What is in each box of each picture, as 8 by 8 pixels: RoiAlign, which takes all at once."""
+    """Cut all boxes out of all pictures, as 8 by 8 pixels, by RoiAlign."""
     nodes = [
         helper.make_node("Shape", ["boxes"], ["pictures"], start=0, end=1),
         helper.make_node("Shape", ["boxes"], ["pictures_and_boxes"], start=0, end=2),
@@ -241,7 +241,7 @@ def compare(pictures: int = 300) -> None:
 
 
 def distance(at: tuple[int, int], box: dict[str, float]) -> float:
-    """How many pixels a box is away from where a digit is."""
+    """Return the distance of a box from a digit, in pixels."""
     return max(abs(at[0] - box["xmin"]), abs(at[1] - box["ymin"]))
 
 

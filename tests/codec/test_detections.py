@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cohort.codec.detections import MOST_OBJECTS, detectors_of
+from cohort.codec.detections import MAX_OBJECTS, detectors_of
 from cohort.errors import DeadlineExceeded, InferenceFailed, InvalidInput
 from cohort.tensors import DetectionSpec, TensorSpec
 
@@ -54,7 +54,7 @@ def test_the_best_object_comes_first() -> None:
     ],
 )
 def test_all_forms_are_answered_as_corners(form: str, box: list[int]) -> None:
-    """Of floats and of whole numbers; a size makes parts of width and height of them."""
+    """Floats and integers are accepted; `size` converts pixels to parts of width and height."""
     for dtype in (np.float32, np.int64, np.float16, np.uint8, ml_dtypes.bfloat16):
         boxes = np.array([[box]], dtype)
         one = found(replace(PLAIN, form=form, classes=None, labels=()), boxes, SCORES[:, :1])
@@ -82,7 +82,7 @@ def test_threshold_and_top_leave_out_the_others() -> None:
 
 
 def test_scores_may_have_a_column_for_each_class() -> None:
-    """The best counts; columns beyond the labels are no classes."""
+    """The best column counts; columns beyond the labels are ignored."""
     scores = np.array([[[0.1, 0.25, 0.9], [0.5, 0.2, 0.9]]], np.float32)
     about = replace(PLAIN, classes=None)
     assert found(about, BOXES, scores) == [
@@ -104,7 +104,7 @@ def test_score_and_class_may_be_columns_of_the_boxes() -> None:
     assert found(replace(PLAIN, scores=4, classes=5), packed) == found(
         PLAIN, BOXES, SCORES, CLASSES
     )
-    with pytest.raises(InferenceFailed, match="6 columns, and none of number 6"):
+    with pytest.raises(InferenceFailed, match="so there is not a column 6"):
         found(replace(PLAIN, scores=6, classes=None), packed)
 
 
@@ -155,7 +155,7 @@ def test_a_box_that_is_not_finite_is_refused() -> None:
 
 def test_more_objects_than_a_response_has() -> None:
     """The caller may send fewer pictures; `top` counts."""
-    count = MOST_OBJECTS + 1
+    count = MAX_OBJECTS + 1
     boxes, scores = np.zeros((1, count, 4), np.float32), np.zeros((1, count), np.float32)
     about = replace(PLAIN, classes=None)
     with pytest.raises(InvalidInput, match=f"{count} objects of output 'boxes' are more than"):

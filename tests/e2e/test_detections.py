@@ -1,4 +1,4 @@
-"""Objects in pictures, from a server of its own, over every API."""
+"""Objects in pictures, over every API of a separate server."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def post(server: Cohort, path: str, **body: Any) -> Any:
 
 
 def test_every_answer_in_json_has_the_objects_of_each_picture(server: Cohort) -> None:
-    """Beside the numbers, the best first."""
+    """The best object comes first."""
     named = post(server, "/models/things/predict", inputs={"x": FOUND})
     assert named["detections"] == OBJECTS
     np.testing.assert_array_equal(named["outputs"]["packed"], FOUND)
@@ -118,7 +118,7 @@ def test_score_and_class_in_columns_and_parts_of_the_picture(server: Cohort) -> 
 
 
 def test_a_pipeline_may_have_objects(server: Cohort) -> None:
-    """Of outputs of different steps."""
+    """Boxes and scores may be outputs of different steps."""
     answer = post(server, "/models/p/predict", input=FOUND)
     box = {"xmin": 10.0, "ymin": 10.0, "xmax": 30.0, "ymax": 40.0}
     assert answer["detections"] == [[{"score": 0.75, "box": box}], []]
@@ -173,8 +173,8 @@ def test_objects_are_described(server: Cohort) -> None:
     ("said", "sentence"),
     [
         ("boxes: {detections: {scores: score}}", "scores: there is no output 'score'"),
-        ("boxes: {detections: {scores: 4}}", "scores: 4 is none of the columns behind the box"),
-        ("packed: {detections: {scores: 6}}", "6 is none of the columns behind the box, of shape"),
+        ("boxes: {detections: {scores: 4}}", "scores: 4 is not a column behind the box"),
+        ("packed: {detections: {scores: 6}}", "6 is not a column behind the box, of shape"),
         (
             "scores: {detections: {scores: boxes}}",
             "boxes has shape [N, K, 4], and the boxes [N, K]",

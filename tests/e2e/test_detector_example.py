@@ -1,4 +1,4 @@
-"""The example of a detector, a crop and a classifier, against a server of its own."""
+"""The example of a detector, a crop and a classifier, against a real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE = ROOT / "examples/detector/example.py"
 
 
 def run(*arguments: str | Path, server: str = "") -> str:
-    """What the example prints."""
+    """Return the output of the example."""
     environment = {**os.environ, "SERVER": server}
     done = subprocess.run(
         [sys.executable, EXAMPLE, *arguments],

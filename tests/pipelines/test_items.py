@@ -23,7 +23,7 @@ outputs: {{y: work.y}}
 
 
 def items(*counts: int, start: float = 1) -> Array:
-    """[rows, items, 4], of which each item has a value of its own."""
+    """[rows, items, 4], with a different value for each item."""
     numbers = np.arange(start, start + np.prod(counts), dtype=np.float32).reshape(counts)
     return np.repeat(numbers[..., None], 4, -1)
 
@@ -51,7 +51,7 @@ async def test_each_item_is_a_row_and_goes_back_to_its_place(
 
 
 async def test_what_is_of_a_request_row_is_repeated_for_its_items(graphs: Graphs) -> None:
-    """So that each item meets what is of its own row."""
+    """Each item is joined with its row."""
     await put(
         graphs,
         "steps: {work: {model: sum, each: passages, inputs: {x: passages, of: query}}}\n"
@@ -98,7 +98,7 @@ async def test_a_condition_is_decided_for_each_item(graphs: Graphs) -> None:
 
 
 async def test_a_condition_may_look_at_the_row_of_an_item(graphs: Graphs) -> None:
-    """Of a tensor that has no items."""
+    """The tensor does not need items."""
     await put(
         graphs,
         "steps: {work: {model: tenfold, each: x, when: max(x) > 2 and max(of) > 1,\n"
@@ -222,15 +222,15 @@ async def test_texts_of_items_that_are_left_out_are_empty(graphs: Graphs) -> Non
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        ("each: nothing, inputs: {x: find.y}", "each has 'nothing', which is none of its inputs"),
+        ("each: nothing, inputs: {x: find.y}", "each has 'nothing', which is not an input of it"),
         ("each: find.z, inputs: {x: find.z}", "step 'find' has no output 'z'"),
-        ("each: find.y, inputs: {x: [find.y, x]}", "'x' is from 'x', too"),
+        ("each: find.y, inputs: {x: [find.y, x]}", "'x' is also from 'x'"),
         ("each: x, inputs: {x: find.y}, when: max(x) > 1", "each has no tensor that an input is"),
         ("each: 3, inputs: {x: find.y}", "must be a tensor"),
     ],
 )
 async def test_mistakes_name_the_step(graphs: Graphs, step: str, reason: str) -> None:
-    """At load, with what is wrong."""
+    """The version is UNAVAILABLE, and its reason has the mistake."""
     await put(
         graphs, f"steps: {{{FIND}, work: {{model: tenfold, {step}}}}}\noutputs: {{y: work.y}}"
     )

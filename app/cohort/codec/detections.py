@@ -12,11 +12,11 @@ from cohort.codec.json_outputs import encode_tensor
 from cohort.errors import InferenceFailed, InvalidInput, quoted
 from cohort.tensors import Array, DetectionSpec, TensorSpec
 
-MOST_OBJECTS = 1 << 18
+MAX_OBJECTS = 1 << 18
 """Objects in one response."""
 
 OBJECT_BYTES = 256
-"""What an object takes as long to write as, in bytes of JSON."""
+"""Estimated cost of writing one object, in bytes of JSON."""
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
@@ -31,7 +31,7 @@ FORMS: Mapping[str, Callable[[Any], Sequence[Any]]] = {
         box[..., 0] + box[..., 2] / 2, box[..., 1] + box[..., 3] / 2,
     ),
 }  # fmt: skip
-"""What makes left, top, right and bottom of the four numbers of boxes, by their order."""
+"""Functions that convert boxes to left, top, right and bottom, by the order of the numbers."""
 
 
 class Detector:
@@ -40,7 +40,7 @@ class Detector:
     place: That of the output of boxes among all outputs.
     name: Its name.
 
-    about: What its objects are made of.
+    about: The outputs and options that objects are made from.
     specs: All outputs.
     """
 
@@ -53,7 +53,7 @@ class Detector:
         self.name = specs[place].name
 
     def work(self, outputs: Sequence[Array]) -> int:
-        """How long `texts` takes at most, as the size of JSON that takes as long."""
+        """Estimate the cost of `texts`, in bytes of JSON."""
         return outputs[self.place].size // 4 * OBJECT_BYTES
 
     def texts(self, outputs: Sequence[Array], check: Callable[[], None]) -> list[bytes]:
@@ -74,9 +74,9 @@ class Detector:
         if about.threshold is not None:
             kept = scores >= about.threshold
         counts = kept.sum(axis=1) if about.top is None else kept.sum(axis=1).clip(max=about.top)
-        if (count := int(counts.sum())) > MOST_OBJECTS:
+        if (count := int(counts.sum())) > MAX_OBJECTS:
             raise InvalidInput(
-                f"{count} objects of output {quoted(self.name)} are more than the {MOST_OBJECTS} "
+                f"{count} objects of output {quoted(self.name)} are more than the {MAX_OBJECTS} "
                 "that one request gets: send fewer pictures, or raise the threshold"
             )
         texts = []
@@ -105,7 +105,9 @@ class Detector:
         """[pictures, boxes] or [pictures, boxes, classes]: a column of the boxes, or an output."""
         if isinstance(place, int):
             if place >= boxes.shape[-1]:
-                raise self._unfit(f"it has {boxes.shape[-1]} columns, and none of number {place}")
+                raise self._unfit(
+                    f"it has {boxes.shape[-1]} columns, so there is not a column {place}"
+                )
             return boxes[..., place]
         array = _plain(outputs[self._places[place]])
         if outputs[self.place].ndim == 2:
@@ -127,7 +129,7 @@ class Detector:
         return scores.max(axis=-1), scores.argmax(axis=-1)
 
     def _names(self, outputs: Sequence[Array], boxes: Array, found: Array | None) -> Any:
-        """The class of each box: a number, or a text; None: it has none."""
+        """The class of each box: a number or a text; None: boxes do not have classes."""
         if self._about.classes is None:
             if found is None and self._about.labels:
                 return np.zeros(boxes.shape[:2], np.int64)
@@ -184,7 +186,7 @@ WITH_LABEL = b'{"label":%%b,"score":%%b,"box":{%b}}' % _BOX
 
 
 def detectors_of(specs: Sequence[TensorSpec]) -> list[Detector]:
-    """What writes the objects of each output of boxes."""
+    """Return a detector for each output of boxes."""
     return [
         Detector(place, spec.detections, specs)
         for place, spec in enumerate(specs)

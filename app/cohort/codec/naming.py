@@ -1,4 +1,4 @@
-"""What a response in JSON says in words beside its outputs: labels, and objects in pictures."""
+"""Labels and detected objects in JSON responses, next to the outputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Named = Mapping[str, orjson.Fragment]
 
 
 class Naming(NamedTuple):
-    """What names the outputs of one response.
+    """The labellers and detectors for the outputs of one response.
 
-    labelled: What names classes, with the positions of the outputs.
-    detectors: What writes objects.
-    top: How many labels of each row were asked for; 0: nothing was said.
+    labelled: Labellers, each with the position of its output.
+    detectors: Detectors for outputs of boxes.
+    top: Requested number of labels per row; 0 uses the configuration.
     """
 
     labelled: Sequence[tuple[int, Labeller]]
@@ -29,15 +29,14 @@ class Naming(NamedTuple):
     top: int
 
     def is_long(self, outputs: Sequence[Array]) -> bool:
-        """Whether writing that takes long."""
+        """Return True if writing should leave the event loop."""
         work = labels_work(self.labelled, outputs, self.top) if self.labelled else 0
         return work + sum([one.work(outputs) for one in self.detectors]) > LARGE_BYTES
 
     def write(self, outputs: Sequence[Array], check: Callable[[], None]) -> Named:
         """Write `labels` and `detections`, of all outputs of the model.
 
-        Raises InvalidInput for more than one request gets, InferenceFailed for what JSON cannot
-        carry.
+        Raises InvalidInput if there are too many, InferenceFailed if JSON cannot represent a value.
         """
         named: dict[str, orjson.Fragment] = {}
         labels = write_labels(self.labelled, outputs, self.top, check)
@@ -58,7 +57,10 @@ def naming_of(
     positions: Sequence[int],
     top: int,
 ) -> Naming:
-    """What names the outputs at these positions. Raises InvalidInput as `chosen`."""
+    """Collect labellers and detectors of the outputs at these positions.
+
+    Raises InvalidInput as `chosen`.
+    """
     labelled = chosen(labellers, positions, top)
     if not labelled and not detectors:
         return UNNAMED

@@ -35,7 +35,7 @@ class Given(NamedTuple):
     tensors: The parts that its condition looks at.
     condition: Whether it runs; None: it does.
     total: The rows of the request; -1 where they are not told apart.
-    each: What is given item by item; None: nothing.
+    each: The inputs that have items; None: the step runs for rows.
     """
 
     sources: Mapping[str, Sequence[Part]]

@@ -183,8 +183,8 @@ class Step:
         list, the first that there is.
     version: The model's version; default None: the one that answers requests.
     when: Whether it runs, such as max(small.probabilities) < 0.8; default None: it does.
-    each: The tensors of which each item is a row of the step, such as detect.boxes, of shape
-        [N, boxes, 4]; default None: the rows of the request are those of the step.
+    each: The tensors whose items are rows of the step, such as detect.boxes [N, boxes, 4]; default
+        None: the step runs for the rows of the request.
     """
 
     model: str

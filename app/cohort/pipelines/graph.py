@@ -33,8 +33,8 @@ class GraphStep:
     tensors: Every tensor that it looks at, once for each time.
     steps: The steps that these are from.
     plain: Each input and its tensor, where there is nothing to choose or to decide; else empty.
-    each: The tensors of which each item is a row of the step; empty: it has the request's rows.
-    items: The inputs that are from these.
+    each: The tensors whose items are rows of the step; empty: it runs for rows of the request.
+    items: The inputs from these tensors.
     """
 
     name: str
@@ -146,14 +146,14 @@ def _items(name: str, step: Step, each: Sources, named: Sequence[str]) -> frozen
     for tensor in each:
         if tensor not in named:
             raise LoadFailed(
-                f"step {quoted(name)}: each has {quoted(tensor)}, which is none of its inputs"
+                f"step {quoted(name)}: each has {quoted(tensor)}, which is not an input of it"
                 f"{did_you_mean(tensor, named)}"
             )
     items = [inside for inside, sources in step.inputs.items() if not {*each}.isdisjoint(sources)]
     for inside in items:
         if left := [one for one in step.inputs[inside] if one not in each]:
             raise LoadFailed(
-                f"step {quoted(name)}: input {quoted(inside)} is from {quoted(left[0])}, too: add "
+                f"step {quoted(name)}: input {quoted(inside)} is also from {quoted(left[0])}: add "
                 "it to each, or take it away"
             )
     if not items:

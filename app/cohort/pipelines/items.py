@@ -1,7 +1,7 @@
 """Items of tensors, such as the boxes of each picture: they become rows of a step, and go back.
 
-A tensor [N, items, …] is [N · items, …] inside the step, and what the step gives is [N, items, …]
-again: an item is known by its place. Neither copies anything, unless a condition leaves some out.
+A tensor [N, items, …] is [N · items, …] inside the step. Outputs of the step are [N, items, …]
+again, so an item is known by its place. Nothing is copied unless a condition leaves items out.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MAX_NUMBERS = 16 << 20
 
 
 class Each(NamedTuple):
-    """What of a step is given item by item.
+    """The tensors and inputs of a step that have items.
 
     tensors: The tensors that have items.
     inputs: The inputs that are from these; each row of any other one is repeated for its items.
-    axes: The axes that items are along: 2, the rows of the request and an axis more; or 1, where
-        there is one row, and a tensor has its items along axis 0.
+    axes: Number of axes that items are along. 2: rows of the request, and items of each. 1: items
+        of the only row, along axis 0.
     """
 
     tensors: Sequence[str]
@@ -51,12 +51,12 @@ class Items(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows the step has."""
+        """The number of rows of the step."""
         return prod(self.lengths) if self.chosen is None else len(self.chosen)
 
 
 def repeated_bytes(each: Each, inputs: Arrays, looked_at: Mapping[str, Array]) -> int:
-    """The bytes of what is repeated for items, where no condition leaves some out."""
+    """Return the bytes of inputs repeated for items, if no condition leaves some out."""
     arrays = [*inputs.items(), *looked_at.items()]
     alone = [a for n, a in arrays if n not in each.inputs and n not in each.tensors and a.ndim]
     if not alone:
@@ -146,9 +146,9 @@ def _repeated(name: str, array: Array, lengths: tuple[int, ...], chosen: Rows = 
 
 
 def fan_in(items: Items, outputs: Sequence[Array], specs: Sequence[TensorSpec]) -> list[Array]:
-    """What a step gave for its items, in their places; zeros, or "", for those left out.
+    """Put the outputs of a step in the places of its items; zeros or "" for items left out.
 
-    Raises InferenceFailed where it did not give a row for each.
+    Raises InferenceFailed if an output does not have a row for each item.
     """
     return [_placed(items, array, spec) for array, spec in zip(outputs, specs, strict=True)]
 
@@ -173,6 +173,6 @@ def _placed(items: Items, array: Array, spec: TensorSpec) -> Array:
 
 
 def none_of(spec: TensorSpec) -> Array:
-    """An output of no rows; a length that the model does not tell is 0."""
+    """Return an output without rows; lengths that the model leaves open are 0."""
     lengths = [size if isinstance(size, int) else 0 for size in (spec.shape or ())[1:]]
     return np.empty((0, *lengths), spec.dtype)

@@ -1,4 +1,4 @@
-"""How far a request of a pipeline is: the tensors that there are, and the steps that are over."""
+"""Progress of a request through a pipeline: available tensors and finished steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OUTPUTS = ""
 
 
 class Progress:
-    """How far a request is.
+    """Available tensors and finished steps of one request.
 
     parts: The tensors that there are, and are needed.
     waiting: The steps that have not begun, and OUTPUTS, in order.
     over: The steps that have run, or do not run.
-    total: The rows of the request; -1 where they are not told apart.
+    total: The rows of the request; -1 if steps take the request as a whole.
 
     wiring: The pipeline.
     inputs: The arrays by name.
@@ -40,11 +40,11 @@ class Progress:
         self.over: set[str] = set()
 
     def is_needed(self, tensor: str) -> bool:
-        """Whether a step or an output looks at a tensor."""
+        """Return True if a step or an output still needs a tensor."""
         return self._uses.get(tensor, 0) > 0
 
     def is_ready(self, name: str) -> bool:
-        """Whether all tensors are there that count, or will never be."""
+        """Return True if every tensor that a step needs is available or will never be."""
         graph = self._graph
         plain = graph.steps[name].plain if name else ()
         if plain and all([tensor in self.parts for _, tensor in plain]):  # noqa: C419 - faster
@@ -66,7 +66,7 @@ class Progress:
         return tensor not in self.parts and self._graph.places[tensor].step not in self.over
 
     def given(self, sources: Mapping[str, tuple[str, ...]], step: GraphStep | None) -> Given | None:
-        """What there is; None where a tensor never comes."""
+        """Collect the available tensors of a step; None if a required one will never come."""
         parts = self.parts
         there: dict[str, list[Part]] = {}
         for name, tensors in sources.items():
@@ -84,7 +84,7 @@ class Progress:
         return Given(there, looked_at, condition, self.total, each)
 
     def still_needs(self, name: str, step: str) -> bool:
-        """Whether a step that waits, or the outputs, may need a tensor of another."""
+        """Return True if a waiting step, or the outputs, may need a tensor of another step."""
         graph = self._graph
         for tensors in (graph.steps[name].sources if name else graph.outputs).values():
             for tensor in tensors:
@@ -98,7 +98,7 @@ class Progress:
         return any(graph.places[one].step == step for one in looks_at)
 
     def release(self, tensors: Sequence[str]) -> None:
-        """Drop tensors that are looked at no more."""
+        """Count down the uses of tensors, and drop unused ones."""
         uses = self._uses
         for tensor in tensors:
             uses[tensor] -= 1

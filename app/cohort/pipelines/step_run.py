@@ -22,7 +22,7 @@ MAX_ROWS_ALONE = 256
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the requests of steps are submitted; see `RequestQueue.submit`."""
+    """Deadline, limit and priority of the requests of steps; see `RequestQueue.submit`."""
 
     deadline: float
     timeout: float | None
@@ -36,10 +36,10 @@ class StepRun:
     began: When it was submitted, in seconds on the monotonic clock.
 
     step: The step.
-    hired: What runs it.
+    hired: The queue of its model.
     decision: Its rows, or its items, and their tensors.
-    total: The rows of the request; -1 where they are not told apart.
-    ended: Is told once that it has run, or of the error with which it failed.
+    total: The rows of the request; -1 if steps take the request as a whole.
+    ended: Called once, with None or with the error of the step.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class StepRun:
         return sum([one.times[0] for one in self._tickets if one.times]) / len(self._tickets)
 
     def take_outputs(self) -> Outputs:
-        """What it gave, once. Raises InferenceFailed where its rows cannot be put together."""
+        """Return the outputs, once. Raises InferenceFailed if rows cannot be stacked."""
         answers, self._answers = self._answers, []
         if not answers:
             return [none_of(spec) for spec in self.hired.facts.outputs]
@@ -131,7 +131,7 @@ class StepRun:
         """Release what runs it, once its requests are over.
 
         code: OK, the error's name, Cancelled, or Skipped.
-        over: Called after each of its requests that goes on though nobody waits for it any more.
+        over: Called after each cancelled request whose run has ended.
 
         Returns how it ended, and how many those are.
         """

@@ -47,7 +47,7 @@ class Wiring:
     members: What is known of the model of each step.
     conditions: What conditions are decided for: "rows" or "request"; "": there is none.
     depth: How many pipelines there are within each other, this one included.
-    each: What of a step is given item by item, of those that run for items.
+    each: The items of each step that runs for items.
     """
 
     graph: Graph

@@ -1,4 +1,4 @@
-"""Objects in pictures: what a config says of outputs of boxes, checked against the outputs."""
+"""Check the `detections` of a config against the outputs of the model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def boxes_spec(
     folder: Path,
     properties: Mapping[str, str],
 ) -> TensorSpec:
-    """The spec of an output, with what makes objects of it where its config says so.
+    """Return the spec of an output, with its `detections` if the config has some.
 
     outputs: All outputs of the model.
-    folder, properties: Of the version, for its labels.
+    folder, properties: The folder and metadata of the version, to find labels.
 
     Raises LoadFailed where these outputs cannot be objects.
     """
@@ -72,8 +72,7 @@ def _find(
     if isinstance(place, int):
         if place < 4 or (isinstance(columns, int) and place >= columns):
             raise LoadFailed(
-                f"{where}: {place} is none of the columns behind the box, of shape "
-                f"{boxes.shape_text}"
+                f"{where}: {place} is not a column behind the box, of shape {boxes.shape_text}"
             )
         return None
     named = {spec.name: spec for spec in outputs}

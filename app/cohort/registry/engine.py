@@ -70,7 +70,7 @@ class StepDescription:
     serving: The version that runs it now; None where it is not known.
     inputs: Where each input of the model comes from: the first of these tensors that there is.
     when: Its condition; "" where it always runs.
-    each: The tensors of which each item is a row of the step; empty: it has the request's rows.
+    each: The tensors whose items are rows of the step; empty: it runs for rows of the request.
     """
 
     name: str

@@ -123,21 +123,21 @@ class InputConfig:
 
 @dataclass(frozen=True, slots=True)
 class DetectionOutput:
-    """`outputs.<output>.detections`: an output of boxes, which answers in JSON have as objects.
+    """`outputs.<output>.detections`: an output of boxes, answered as objects in JSON.
 
-    scores: The output that has the score of each box, or a column for each class; or the number of
-        a column of this output.
-    classes: The output that has the class of each box, or a column for each class; or the number of
-        a column of this output; default None: the class of the best score.
+    scores: The output of scores, with one column or a column for each class; or the number of a
+        column of this output.
+    classes: The output of classes, or the number of a column of this output; default None: the
+        class of the best score.
     format: The four numbers of a box, of corners, or of a corner or the centre with width and
         height; default "xyxy".
     normalized: Whether they are parts of the picture's width and height; default False: pixels.
-    size: Height and width of the pictures that the model takes, to answer pixels as parts of these;
-        default None: pixels stay.
+    size: Height and width of the model's pictures, to answer pixels as parts of them; default None:
+        keep pixels.
     threshold: The least score of an object; default None: any.
     top: The most objects of a picture; default None: any number.
     labels: The names of the classes, as `labels` of an output takes them; default None: numbers.
-        Columns of scores beyond them are no classes, such as "no object".
+        Further columns of scores are ignored, such as "no object".
     """
 
     scores: str | int
@@ -163,7 +163,7 @@ class OutputConfig:
     softmax: Whether callers get the softmax of its last axis; default False.
     sigmoid: Whether callers get the sigmoid of its numbers; default False.
     round: Decimal places of its numbers, after softmax or sigmoid; default None: as they are.
-    detections: It is boxes, of objects found in pictures; default None: it is none.
+    detections: Objects in pictures, from boxes; default None.
     """
 
     labels: tuple[str, ...] | str | None = None

@@ -26,7 +26,7 @@ class ServedVersion:
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
     labellers: What names the classes of each output; None for one without names.
-    detectors: What writes the objects of each output of boxes.
+    detectors: Detectors of the outputs of boxes.
     sent: The positions of the outputs that are sent where a request names none.
     coalescible: Whether the specs allow small requests to be coalesced.
     target: Keeps what the data plane answers its coalesced requests by; None: nothing yet.
@@ -72,7 +72,7 @@ class ServedVersion:
         variant: The rollout's variant that chose the version; "": none did.
         top: As `ResponseTemplate` has it.
 
-        None where one is not an output, or where names are to be written in another way.
+        None where one is not an output, or where labels are to be written in another way.
         """
         found = self._selections.get((names, variant)) or self._select(names, variant)
         if (top > 0 or self._named) and (self.detectors or not (found and found.can_label(top))):

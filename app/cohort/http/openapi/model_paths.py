@@ -334,7 +334,7 @@ def v1_response_schema(served: ServedModel) -> Schema:
 
 
 def names_schema(served: ServedModel) -> Schema:
-    """The keys of responses beside numbers; none where this version has no such."""
+    """Return the schemas of `labels` and `detections`, if this version has them."""
     return {**labels_schema(served), **_detections_schema(served)}
 
 
