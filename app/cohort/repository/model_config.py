@@ -272,7 +272,11 @@ class ModelConfig:
     ] = ()
     inputs: InputConfigs = field(default_factory=dict)
     outputs: OutputConfigs = field(default_factory=dict)
-    transform: Annotated[str | None, AfterValidator(_check_transform)] = None
+    transform: Annotated[
+        str | None,
+        AfterValidator(_check_transform),
+        WithJsonSchema({"type": "string", "pattern": f"^{_TRANSFORM.pattern}$"}),
+    ] = None
     state: StateConfig = field(default_factory=dict)
     sequences: SequencePolicy = field(default_factory=SequencePolicy)
     cache: CachePolicy | None = None
