@@ -64,6 +64,7 @@ NAVIGATION = {
         "guide/text",
         "guide/sound",
         "guide/labels",
+        "guide/custom-operators",
         *("guide/sequences", "guide/response-cache"),
         "In a program of your own <guide/embed>",
         "Rollouts <guide/rollout>",

@@ -1,4 +1,4 @@
-"""docs/operations/runbook.md: what stands in an alert's entry to be copied, and nothing else, is done."""
+"""Run the commands of an alert's entry in docs/operations/runbook.md, and nothing else."""
 
 from __future__ import annotations
 

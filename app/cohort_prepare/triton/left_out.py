@@ -19,7 +19,9 @@ NOTHING_LOST = frozenset(
 REASONS: Mapping[str, str] = {
     "dynamic_batching.preferred_batch_size": "the best size is measured when the model loads",
     "dynamic_batching.preserve_ordering": "match answers with their requests by id",
-    "dynamic_batching.priority_levels": "give callers' keys a priority: docs/operations/security.md",
+    "dynamic_batching.priority_levels": (
+        "give callers' keys a priority: docs/operations/security.md"
+    ),
     "dynamic_batching.default_priority_level": "give callers' keys a priority: "
     "docs/operations/security.md",
     "dynamic_batching.priority_queue_policy": "there is one queue for all priorities",
