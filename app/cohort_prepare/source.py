@@ -141,7 +141,8 @@ class SourceModel:
             return Misused(
                 f"an environment for {title} could not be made by "
                 f"{' '.join(self.environment.command[:2])}: {error.last_lines}\n"
-                "name one that has it with --python"
+                "name one that has it with --python, or say where its packages are, as "
+                "UV_INDEX and UV_FIND_LINKS do"
             )
         else:
             said = f"{title} failed: {error}"

@@ -3,7 +3,7 @@
 An engine answers the requests of one version. A factory makes the engines of all versions whose
 folder holds a file of one name, such as `model.onnx` (`cohort.onnx_engine`). The registry knows
 factories and engines, planes and rollouts know engines, and all of them only the Protocols below,
-with plain specs and arrays (docs/decisions/0009, 0056).
+with plain specs and arrays (docs/contributing/decisions/0009, 0056).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from cohort.session.declared_classes import metadata_labels
 from cohort.session.declared_inputs import declared_categories
 from cohort.session.digests import Digests
 from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
+from cohort.session.file_decoders import FILE_DECODERS
 from cohort.session.file_kinds import why_pointer
 from cohort.session.identity import machine, runtime_build
 from cohort.session.memory import give_back_memory
@@ -52,6 +53,7 @@ from cohort.system.processor import available_memory, cores, cpu_limit, share_ma
 __all__ = [
     "ANY_MODEL",
     "CPU_DEVICE",
+    "FILE_DECODERS",
     "MAX_NODES",
     "MEMORY_GROWTH",
     "ORT_VERSION",
