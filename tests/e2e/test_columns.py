@@ -271,6 +271,19 @@ def test_long_requests_get_what_short_ones_get(server: Cohort) -> None:
     assert predicted(server, "told", rows) == [[n, n % 2 * 2, n % 2] for n in range(9000)]
 
 
+def test_codes_are_numbers_of_the_models_datatype(tmp_path: Path) -> None:
+    """Neither 300 categories nor a code of -1 is forced into UINT8."""
+    for config, said in {
+        f"categories: {[*range(300)]}": "300 categories, and the model takes UINT8",
+        "categories: [1, 2], unknown: -1": "unknown is -1, and the model takes UINT8",
+    }.items():
+        model = onnx_models.identity("UINT8", ("N", 1))
+        onnx_models.save(model, tmp_path / "models/small/1/model.onnx")
+        (tmp_path / "models/small/config.yaml").write_text(f"inputs: {{x: {{{config}}}}}\n")
+        found = run_command("check", "--models", str(tmp_path / "models"), cwd=tmp_path)
+        assert said in " ".join((found.stdout + found.stderr).split())
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -39,6 +39,9 @@ class CategoryStep:
         # pandas' get_dummies may leave the first category without a column
         self._features = Features(context, parts, parts[:1] if config.one_hot else ())
         self._codes: dict[Any, float] = {word: code for code, word in enumerate(self._words)}
+        if not config.one_hot and not self._features.holds(len(self._words) - 1):
+            datatype = self._features.specs[0].datatype
+            raise context.problem(f"{len(self._words)} categories, and the model takes {datatype}")
         gap = -1.0 if config.one_hot else nan if self._features.takes_nan else None
         self._gap = gap if config.missing is None else self._code(context, "missing")
         self._unknown = None if config.unknown is None else self._code(context, "unknown")
@@ -66,8 +69,10 @@ class CategoryStep:
         code = float(value)
         if self._one_hot:
             raise context.problem(f"{key}: with one_hot it is one of its categories, or nan")
-        if not self._features.takes_nan and not code.is_integer():
-            raise context.problem(f"{key} is {value}, and the model takes whole numbers")
+        fits = self._features.takes_nan or (code.is_integer() and self._features.holds(code))
+        if not fits:
+            datatype = self._features.specs[0].datatype
+            raise context.problem(f"{key} is {code:g}, and the model takes {datatype}")
         return code
 
     def _describe(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,12 @@ class Features:
         first = self.specs[0].shape
         self.rows: int | str = first[0] if first and first[0] is not None else "N"
         self.takes_nan = all(BY_NAME[spec.datatype].kind == "float" for spec in self.specs)
+
+    def holds(self, number: float) -> bool:
+        """Whether a whole number is one of the model's datatype."""
+        dtypes: list[Any] = [spec.dtype for spec in self.specs if spec.dtype.kind in "iu"]
+        limits = [np.iinfo(dtype) for dtype in dtypes]
+        return all(one.min <= number <= one.max for one in limits)
 
     def size(self, rows: int) -> int:
         """The bytes that so many rows become. Raises InvalidInput where they are too many."""
