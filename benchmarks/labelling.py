@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +31,9 @@ TRIES = 3
 
 QUIET_SECONDS = 30.0
 """How long a round waits for others to leave the machine alone."""
+
+SETTLES = 3.0
+"""Seconds until a server is measured: Cohort tries models in idle moments after their load."""
 
 CORES = str(os.cpu_count() or 1)
 
@@ -152,8 +154,11 @@ def measure(
 
     Gives the lines of a table, and how much was dropped. A round in which others used more than
     FOREIGN_CORES of the machine is measured again, TRIES times at most, then dropped.
-    Raises RuntimeError where a server does not start, or answers another label than the first.
+    Raises RuntimeError where there is no wrk, or a server does not start or answers another label
+    than the first.
     """
+    if problem := load.missing():
+        raise RuntimeError(problem)
     lines: list[list[str]] = []
     dropped = 0
     with ExitStack() as stack:
@@ -196,6 +201,8 @@ def _start_all(
         if found != labels:
             raise RuntimeError(f"{asked.server.name} answers {found}, the first {labels}")
         running[asked.server.name] = (one, _written(one, asked, sent))
+        time.sleep(SETTLES)
+        one.settle()
         one.pause()
     return running
 
@@ -302,12 +309,10 @@ def show(name: str, title: str, says: str, tables: Sequence[Table], *, write: bo
     ]
     print(title, *text, sep="\n")
     if write:
-        load_average = f"load average at the end {os.getloadavg()[1]:.1f}; other work ran beside it"
+        load_average = (
+            f"load average at the end {os.getloadavg()[1]:.1f}; `others` says what else ran"
+        )
         report.write_page(
             Path(__file__).parent / "results" / f"{name}.md", title, says,
             f"python -m benchmarks.{name} --write", load_average, text,
         )  # fmt: skip
-
-
-if problem := load.missing():
-    sys.exit(problem)
