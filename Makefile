@@ -171,12 +171,13 @@ bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX R
 		|| { echo "cohort: needs wrk: apt-get install wrk" >&2; exit 1; }
 	@$(VENV)/bin/python -m benchmarks $(ARGS)
 
-lint: $(VENV)/dev.stamp  ## Check style and format
+lint: $(VENV)/dev.stamp  ## Check style, format and plain English
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/yamllint --strict .
 	@git ls-files '*Dockerfile' | xargs $(VENV)/bin/hadolint
 	@$(VENV)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
+	@$(VENV)/bin/python -m tools.prose
 
 types: $(VENV)/dev.stamp .npm/npm.stamp  ## Check types, strictly; those of the page's modules, too
 	@$(VENV)/bin/mypy

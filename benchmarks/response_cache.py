@@ -17,6 +17,7 @@ import numpy as np
 
 from cohort.batching import Outputs, Reply
 from cohort.errors import CohortError
+from cohort.registry import RequestNotes
 from cohort.response_cache import CacheCounts, CachedEngine
 from cohort.tensors import Arrays
 from tests.engines import ControlledEngine, ControlledRequest
@@ -51,7 +52,7 @@ def timed(ask: Callable[[Arrays], object], inputs: list[Any]) -> float:
 
 async def main() -> None:
     """Print a line for each width."""
-    bare = InstantEngine()
+    bare, notes = InstantEngine(), RequestNotes()
     with ThreadPoolExecutor(1) as pool:
         cached = CachedEngine(bare, 1 << 24, CacheCounts(), lambda work, size: pool.submit(work))
         for width in (4, 128, 4096):
@@ -59,10 +60,13 @@ async def main() -> None:
             rounds = []
             for _ in range(ROUNDS):
                 cached._store.clear()
-                misses = timed(lambda x: cached.submit(x, ignore, timeout=1.0), inputs)
+                misses = timed(lambda x: cached.submit_with(notes, x, ignore, timeout=1.0), inputs)
                 without = timed(lambda x: bare.submit(x, ignore, timeout=1.0), inputs)
                 begun = thread_time()
-                timed(lambda x: cached.submit(x, ignore, timeout=1.0), inputs[-1:] * REQUESTS)
+                timed(
+                    lambda x: cached.submit_with(notes, x, ignore, timeout=1.0),
+                    inputs[-1:] * REQUESTS,
+                )
                 await asyncio.sleep(0)  # the replies
                 hits = (thread_time() - begun) / REQUESTS * 1e6
                 rounds.append((misses - without, hits))

@@ -890,6 +890,40 @@ def _weight(name: str, value: NDArray[np.generic] | np.generic) -> onnx.TensorPr
     return numpy_helper.from_array(np.asarray(value), name)
 
 
+def detections() -> onnx.ModelProto:
+    """`x` FP32 [N, K, 6] → `boxes` [N, K, 4], `scores` [N, K], `classes` INT64 [N, K]: its columns.
+
+    `packed` is x itself.
+    """
+    nodes = [
+        helper.make_node("Split", ["x", "sizes"], ["boxes", "score", "number"], axis=2),
+        helper.make_node("Squeeze", ["score", "last"], ["scores"]),
+        helper.make_node("Squeeze", ["number", "last"], ["class"]),
+        helper.make_node("Cast", ["class"], ["classes"], to=TensorProto.INT64),
+        helper.make_node("Identity", ["x"], ["packed"]),
+    ]
+    outputs = [
+        _tensor("boxes", "FP32", ["N", "K", 4]),
+        _tensor("scores", "FP32", ["N", "K"]),
+        _tensor("classes", "INT64", ["N", "K"]),
+        _tensor("packed", "FP32", ["N", "K", 6]),
+    ]
+    weights = [_weight("sizes", np.array([4, 1, 1], "i8")), _weight("last", np.array([2], "i8"))]
+    return _model(nodes, [_tensor("x", "FP32", ["N", "K", 6])], outputs, weights)
+
+
+def boxes_of_one_picture() -> onnx.ModelProto:
+    """`x` FP32 [N, 4] → `boxes`, the same, and `scores` FP32 [N], the sum of each row."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["boxes"]),
+        helper.make_node("ReduceSum", ["x", "last"], ["scores"], keepdims=0),
+    ]
+    outputs = [_tensor("boxes", "FP32", ["N", 4]), _tensor("scores", "FP32", ["N"])]
+    return _model(
+        nodes, [_tensor("x", "FP32", ["N", 4])], outputs, [_weight("last", np.array([1], "i8"))]
+    )
+
+
 def scores_by_class(
     classes: Sequence[int] | Sequence[str] = ("cat", "dog", "eel"), *, labels: int | None = None
 ) -> onnx.ModelProto:

@@ -156,6 +156,30 @@ UNKNOWN_LENGTH = (
 """What to do about a sequence as an output."""
 
 
+@dataclass(frozen=True, slots=True)
+class DetectionSpec:
+    """What makes objects in pictures of an output of boxes, and of others beside it.
+
+    scores: The output of scores, or a column of the boxes: one for each box, or for each class.
+    classes: The output of classes, or a column of the boxes; None: the class of the best score.
+    form: The four numbers of a box: xyxy, xywh, cxcywh or yxyx.
+    unit: What they are in answers: "pixels", or "picture": parts of its width and height.
+    size: Height and width in pixels that numbers are divided by; None: they stay.
+    labels: The names of the classes; empty: they have none.
+    threshold: The least score of an object; None: any.
+    top: The most objects of a picture; None: any number.
+    """
+
+    scores: str | int
+    classes: str | int | None
+    form: str
+    unit: str
+    size: tuple[int, int] | None
+    labels: tuple[str, ...]
+    threshold: float | None
+    top: int | None
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """One input or output of a model.
@@ -172,7 +196,8 @@ class TensorSpec:
     list; default None: none. `threshold`: the least score of a class that is named, so that each
     row has a list; default None: any. `columns` are the names of the columns of an input
     [N, columns], where its file says; default: it does not. `part_of` is the name of the sequence
-    that an output is a tensor of; default: of none.
+    that an output is a tensor of; default: of none. `detections` makes objects of an output of
+    boxes; default: nothing does.
     """
 
     name: str
@@ -185,6 +210,7 @@ class TensorSpec:
     threshold: float | None = None
     columns: tuple[str, ...] = ()
     part_of: str = ""
+    detections: DetectionSpec | None = None
 
     @property
     def transportable(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cohort.http.pages import MOST_UNFOLDED
+from cohort.http.pages import MAX_UNFOLDED
 from tests import onnx_models
 from tests.browser.page import CHROMIUM, Browser, browser
 from tests.e2e.processes import MODELS, Cohort, cohort
@@ -80,7 +80,7 @@ def test_nothing_of_the_page_is_blocked_and_nothing_else_runs(docs: Browser) -> 
 
 def test_many_models_are_folded(tmp_path: Path) -> None:
     """The page begins with their names, since a list of hundreds of paths takes long to make."""
-    for number in range(MOST_UNFOLDED + 1):
+    for number in range(MAX_UNFOLDED + 1):
         onnx_models.save(onnx_models.mlp(), tmp_path / f"models/m{number}/1/model.onnx")
     with cohort(tmp_path / "models", tmp_path) as server:
         assert '"docExpansion": "none"' in server.get("/docs").text

@@ -184,6 +184,68 @@ def test_check_names_state_that_does_not_fit(models: Path) -> None:
     assert "b/config.yaml: cache: a model with state" in result.output
 
 
+TRANSFORM = """
+class Halves:
+    inputs = {"text": ("BYTES", ["N"])}
+
+    def before(self, request):
+        return {}
+
+    def after(self, outputs):
+        return {"first": outputs["y"][:, :2]}
+
+
+class Broken:
+    def __init__(self):
+        raise RuntimeError("no weights")
+
+
+class Wrong:
+    def after(self, outputs):
+        return outputs["z"]
+"""
+
+
+def transformed(models: Path, name: str) -> Path:
+    """A model whose config names a class of TRANSFORM."""
+    folder = models / name.lower()
+    onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
+    (folder / "halves.py").write_text(TRANSFORM)
+    (folder / "config.yaml").write_text(f"transform: halves:{name}\n")
+    return folder
+
+
+def test_check_loads_transforms_where_that_is_allowed(models: Path) -> None:
+    """It shows what callers send and get, and what fails, in which config."""
+    transformed(models, "Halves")
+    done = run("check", str(models), "--model-code", "allow")
+    assert done.exit_code == 0, done.output
+    assert "text BYTES [N]" in done.output
+    assert "first FP32 [?, ?]" in done.output
+    for name in ("Broken", "Wrong", "Absent"):
+        transformed(models, name)
+    done = run("check", str(models), COHORT_MODEL_CODE="allow")
+    assert done.exit_code == 1
+    assert "broken/config.yaml: transform: halves:Broken cannot be loaded: RuntimeError" in (
+        done.output
+    )
+    assert "wrong/config.yaml: transform: after fails for outputs that are zeros" in done.output
+    assert "absent/config.yaml: transform: halves:Absent cannot be loaded" in done.output
+
+
+def test_check_says_that_a_transform_was_not_loaded(models: Path) -> None:
+    """Nothing of its module has run; that is no problem of the models."""
+    folder = transformed(models, "Halves")
+    touched = models.parent / "touched"
+    (folder / "halves.py").write_text(f"open({str(touched)!r}, 'w')")
+    done = run("check", str(models))
+    assert done.exit_code == 0
+    assert "halves/1: its transform was not loaded: only with COHORT_MODEL_CODE=allow" in (
+        done.output
+    )
+    assert not touched.exists()
+
+
 def test_check_tells_why_a_provider_is_not_active(models: Path) -> None:
     """A fallback is no problem under `prefer`, but it is no secret either."""
     (models / "mlp" / "config.yaml").write_text("providers: [coreml, cpu]")

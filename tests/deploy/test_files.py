@@ -192,7 +192,7 @@ def test_nginx_takes_the_replicas_of_compose(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "deploy/nginx", folder)
     text = (ROOT / "deploy/containers/upstreams.conf").read_text()
     older = re.sub(r"server (cohort|counter):(\d+) resolve", r"server 127.0.0.1:\2", text)
-    assert (older.count("127.0.0.1:800"), older.count("127.0.0.1:8404")) == (7, 1)
+    assert (older.count("127.0.0.1:800"), older.count("127.0.0.1:8404")) == (9, 1)
     older = older.replace("/var/log/counted/", f"{folder}/counted-")
     (folder / "upstreams.conf").write_text(older.replace("listen 8404", "listen 127.0.0.1:8404"))
     file = folder / "nginx.conf"

@@ -306,7 +306,8 @@ def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> Non
             seen.add(name)
             assert set(sample.labels) - {"le"} == documented[name], name
     occasional = {"model_inline_stalls_total"}  # a run held the event loop, on a busy machine
-    elsewhere = {name for name in documented if name.startswith(("model_step_", "model_cache_"))}
+    some = ("model_step_", "model_cache_", "model_sequence")  # of models that are not here
+    elsewhere = {name for name in documented if name.startswith(some)}
     assert documented.keys() - occasional - elsewhere == seen - occasional
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 from cohort.auth.keys import digest_of
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort, free_port
+from tests.e2e.processes import COMMAND, Cohort, cohort, free_port
+from tests.e2e.scrape import Scrape
 from tests.rpc.client import arrays_of, connected, raw_request
 from tests.sequences.test_sequences import STATE, WIDTH, remembering
 from tests.waiting import wait_until
@@ -57,9 +59,11 @@ def test_sequences_over_rest(server: Cohort) -> None:
         answer = client.post("/models/m/predict", json=body)
         assert answer.json()["outputs"] == {"y": [[3.0] * WIDTH]}
         assert value_of(v2(client, 0, 7, end=True)) == 1.5
-        for wrong in (v2(client, 0, 7), v2(client, 0, "other"), v2(client, 0, 0, start=True)):
+        for id_ in (7, "other", 0, [1] * 100_000):
+            wrong = v2(client, 0, id_, start=id_ == 0)
             assert wrong.status_code == 400
             assert "sequence" in wrong.json()["error"]
+        assert "got a list" in wrong.json()["error"]
         shown = client.get("/v2/models/m").json()
         assert [one["name"] for one in shown["inputs"]] == ["x"]
         assert [one["name"] for one in shown["outputs"]] == ["y"]
@@ -116,23 +120,151 @@ def test_callers_have_sequences_of_their_own(models: Path, tmp_path: Path) -> No
             client.close()
 
 
-def test_a_sequence_lives_in_one_of_several_processes(models: Path, tmp_path: Path) -> None:
-    """Its connection reaches it; another process refuses it and says so."""
-    refused: list[httpx.Response] = []
-    with cohort(models, tmp_path, workers=2) as server, ExitStack() as stack:
+def test_the_id_may_stand_in_a_header(server: Cohort) -> None:
+    """For balancers, over every API over HTTP; beside the parameter it has to be the same."""
+    with httpx.Client(base_url=server.url, timeout=60) as client:
 
-        def connect() -> httpx.Client:
-            return stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
+        def ask(path: str, body: object, header: str) -> httpx.Response:
+            return client.post(path, json=body, headers={"x-sequence-id": header})
 
-        def reaches_another() -> bool:
-            answer = v2(connect(), 0, 1)
-            if answer.status_code != 200:
-                refused.append(answer)
-            return bool(refused)
+        tensor = {"name": "x", "datatype": "FP32", "shape": [1, WIDTH], "data": [8.0] * WIDTH}
+        body = {"inputs": [tensor], "parameters": {"sequence_start": True}}
+        assert value_of(ask("/v2/models/m/infer", body, "s-1")) == 8
+        assert value_of(v2(client, 0, "s-1")) == 4
+        rows = {"inputs": {"x": [[0.0] * WIDTH]}}
+        assert ask("/models/m/predict", rows, "s-1").json()["outputs"] == {"y": [[2.0] * WIDTH]}
+        assert ask("/v1/models/m:predict", rows, "s-1").json()["outputs"] == [[1.0] * WIDTH]
+        table = {"inputs": rows["inputs"]["x"], "params": {}}
+        answer = ask("/invocations", table, "s-1")
+        assert "0.5" in answer.text, answer.text
+        for header in ("s-2", "S-1", "s-1, s-2"):
+            wrong = ask(
+                "/v2/models/m/infer", {**body, "parameters": {"sequence_id": "s-1"}}, header
+            )
+            assert wrong.status_code == 400
+            assert f"sequence_id is 's-1', and the header x-sequence-id '{header}'" in wrong.text
+        body["parameters"] = {"sequence_id": 31, "sequence_start": True}
+        assert value_of(ask("/v2/models/m/infer", body, "31")) == 8
+        assert ask("/models/m/predict", rows, "x" * 300).status_code == 400
 
-        first = connect()
-        assert value_of(v2(first, 8, 1, start=True)) == 8
-        wait_until(reaches_another)
-        assert 0 < value_of(v2(first, 0, 1)) < 8
-    assert refused[0].status_code == 400
-    assert "another of the server's 2 processes" in refused[0].json()["error"]
+
+async def test_the_id_may_stand_in_the_metadata(server: Cohort) -> None:
+    """Of a call over gRPC, and of a stream."""
+
+    def request(**parameters: Any) -> Any:
+        made = raw_request("m", {"x": np.full((1, WIDTH), 8, np.float32)})
+        for name, value in parameters.items():
+            kind = "bool_param" if isinstance(value, bool) else "string_param"
+            setattr(made.parameters[f"sequence_{name}"], kind, value)
+        return made
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield request().SerializeToString()
+        yield request(id="other").SerializeToString()
+
+    metadata = (("x-sequence-id", "meta"),)
+    async with connected(server.grpc) as client:
+        first = await client.call("ModelInfer", request(start=True), metadata=metadata)
+        second = await client.call("ModelInfer", request(id="meta"))
+        assert [arrays_of(one)["y"][0, 0] for one in (first, second)] == [8, 12]
+        answers = [one async for one in client.stream(sent(), metadata=metadata)]
+        assert arrays_of(answers[0].infer_response)["y"][0, 0] == 14
+        assert "the header x-sequence-id 'meta'" in answers[1].error_message
+
+
+def test_sequences_are_counted(server: Cohort) -> None:
+    """Those that are open, and what they take."""
+    metrics = Scrape(server.url)
+    labels = {"model": "m", "version": "1"}
+    before = metrics.value("model_sequences", **labels)
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        assert value_of(v2(client, 8, "counted", start=True)) == 8
+        after = Scrape(server.url)
+        assert after.value("model_sequences", **labels) == before + 1
+        assert after.value("model_sequence_bytes", **labels) > 0
+        assert after.value("model_sequences_idle_total", **labels) == 0
+        assert value_of(v2(client, 8, "counted", end=True)) == 12
+    assert Scrape(server.url).value("model_sequences", **labels) == before
+
+
+ALONE = "m: {variants: {old: {version: 1, weight: 1}}, baseline: old, "
+BOTH = ALONE.replace("}}, ", "}, new: {version: 2, weight: 1}}, ")
+
+
+@pytest.fixture
+def two_versions(models: Path, tmp_path: Path) -> Path:
+    shutil.copytree(models / "m", tmp_path / "models/m")
+    onnx_models.save(remembering(0.25), tmp_path / "models/m/2/model.onnx")
+    return tmp_path
+
+
+def test_no_sequence_goes_on_with_another_version(two_versions: Path) -> None:
+    """Where a rollout draws anew for each request: 409, logged as a caller's; a key keeps it."""
+    rollouts = two_versions / "rollouts.yaml"
+    rollouts.write_text(BOTH + "}\n")
+    with (
+        cohort(two_versions / "models", two_versions, rollouts=rollouts) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        found: set[float] = set()
+        codes = set()
+        for number in range(40):
+            began = v2(client, 8, number + 1, start=True)
+            answer = v2(client, 0, number + 1)
+            codes.add(answer.status_code)
+            if answer.status_code == 200:
+                assert answer.json()["model_version"] == began.json()["model_version"]
+                found.add(value_of(answer))
+        assert codes == {200, 409}
+        assert found == {4, 2}
+        assert "Traceback" not in server.logged
+        assert "without sticky" in server.get("/health").text
+        rollouts.write_text(BOTH + "sticky: {header: x-sequence-id}}\n")
+        wait_until(lambda: server.get("/models/m").json()["rollout"]["sticky"])
+        assert server.get("/health").json()["problems"] == []
+        for number in range(20):
+            headers = {"x-sequence-id": f"kept {number}"}
+            body: Any = {"inputs": {"x": [[8.0] * WIDTH]}, "parameters": {"sequence_start": True}}
+            for flags in ({"sequence_start": True}, {}, {"sequence_end": True}):
+                body["parameters"] = flags
+                answer = client.post("/models/m/predict", json=body, headers=headers)
+                assert answer.status_code == 200, answer.text
+
+
+def test_shadows_do_not_judge_sequences(two_versions: Path) -> None:
+    """Copies are counted as dropped, not as answers that differ."""
+    rollouts = two_versions / "rollouts.yaml"
+    rollouts.write_text(ALONE + "shadow: {version: 2}}\n")
+    judged = "rollout of m: the model has state, which guard and shadow cannot judge"
+    command = [*COMMAND, "check", "--no-open", "--models", str(two_versions / "models")]
+    checked = subprocess.run(
+        [*command, "--rollouts", str(rollouts)], capture_output=True, text=True, check=False
+    )
+    assert judged in checked.stdout + checked.stderr
+    with (
+        cohort(two_versions / "models", two_versions, rollouts=rollouts) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        assert value_of(v2(client, 8, 1, start=True)) == 8
+        assert value_of(v2(client, 0, 1, end=True)) == 4
+        wait_until(lambda: Scrape(server.url).value("shadow_dropped_total", model="m") == 2)
+        assert Scrape(server.url).value("shadow_disagreement_total", model="m") == 0
+        assert server.get("/health").json()["problems"] == [
+            f"{judged}: nothing is rolled back by itself"
+        ]
+
+
+def test_several_processes_refuse_a_model_with_state(models: Path, tmp_path: Path) -> None:
+    """A sequence lives in one of them, and requests reach any: the reason says what to do."""
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models/other/1/model.onnx")
+    shutil.copytree(models / "m", tmp_path / "models/m")
+    with cohort(tmp_path / "models", tmp_path, ready=False, workers=2) as server:
+        server.wait_for("/v2/models/other/ready")
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            wait_until(lambda: "COHORT_WORKERS" in v2(client, 8, 1, start=True).text)
+            refused = v2(client, 8, 1, start=True)
+    assert refused.status_code == 503
+    assert (
+        "m/config.yaml: state: a sequence lives in one process, and this server has 2"
+        in (refused.json()["error"])
+    )

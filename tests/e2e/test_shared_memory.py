@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -349,6 +350,32 @@ def test_descriptors_are_given_back(server: Cohort) -> None:
             client.register_system_shared_memory("r", key, SIZE)
             client.unregister_system_shared_memory("r")
         assert len(list(descriptors.iterdir())) < before + 10
+
+
+def test_memory_of_cuda_is_refused(server: Cohort, wire: str) -> None:
+    """By a sentence; there is none to be shown or unregistered."""
+
+    def ask(client: Any, _: Any) -> None:
+        assert names_of(client.get_cuda_shared_memory_status()) == []
+        client.unregister_cuda_shared_memory("r")
+        client.register_cuda_shared_memory("r", b64encode(bytes(64)), 0, SIZE)
+
+    refused(server, wire, "CUDA's shared memory is not supported", ask)
+
+
+@pytest.mark.parametrize("place", ["in", "out"])
+def test_memory_may_overlap_itself(server: Cohort, wire: str, place: str) -> None:
+    """An output beside its input, or two outputs in one place: each is written whole."""
+    key = made("overlap", np.arange(6, dtype="f4").tobytes())
+    with connected(server, wire) as (client, module):
+        client.register_system_shared_memory("r", key, 24)
+        inputs = [in_region(module, name, "r", SIZE, 4 * n) for n, name in enumerate("ab")]
+        outputs = [to_region(module, "sum", "r", SIZE, 4)]
+        if place == "out":
+            outputs.append(to_region(module, "difference", "r", SIZE, 8))
+        client.infer("pair", inputs, outputs=outputs)
+    got = np.frombuffer((FOLDER / key[1:]).read_bytes(), "f4").tolist()
+    assert got == ([0, 1, 3, 3, 4, 5] if place == "in" else [0, 1, -1, -1, 4, 5])
 
 
 def test_without_the_setting_registering_is_refused(models: Path, tmp_path: Path) -> None:

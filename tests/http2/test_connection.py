@@ -18,8 +18,8 @@ from cohort.http2.connection import PING_SECONDS, PING_TIMEOUT_SECONDS
 from cohort.http2.frames import PREFACE, ConnectionFault, ErrorCode
 from cohort.http2.streams import STREAM_WINDOW
 from cohort.http2.useless_frames import (
-    MOST_OF_ADDRESS,
-    MOST_USELESS,
+    MAX_OF_ADDRESS,
+    MAX_USELESS,
     OWN_SHARE,
     UselessOfAddresses,
 )
@@ -438,12 +438,12 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
     await served.feed(SETTLED + raw(headers_of(1)))
     for _ in range(3):
         for _ in range(10):
-            await served.feed(frame * ((MOST_USELESS // cost - 30) // 10))
+            await served.feed(frame * ((MAX_USELESS // cost - 30) // 10))
             served.wire.take()
         assert not served.wire.closed
         served.connection.look(now)
     for _ in range(12):
-        await served.feed(frame * (MOST_USELESS // cost // 10))
+        await served.feed(frame * (MAX_USELESS // cost // 10))
         if served.wire.closed:
             break
     assert served.wire.closed
@@ -453,15 +453,15 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
 def test_an_address_has_so_many_frames_that_bring_nothing_of_all_its_connections() -> None:
     """A connection that sent few is not ended for the others'; those of a Unix socket have none."""
     counts = UselessOfAddresses()
-    for _ in range(MOST_OF_ADDRESS // 50):
+    for _ in range(MAX_OF_ADDRESS // 50):
         counts.count("1.2.3.4", 50, 50)
-        counts.count("", 50, MOST_USELESS)
+        counts.count("", 50, MAX_USELESS)
     counts.count("1.2.3.4", 1, OWN_SHARE)
-    counts.count("5.6.7.8", 1, MOST_USELESS)
+    counts.count("5.6.7.8", 1, MAX_USELESS)
     with pytest.raises(ConnectionFault, match="from this address"):
         counts.count("1.2.3.4", 1, OWN_SHARE + 1)
     counts.look()
-    counts.count("1.2.3.4", 1, MOST_USELESS)
+    counts.count("1.2.3.4", 1, MAX_USELESS)
 
 
 def reset_calls(number: int) -> bytes:
@@ -491,7 +491,7 @@ async def test_calls_that_are_reset_and_frames_of_what_is_over_are_counted(
     """As pings are: each costs more than the peer pays for it. Data ends the connection at once."""
     served = Served()
     await served.feed(SETTLED + reset_calls(1))
-    flood = b"".join(make(number) for number in range(3, 3 + 2 * (MOST_USELESS + 500), 2))
+    flood = b"".join(make(number) for number in range(3, 3 + 2 * (MAX_USELESS + 500), 2))
     await served.feed(flood)
     await iterations(100)
     assert served.wire.closed
@@ -504,7 +504,7 @@ async def test_windows_that_are_widened_for_what_was_sent_are_not_counted() -> N
     """A peer may do so for each frame that it reads, however small."""
     served = Served(serve=SmallEcho)
     caller = Caller(served)
-    for _ in range(MOST_USELESS + 500):
+    for _ in range(MAX_USELESS + 500):
         number = caller.h2.get_next_available_stream_id()
         caller.h2.send_headers(number, HEADERS)
         caller.h2.send_data(number, message(b"a"), end_stream=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cohort.http2.field_decoding import FieldDecoder, Header
 from cohort.http2.frames import ConnectionFault, ErrorCode
 from cohort.http2.header_blocks import (
-    MOST_HEADER_BYTES,
-    MOST_KNOWN_BLOCKS,
-    MOST_READ_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_KNOWN_BLOCKS,
+    MAX_READ_BYTES,
     HeaderBlocks,
     encode,
 )
@@ -83,7 +83,7 @@ def test_any_bytes_mean_what_the_library_says(
     """Or neither reads them: changed blocks, behind good ones, and before them."""
     encoder = hpack.Encoder()
     blocks = [encoder.encode([(n, v) for n, v, _ in one], huffman=huffman) for one in lists]
-    theirs, ours = hpack.Decoder(MOST_HEADER_BYTES), FieldDecoder(MOST_HEADER_BYTES)
+    theirs, ours = hpack.Decoder(MAX_HEADER_BYTES), FieldDecoder(MAX_HEADER_BYTES)
     for block in [*_mutated(blocks, changes), *odd]:
         try:
             expected = [tuple(field) for field in theirs.decode(block, raw=True)]
@@ -138,9 +138,9 @@ def test_the_same_bytes_may_mean_another_thing_later() -> None:
 def test_so_many_blocks_are_known() -> None:
     """Callers who send others each time do not fill the memory."""
     blocks = HeaderBlocks(Plain())
-    for number in range(3 * MOST_KNOWN_BLOCKS):
+    for number in range(3 * MAX_KNOWN_BLOCKS):
         blocks.decode(encode([(b"x", b"%d" % number)]))
-        assert len(blocks._known) <= MOST_KNOWN_BLOCKS
+        assert len(blocks._known) <= MAX_KNOWN_BLOCKS
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_so_many_blocks_are_known() -> None:
         (b"\x3f\xe2\xff\x7f", ErrorCode.COMPRESSION_ERROR),  # a larger table than was allowed
         (b"\0\x81\xff\1a", ErrorCode.COMPRESSION_ERROR),  # no Huffman code
         (b"\0\x05ab", ErrorCode.COMPRESSION_ERROR),  # ends within a name
-        (encode([(b"a", b"b" * MOST_READ_BYTES)]), ErrorCode.ENHANCE_YOUR_CALM),
+        (encode([(b"a", b"b" * MAX_READ_BYTES)]), ErrorCode.ENHANCE_YOUR_CALM),
         # a bomb:
         (b"\x40\1a\x7f\x81\x1e" + b"b" * 4000 + b"\xbe" * 65, ErrorCode.COMPRESSION_ERROR),
     ],
@@ -168,7 +168,7 @@ def test_what_no_block_is_ends_the_connection(block: bytes, code: ErrorCode) -> 
 def test_too_many_headers_are_read_all_the_same(coded: bool) -> None:
     """So that the connection goes on: the next block may refer to what they added to the table."""
     encoder, blocks = hpack.Encoder(), HeaderBlocks(Plain())
-    most = MOST_HEADER_BYTES - 33 - 2 * 43  # a field counts 32 bytes beside its own
+    most = MAX_HEADER_BYTES - 33 - 2 * 43  # a field counts 32 bytes beside its own
     fields = [("x-a", "12345678"), ("x-b", "12345678"), ("c", "d" * most)]
     first, last = blocks.decode(encoder.encode(fields)), blocks.decode(encoder.encode(fields))
     assert len(first) == len(last) == 3
@@ -206,5 +206,5 @@ def test_of_codes_no_more_are_read_than_a_call_may_have(
     long = bytes(length) + coded
     block = (b"\x00\x01x" + long if named else b"\x00" + long + b"\x01x") * count
     assert blocks.decode(block) == [(b"too", b"large")]
-    assert sum(read) <= MOST_HEADER_BYTES
+    assert sum(read) <= MAX_HEADER_BYTES
     assert blocks.held == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.http2.field_decoding import Header
-from cohort.http2.heads import MOST_KNOWN_HEADS, CallHeads, percent_encoded, trailers
+from cohort.http2.heads import MAX_KNOWN_HEADS, CallHeads, percent_encoded, trailers
 
 CALL = [
     (b":method", b"POST"),
@@ -116,8 +116,8 @@ def test_trailers_have_what_ends_a_call() -> None:
 def test_so_many_heads_are_known() -> None:
     """Callers can make them up: paths, and names of metadata."""
     heads = CallHeads()
-    for number in range(MOST_KNOWN_HEADS + 10):
+    for number in range(MAX_KNOWN_HEADS + 10):
         path = (b":path", b"/a/%d" % number)
         heads.read([*CALL[:2], path, CALL[3], (b"x-%d" % number, b"")])
-    assert 0 < len(heads._known) <= MOST_KNOWN_HEADS
-    assert 0 < len(heads._names) <= MOST_KNOWN_HEADS
+    assert 0 < len(heads._known) <= MAX_KNOWN_HEADS
+    assert 0 < len(heads._names) <= MAX_KNOWN_HEADS

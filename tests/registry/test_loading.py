@@ -78,7 +78,7 @@ async def test_few_load_at_once_and_the_next_begins_when_one_ends() -> None:
 async def test_a_load_that_takes_long_gives_up_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others begin beside it, up to so many; it goes on, and its place is given back once."""
     monkeypatch.setattr(loading, "LONG_SECONDS", 0.05)
-    monkeypatch.setattr(loading, "MOST_LOADS", 4)
+    monkeypatch.setattr(loading, "MAX_LOADS", 4)
     threads = LoadThreads()
     puppets = [Puppet() for _ in range(5)]
     tasks = [puppet.load(threads, number) for number, puppet in enumerate(puppets)]

@@ -12,7 +12,7 @@ from cohort.onnx_engine import VersionOpener, factory
 from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
 from cohort.registry import Source, State, VersionFailed, retrying
 from cohort.registry.loading import LoadTimedOut
-from cohort.registry.retrying import LONGEST_WAIT_SECONDS, is_transient, next_try
+from cohort.registry.retrying import MAX_WAIT_SECONDS, is_transient, next_try
 from cohort.rpc.errors import metadata_of
 from tests.registry.on_disk import RegistryOnDisk
 from tests.waiting import until
@@ -68,14 +68,12 @@ def test_each_wait_is_longer_up_to_a_bound() -> None:
     """Between half of it and all, as luck has it."""
     for luck, share in ((0.0, 0.5), (1.0, 1.0)):
         waits = [next_try(MemoryError(), failures, luck) for failures in (1, 2, 3, 7, 10_000)]
-        assert waits == [
-            share * one for one in (1, 2, 4, LONGEST_WAIT_SECONDS, LONGEST_WAIT_SECONDS)
-        ]
+        assert waits == [share * one for one in (1, 2, 4, MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)]
 
 
 def test_a_load_that_timed_out_is_tried_twice() -> None:
     """A busy machine passes; a model that never ends would take a core for good."""
-    assert next_try(LoadTimedOut("…"), 1, 1) == LONGEST_WAIT_SECONDS
+    assert next_try(LoadTimedOut("…"), 1, 1) == MAX_WAIT_SECONDS
     assert next_try(LoadTimedOut("…"), 2, 0) is None
 
 

@@ -646,3 +646,21 @@ def test_a_model_whose_versions_are_gone_is_still_there(models: Path) -> None:
     assert "has no version" in told(after)["iris"]
     shutil.rmtree(models / "iris")
     assert versions(now(models, after)) == {"digits": [1]}
+
+
+def test_modules_beside_a_config_with_a_transform_count(models: Path) -> None:
+    """A change shows once nothing writes any more; tests, and modules of no transform, do not."""
+    put(models, "m/1")
+    module, config = models / "m/transform.py", models / "m/config.yaml"
+    module.write_text("one")
+    first = now(models)
+    assert first.models["m"].code == ""
+    config.write_text("transform: transform:Transform\n")
+    second = now(models, first)
+    assert second.models["m"].code
+    (models / "m/test_transform.py").write_text("a test")
+    (models / "m/notes.txt").write_text("a note")
+    assert now(models, second).models["m"].code == second.models["m"].code
+    module.write_text("another")
+    assert scan(models, second, quiet=3600).models["m"].code == second.models["m"].code
+    assert now(models, second).models["m"].code != second.models["m"].code

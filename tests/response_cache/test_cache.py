@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +27,8 @@ from cohort.errors import (
 )
 from cohort.registry import RequestNotes
 from cohort.response_cache import AnswerStore, CacheCounts, CachedEngine, key_of
-from cohort.response_cache.store import ENTRY_BYTES
+from cohort.response_cache.store import ENTRY_BYTES, INPUT_BYTES
+from cohort.tensors import BY_NAME
 from tests import onnx_models
 from tests.engines import ControlledEngine
 from tests.waiting import iterations, until
@@ -190,26 +192,46 @@ async def test_keys_of_large_inputs_are_made_on_a_thread(
 def test_bytes_are_bounded() -> None:
     """What was not asked for longest goes; what is too large for all of it is not kept."""
     counts = CacheCounts()
-    store = AnswerStore(3 * (ENTRY_BYTES + 400), counts)
+    keys = [key_of({"x": np.full(50, number, np.float32)}) for number in range(5)]
+    size = ENTRY_BYTES + INPUT_BYTES + 200 + 400
+    store = AnswerStore(3 * size, counts)
     for number in range(3):
-        store.put((number,), [np.zeros(100, np.float32)])
-    assert store.get((0,)) is not None
-    store.put((3,), [np.zeros(100, np.float32)])
-    assert [store.get((number,)) is not None for number in range(4)] == [True, False, True, True]
-    store.put((4,), [np.zeros(10_000, np.float32)])
-    assert store.get((4,)) is None
-    assert counts.size == 3 * (ENTRY_BYTES + 400)
+        store.put(keys[number], [np.zeros(100, np.float32)])
+    assert store.get(keys[0]) is not None
+    store.put(keys[3], [np.zeros(100, np.float32)])
+    assert [store.get(key) is not None for key in keys[:4]] == [True, False, True, True]
+    store.put(keys[4], [np.zeros(10_000, np.float32)])
+    assert store.get(keys[4]) is None
+    assert counts.size == 3 * size
     store.clear()
     assert counts.size == 0
+
+
+@pytest.mark.parametrize("width", [1, 128, 1000])
+def test_keys_are_a_part_of_what_is_kept(width: int) -> None:
+    """Those of a table with many columns take more than its answers: the memory is what counts."""
+    counts = CacheCounts()
+    store = AnswerStore(1 << 40, counts)
+    tracemalloc.start()
+    try:
+        begun = tracemalloc.get_traced_memory()[0]
+        for number in range(100):
+            table = {f"column {place}": np.full(width, number, "f4") for place in range(50)}
+            store.put(key_of(table), [np.zeros(1, np.float32)])
+        del table
+        taken = tracemalloc.get_traced_memory()[0] - begun
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < counts.size / taken < 1.4
 
 
 def test_what_is_kept_is_no_part_of_a_larger_run() -> None:
     """It is a copy, and cannot be written to."""
     run = np.arange(8, dtype=np.float32)
-    store = AnswerStore(1 << 20, CacheCounts())
-    store.put(("a",), [run[2:4]])
+    store, key = AnswerStore(1 << 20, CacheCounts()), key_of({"x": run})
+    store.put(key, [run[2:4]])
     run[:] = 0
-    (kept,) = store.get(("a",)) or []
+    (kept,) = store.get(key) or []
     assert kept.tolist() == [2, 3]
     with pytest.raises(ValueError, match="read-only"):
         kept[0] = 1
@@ -220,6 +242,29 @@ def test_texts_and_their_bytes_are_other_keys() -> None:
     texts: list[list[object]] = [["a"], [b"a"], ["a", "b"], ["ab"], ["a', 'b"]]
     keys = {key_of({"x": np.array(one, np.object_)}) for one in texts}
     assert len(keys) == len(texts)
+
+
+@pytest.mark.parametrize("size", [4, 4096, 65_536])
+def test_keys_are_of_bits_shape_and_datatype(size: int) -> None:
+    """Of any length: 0.0 is not -0.0, a NaN is itself, and views have the keys of their copies."""
+    zeros = np.zeros((2, size), np.float32)
+    other, nan = zeros.copy(), zeros.copy()
+    other[-1, -1], nan[-1, -1] = -0.0, np.nan
+    payload = nan.copy()
+    payload.view(np.uint32)[-1, -1] += 1
+    arrays: list[Any] = [
+        zeros, other, nan, payload, zeros.reshape(size, 2), zeros.view(np.int32),
+        zeros.view(np.uint32), zeros.view(np.float64), zeros.view(BY_NAME["BF16"].dtype),
+        zeros[:, 1:], zeros.ravel(),
+    ]  # fmt: skip
+    keys = [key_of({"x": array}) for array in arrays]
+    assert len(set(keys)) == len(arrays)
+    assert [key_of({"x": array.copy()}) for array in arrays] == keys
+    wide: Any = np.zeros((2, 2 * size), np.float32)
+    wide[:, 1::2] = 1
+    assert key_of({"x": wide[:, ::2]}) == keys[0]
+    assert key_of({"x": zeros, "y": zeros}) != key_of({"x": zeros, "z": zeros})
+    assert key_of({"x": zeros, "y": nan}) != key_of({"x": nan, "y": zeros})
 
 
 async def test_a_model_keeps_answers_by_its_config(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import rollouts
 from cohort.rollouts.judgement import Counts, Evidence
-from cohort.rollouts.units import CALLER_SECONDS, MOST_CALLERS, SLOT_SECONDS, Callers, OutcomeStream
+from cohort.rollouts.units import CALLER_SECONDS, MAX_CALLERS, SLOT_SECONDS, Callers, OutcomeStream
 
 
 def admitted(outcomes: list[tuple[float, bool]]) -> list[float]:
@@ -61,13 +61,13 @@ def test_whether_an_outcome_counts_is_known_before_it(
 def test_callers_are_bounded() -> None:
     """The one that was not heard for the longest time is forgotten."""
     callers = Callers()
-    for number in range(MOST_CALLERS):
+    for number in range(MAX_CALLERS):
         callers.admit(number, 0.0, bad=False)
     assert not callers.admit(0, 1.0, bad=False)
-    callers.admit(MOST_CALLERS, 1.0, bad=False)
+    callers.admit(MAX_CALLERS, 1.0, bad=False)
     assert not callers.admit(0, 1.0, bad=False)
     assert callers.admit(1, 1.0, bad=False)
-    assert len(callers._seen) == MOST_CALLERS
+    assert len(callers._seen) == MAX_CALLERS
 
 
 def test_outcomes_of_one_slot_are_one_unit() -> None:

@@ -15,7 +15,7 @@ from cohort.open_inference import InferResponse, OutputTensor
 from cohort.rpc import message_rows
 from cohort.rpc.contents import FIELDS, write_response
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from cohort.rpc.message_rows import MOST_KNOWN_MESSAGES, MessageRows
+from cohort.rpc.message_rows import MAX_KNOWN_MESSAGES, MessageRows
 from cohort.tensors import BY_NAME, TensorSpec
 from tests.rpc.client import Request, raw_request, typed_request
 
@@ -137,15 +137,15 @@ def test_a_tensor_must_be_what_ends_a_message() -> None:
 def test_so_many_messages_are_known() -> None:
     """Callers who make up names do not fill the memory."""
     rows = MessageRows(streamed=False)
-    for number in range(MOST_KNOWN_MESSAGES + 10):
+    for number in range(MAX_KNOWN_MESSAGES + 10):
         request = raw_request(f"m{number}", {"x": np.ones((1, 4), "f4")})
         rows.read(request.SerializeToString())
-        assert len(rows._starts) <= MOST_KNOWN_MESSAGES
+        assert len(rows._starts) <= MAX_KNOWN_MESSAGES
     assert len(rows._starts) == 10
     assert len(rows._lengths) == 1
 
 
-@pytest.mark.parametrize("others", [0, 3, MOST_KNOWN_MESSAGES])
+@pytest.mark.parametrize("others", [0, 3, MAX_KNOWN_MESSAGES])
 def test_a_message_that_begins_as_another_is_not_parsed(
     others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

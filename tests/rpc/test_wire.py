@@ -11,7 +11,7 @@ from cohort.codec.varints import varint
 from cohort.open_inference import InferResponse, OutputTensor
 from cohort.rpc.contents import FIELDS, write_response
 from cohort.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
-from cohort.rpc.wire import MOST_FIELDS, MOST_FIELDS_OF_ALL, SHORT_MESSAGE, read_at_once, read_whole
+from cohort.rpc.wire import MAX_FIELDS, MAX_FIELDS_OF_ALL, SHORT_MESSAGE, read_at_once, read_whole
 from tests.rpc.client import arrays_of as arrays_of_answer
 from tests.rpc.client import typed_request
 from tests.rpc.messages import (
@@ -85,10 +85,10 @@ def test_long_tensors_are_read_at_once_and_many_fields_are_not() -> None:
     assert read.contents is not None
     raw = ModelInferRequest(raw_input_contents=[b"." * 10**6]).SerializeToString()
     assert read_at_once(raw) is not None
-    texts = typed_request("m", {"x": np.array(["text"] * (MOST_FIELDS + 1), np.object_)})
+    texts = typed_request("m", {"x": np.array(["text"] * (MAX_FIELDS + 1), np.object_)})
     assert read_at_once(texts.SerializeToString()) is None
     assert_same(texts.SerializeToString())
-    outputs = field(6, b"") * (MOST_FIELDS_OF_ALL + 1)
+    outputs = field(6, b"") * (MAX_FIELDS_OF_ALL + 1)
     assert_same(outputs)
     assert read_at_once(outputs) is None
     assert read_at_once(ModelInferRequest(id="." * 10**6).SerializeToString()) is None

@@ -237,6 +237,8 @@ async def test_idle_sequences_are_forgotten(models: Path) -> None:
         assert table.size == 0
         with pytest.raises(InvalidInput, match=r"no request for 0\.05 s"):
             await step(runtime, 1)
+        counts = runtime._core.sequences.counts("m", 1)
+        assert (counts.open, counts.size, counts.idle) == (0, 0, 1)
 
 
 async def test_number_and_bytes_are_bounded(models: Path) -> None:
@@ -271,6 +273,21 @@ async def test_another_version_has_other_sequences(models: Path) -> None:
             await step(runtime, 0)
         assert await step(runtime, 8, start=True) == [8]
         assert await step(runtime, 0) == [2]
+
+
+async def test_an_id_is_one_sequence_whatever_the_version(models: Path) -> None:
+    """Where versions take turns, a sequence that began anew is not gone on with by the former."""
+    save(models, remembering(0.25), f"{STATE}versions: all\n", version=2)
+    async with runtime_of(models) as runtime:
+        assert await step(runtime, 8, start=True, version=1) == [8]
+        assert await step(runtime, 8, "b", start=True, version=1) == [8]
+        assert await step(runtime, 4, start=True, version=2) == [4]
+        with pytest.raises(SequenceEnded, match="version 2 of the model, and now 1 answers"):
+            await step(runtime, 0, version=1)
+        assert await step(runtime, 0, version=2) == [1]
+        assert await step(runtime, 0, "b", version=1) == [4]
+        first, second = (runtime._core.sequences.counts("m", number) for number in (1, 2))
+        assert (first.open, second.open) == (1, 1)
 
 
 async def test_state_may_begin_with_other_numbers(models: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from cohort.system.job_child import tell
@@ -61,6 +62,29 @@ def close_answers() -> None:
     """Close every pipe, and stay."""
     os.closerange(3, 64)
     signal.pause()
+
+
+def come_back_twice(value: object) -> object:
+    """Answer once a copy of this process has done so, which ends then."""
+    copy = os.fork()
+    if copy:
+        os.waitpid(copy, 0)
+    return value if copy else "the copy's"
+
+
+def answer_for_another() -> None:
+    """Write what a later job's answer might be, and what no answer is."""
+    for descriptor in range(3, 64):
+        with suppress(OSError):
+            os.write(descriptor, b'\n{"answer": 7}\n1 {"raised": 7}\n1 {"answer": 8}\n')
+
+
+def flood() -> None:
+    """Write without end where answers are written."""
+    while True:
+        for descriptor in range(3, 64):
+            with suppress(OSError):
+                os.write(descriptor, b"x" * (1 << 16))
 
 
 def take(megabytes: int) -> int:

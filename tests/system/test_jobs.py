@@ -24,6 +24,7 @@ from cohort.system.jobs import (
 from tests.waiting import PATIENCE, wait_until
 
 JOBS = "tests.system.some_jobs"
+ENOUGH = JobLimits(seconds=PATIENCE)
 
 
 def done(name: str, limits: JobLimits | None = None, **arguments: object) -> object:
@@ -70,8 +71,22 @@ def test_answers_arguments_and_what_is_printed_may_be_long() -> None:
 
 def test_answer_that_is_too_long_is_a_failure() -> None:
     """It is not kept in memory without end."""
-    with pytest.raises(JobRaised, match="too long"):
-        done("long", length=(1 << 26) + (1 << 22))
+    for name, arguments in (("long", {"length": (1 << 26) + (1 << 22)}), ("flood", {})):
+        with JobProcess("test") as process:
+            with pytest.raises(JobCrashed, match="too long"):
+                process.do(f"{JOBS}:{name}", arguments)
+            with pytest.raises(JobCrashed):  # which does nothing more
+                process.do(f"{JOBS}:echo", {"value": 1})
+
+
+def test_a_job_gets_no_answer_of_another() -> None:
+    """Neither of a process that it forked, which ends, nor what it wrote itself."""
+    with JobProcess("test") as process:
+        for value in range(3):
+            given = process.do(f"{JOBS}:come_back_twice", {"value": value}, limits=ENOUGH)
+            assert given == value
+        assert process.do(f"{JOBS}:answer_for_another", {}) is None
+        assert process.do(f"{JOBS}:echo", {"value": "own"}) == "own"
 
 
 def test_what_else_is_printed_to_the_pipe_is_no_answer(tmp_path: Path) -> None:

@@ -97,6 +97,21 @@ class Saying:
                 raise ValueError("a" + chr(0xD800))
             case "long":
                 raise ValueError("a" * 1_000_000)
+            case "much":
+                return {"x": np.zeros((1 << 21, 4), np.float32)}
+            case "twice":
+                copy = os.fork()
+                if copy:
+                    os.waitpid(copy, 0)
+                return {"x": np.full((1, 4), 1 if copy else 7, np.float32)}
+            case "flood":
+                for file in range(3, 64):
+                    try:
+                        os.write(file, b"x" * (1 << 27))
+                    except OSError:
+                        pass
+            case "plain":
+                return {"x": np.ones((1, 4), np.float32)}
             case "datatype":
                 return {"x": np.ones((1, 4), np.longdouble)}
 
@@ -126,6 +141,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         if name != "plain":
             (folder / "models" / name / f"{name}_code.py").write_text(CODE)
             config = f"transform: {name}_code:{name.title()}\ntimeout_ms: 3000\n"
+            config += "max_output_mb: 16\n" if name == "saying" else ""
             (folder / "models" / name / "config.yaml").write_text(config)
     (folder / "models/pipeline").mkdir()
     (folder / "models/pipeline/pipeline.yaml").write_text(PIPELINE)
@@ -320,6 +336,32 @@ def test_arrays_that_are_no_tensors_are_the_models_failure(server: Cohort) -> No
     assert "before" in answer.json()["error"]
 
 
+def test_more_than_may_be_answered_is_the_models_failure(server: Cohort) -> None:
+    """It is refused before it takes memory that is shared."""
+    answer = ask(server, "saying", {"inputs": {"text": ["much"]}})
+    assert answer.status_code == 500
+    assert (
+        f"before gave what cannot be taken: the arrays have more than {16 << 20}"
+        in (answer.json()["error"])
+    )
+
+
+def test_a_copy_of_its_process_answers_nobody(server: Cohort) -> None:
+    """A fork that comes back from a call ends, and gives neither this caller nor the next one."""
+    wanted = scores([[1.0, 1.0, 1.0, 1.0]])
+    for text in ("twice", "plain", "twice", "plain"):
+        answer = ask(server, "saying", {"inputs": {"text": [text]}})
+        assert answer.status_code == 200, answer.text
+        np.testing.assert_allclose(answer.json()["outputs"]["y"], wanted, rtol=1e-5)
+
+
+def test_what_it_writes_among_answers_ends_it_alone(server: Cohort) -> None:
+    """The process is started again, and the next callers get theirs."""
+    answer = ask(server, "saying", {"inputs": {"text": ["flood"]}})
+    assert answer.status_code == 503
+    wait_until(lambda: ask(server, "saying", {"inputs": {"text": ["plain"]}}).status_code == 200)
+
+
 def test_it_is_in_the_documents(server: Cohort) -> None:
     """The page, OpenAPI and the descriptions work with a model whose inputs are not declared."""
     for path in ("/models/words", "/v2/models/words", "/openapi.json", "/models"):
@@ -341,6 +383,29 @@ def test_code_runs_only_where_that_is_allowed(tmp_path: Path) -> None:
         wait_until(lambda: "MODEL_CODE" in server.get("/models/words").text)
         assert "COHORT_MODEL_CODE=allow" in server.get("/models/words").text, version
     assert not touched.exists()
+
+
+def test_a_module_that_is_edited_is_read_again(tmp_path: Path) -> None:
+    """The new one answers by itself; one that cannot be loaded leaves the last that could."""
+    folder = tmp_path / "models/words"
+    onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
+    module = folder / "code_.py"
+    text = "class Edited:\n    def after(self, outputs):\n        return {'number': [%s]}\n"
+
+    def answered(server: Cohort) -> object:
+        return ask(server, "words", {"inputs": {"x": ROWS}}).json()["outputs"]["number"]
+
+    module.write_text(text % 1)
+    (folder / "config.yaml").write_text("transform: code_:Edited\n")
+    with cohort(tmp_path / "models", tmp_path, model_code="allow") as server:
+        assert answered(server) == [1]
+        module.write_text(text % 2)
+        wait_until(lambda: answered(server) == [2])
+        module.write_text("class Edited:\n")
+        wait_until(lambda: "cannot be loaded" in server.get("/models/words").text)
+        assert answered(server) == [2]
+        module.write_text(text % 3)
+        wait_until(lambda: answered(server) == [3])
 
 
 def test_its_process_ends_with_the_server(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cohort.workers.roster import (
-    LONGEST_EMPTY_SECONDS,
+    MAX_EMPTY_SECONDS,
     RetireWorker,
     StartWorker,
     WorkerView,
@@ -37,7 +37,7 @@ def test_a_place_whose_workers_end_stays_empty_for_a_while() -> None:
     assert next_changes([], 1, now=4.9, not_before={0: 5.0}) == []
     assert next_changes([], 1, now=5.0, not_before={0: 5.0}) == [StartWorker(0)]
     assert [retry_seconds(count) for count in range(5)] == [0, 1, 2, 4, 8]
-    assert retry_seconds(1000) == LONGEST_EMPTY_SECONDS
+    assert retry_seconds(1000) == MAX_EMPTY_SECONDS
 
 
 def test_outdated_workers_are_replaced_one_after_the_other() -> None:

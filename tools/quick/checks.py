@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tools import ROOT
+from tools.prose.passages import has_text
 
 FEW = 8
 """Test modules for each process: to import everything once more takes longer than to run fewer."""
@@ -42,6 +43,8 @@ def find_checks(changed: Sequence[str]) -> Iterator[Check]:
         yield Check("shellcheck", [_program("shellcheck"), *shell])
     if images := [path for path in changed if path.endswith("Dockerfile")]:
         yield Check("hadolint", [_program("hadolint"), *images])
+    if texts := [path for path in changed if has_text(path)]:
+        yield Check("prose", [sys.executable, "-m", "tools.prose", *texts])
 
 
 def find_unchecked(changed: Sequence[str]) -> list[str]:

@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
     from cohort.registry import Source
     from cohort.repository import ModelConfig, Problem, Snapshot, Trust
-    from cohort.session import Session
     from cohort.settings import Settings
-    from cohort.tensors import TensorSpec
 
 
 CHECKED = (
     *("models", "rollouts", "default_model", "api_keys"),
     *("jwks", "jwt_issuer", "jwt_audience"),
-    *("tls_cert", "tls_key", "tls_client_ca", "trusted_keys"),
+    *("tls_cert", "tls_key", "tls_client_ca", "trusted_keys", "model_code"),
     *options.OPENING,
 )
 
@@ -204,6 +202,8 @@ def _named(
         if rollout.shadow is not None:
             places["shadow"] = rollout.shadow.version
         notes += rollout.misfits(model.signatures)
+        if model.config is not None and model.config.state:
+            notes += config.misfits_of_state()
         there = available(model.versions)
         problems += [
             Problem(file, f"{name}.{key}.version", f"version {number} not found{there}")
@@ -292,6 +292,7 @@ def _open_all(
     from rich.progress import track
 
     from cohort.batching import plan_padding
+    from cohort.cli.callers_view import as_callers_see
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
     from cohort.process.version_table import Footnotes, spec_cell, version_table
@@ -319,7 +320,9 @@ def _open_all(
         session = opened.session
         name, _, number = label.partition("/")
         try:
-            inputs, outputs = _as_callers_see(source, session)
+            signature, more = as_callers_see(
+                source, session, runs_code=settings.model_code == "allow"
+            )
         except LoadFailed as error:
             file, _, sentence = str(error).partition(": ")
             problems.append(Problem(file, "", sentence))
@@ -328,8 +331,8 @@ def _open_all(
         table.add_row(
             name,
             number,
-            spec_cell(inputs),
-            spec_cell(outputs),
+            spec_cell(signature.inputs),
+            spec_cell(signature.outputs),
             footnotes.mark(session.placement.active, session.placement.footnote),
         )
         notes += [
@@ -337,9 +340,8 @@ def _open_all(
             for one in session.outputs
             if not one.transportable
         ]
-        notes += (
-            f"{label}: {note}" for note in row_notes(session, config, opened.published.manifest)
-        )
+        more += row_notes(session, config, opened.published.manifest)
+        notes += (f"{label}: {note}" for note in more)
         padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
         if padding.reason:
             notes.append(f"{label}: no input is padded: {padding.reason}")
@@ -351,32 +353,6 @@ def _open_all(
     default = opener.rules.default_chain.reason
     told = [Text(f"Models run on the CPU: {default}.")] if default else []
     return [table, *footnotes.lines(), *told]
-
-
-def _as_callers_see(
-    source: Source, session: Session
-) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
-    """The inputs and outputs of a version, as its config has them. Raises LoadFailed."""
-    from cohort.errors import LoadFailed
-    from cohort.processing import open_around
-    from cohort.sequences import make_state_plan
-    from cohort.session import Signature
-
-    signature = Signature(session.inputs, session.outputs, session.optional_inputs)
-    around = open_around(source, signature, session.metadata.properties)
-    if around is not None:
-        around.close()
-        signature = Signature(around.inputs, around.outputs, around.optional)
-    config = source.config
-    if config is None or not config.state:
-        return signature.inputs, signature.outputs
-    try:
-        if config.cache is not None:
-            raise LoadFailed("cache: a model with state answers by its sequence: leave one out")
-        plan = make_state_plan(config.state, config.sequences.initial, signature)
-    except LoadFailed as error:
-        raise LoadFailed(f"{source.path.parent.parent.name}/config.yaml: {error}") from error
-    return plan.inputs, plan.outputs
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 LARGE_BYTES = 100_000
 """From this size reading or writing JSON, a millisecond for a megabyte, leaves the event loop."""
 
+
+NO_NAMES: Mapping[str, orjson.Fragment] = MappingProxyType({})
 
 ELEMENT_BYTES = 32
 """An element of BYTES takes as long to convert as so many bytes of JSON, besides its own."""
@@ -48,7 +51,7 @@ def encode_prediction(
     variant: str | None,
     id: str | None,  # noqa: A002 - the wire's own word
     outputs: Mapping[str, Array],
-    labels: orjson.Fragment | None = None,
+    named: Mapping[str, orjson.Fragment] = NO_NAMES,
     inference_time: float,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
@@ -58,7 +61,7 @@ def encode_prediction(
     variant: The rollout's variant that answered; None without a rollout.
     id: The request's id; None where it had none.
     outputs: The arrays by name.
-    labels: What stands under `labels`; default None: nothing does.
+    named: Further keys, and what stands there; default: none.
     inference_time: In seconds, from arrival to response.
     check: Called again and again while a long one is written; what it raises ends that.
 
@@ -70,8 +73,7 @@ def encode_prediction(
     if id is not None:
         response["id"] = id
     response["outputs"] = outputs
-    if labels is not None:
-        response["labels"] = labels
+    response |= named
     response["inference_time_ms"] = int(inference_time * 1e6) / 1000
     return _dump(response, "outputs", outputs, check)
 
@@ -83,7 +85,7 @@ def encode_simple(
     variant: str | None,
     id: str | None,  # noqa: A002
     outputs: Mapping[str, Array],
-    labels: orjson.Fragment | None = None,
+    named: Mapping[str, orjson.Fragment] = NO_NAMES,
     inference_time: float,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
@@ -92,8 +94,7 @@ def encode_simple(
     Several outputs are written by name. Parameters and errors as for `encode_prediction`.
     """
     response: dict[str, Any] = {"prediction": outputs}
-    if labels is not None:
-        response["labels"] = labels
+    response |= named
     response["inference_time_ms"] = int(inference_time * 1e6) / 1000
     response |= {"model": model, "version": version}
     if variant is not None:

@@ -22,6 +22,7 @@ from cohort.codec.long_json import LISTS, LongList, portions_of
 from cohort.codec.long_tensors import fitted, rows_of
 from cohort.codec.other_forms import V1, names_tensors, other_form
 from cohort.codec.predict_request import PredictRequest, decode_inputs
+from cohort.codec.predict_response import NO_NAMES
 from cohort.codec.tables import has_columns, join_columns, table_of_rows
 from cohort.errors import MOST_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
 from cohort.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
@@ -66,16 +67,16 @@ class V1Request:
     def encode(
         self,
         outputs: Mapping[str, Array],
-        labels: orjson.Fragment | None = None,
+        named: Mapping[str, orjson.Fragment] = NO_NAMES,
         check: Callable[[], None] = lambda: None,
     ) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry.
 
-        labels: What stands under `labels`; default None: nothing does.
+        named: Further keys, and what stands there; default: none.
         check: Called again and again while a long one is written; what it raises ends that.
         """
         key = "predictions" if self._rows else "outputs"
-        return encode_predictions(outputs, rows=self._rows, key=key, labels=labels, check=check)
+        return encode_predictions(outputs, rows=self._rows, key=key, named=named, check=check)
 
 
 def encode_predictions(
@@ -83,12 +84,12 @@ def encode_predictions(
     *,
     rows: bool,
     key: str = "predictions",
-    labels: orjson.Fragment | None = None,
+    named: Mapping[str, orjson.Fragment] = NO_NAMES,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
     """Write a response with `outputs` under a key, by row or by output, the only one without name.
 
-    labels: What stands under `labels`; default None: nothing does.
+    named: Further keys, and what stands there; default: none.
 
     Raises InferenceFailed for an output that JSON cannot carry, InvalidInput for outputs without
     rows where `rows`.
@@ -103,7 +104,7 @@ def encode_predictions(
         values = parts.put_rows(_by_row(written))
     else:
         values = {name: parts.put(one) for name, one in written.items()}
-    return parts.dump({key: values} if labels is None else {key: values, "labels": labels})
+    return parts.dump({key: values, **named})
 
 
 def parse_v1(body: bytes) -> V1Request:

@@ -13,7 +13,7 @@ from cohort.codec.compression import GZIP, ZLIB
 COMPRESS_AT_ONCE = 32 * 1024
 """Bytes that may be compressed on the loop: 0.7 ms for floats."""
 
-SHORTEST_COMPRESSED = 1024
+MIN_COMPRESSED = 1024
 """Bytes of a response below which compressing it costs more than it saves."""
 
 LEVEL = 1  # tensors hardly get smaller with more effort
@@ -21,7 +21,7 @@ LEVEL = 1  # tensors hardly get smaller with more effort
 
 async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
     """Give the body to send and its Content-Encoding, None where it stays as it is."""
-    name = choose_coding(accept) if accept and len(body) >= SHORTEST_COMPRESSED else None
+    name = choose_coding(accept) if accept and len(body) >= MIN_COMPRESSED else None
     if name is None:
         return body, None
     if len(body) <= COMPRESS_AT_ONCE:

@@ -31,7 +31,7 @@ from cohort.operating import ControlPlane
 DOCS = "/docs"
 STATIC = "/docs/static"
 
-MOST_UNFOLDED = 20
+MAX_UNFOLDED = 20
 """Versions whose paths the page lists at once; of more it lists the models, which is faster."""
 
 POLICY = "default-src 'none'; frame-ancestors 'none'"
@@ -89,7 +89,7 @@ def install_docs(app: FastAPI, plane: ControlPlane) -> None:
 
     async def show(request: Request) -> Response:
         versions = len(plane.seen_by(visible_to(request.scope)).served())
-        expansion = "list" if versions <= MOST_UNFOLDED else "none"
+        expansion = "list" if versions <= MAX_UNFOLDED else "none"
         html, policy = page(way_up(request.scope), expansion)
         return HTMLResponse(html, headers={"content-security-policy": policy})
 

@@ -12,7 +12,7 @@ from cohort.http2.frames import (
     settings_frame,
     window_update,
 )
-from cohort.http2.header_blocks import MOST_HEADER_BYTES
+from cohort.http2.header_blocks import MAX_HEADER_BYTES
 from cohort.http2.incoming import OUR_FRAME
 from cohort.http2.streams import STREAM_WINDOW
 
@@ -28,7 +28,7 @@ GREETING = settings_frame(
         MAX_CONCURRENT_STREAMS: STREAMS_PER_CONNECTION,
         INITIAL_WINDOW_SIZE: STREAM_WINDOW,
         MAX_FRAME_SIZE: OUR_FRAME,
-        MAX_HEADER_LIST_SIZE: MOST_HEADER_BYTES,
+        MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
     }
 ) + window_update(0, CONNECTION_WINDOW - FIRST_WINDOW)
 """The first that a connection sends."""

@@ -17,7 +17,7 @@ from cohort.http2.frames import (
     ACK,
     END_STREAM,
     GOAWAY,
-    LARGEST_WINDOW,
+    MAX_WINDOW,
     PING,
     PRIORITY_FRAME,
     PUSH_PROMISE,
@@ -113,7 +113,7 @@ class Http2Connection(asyncio.Protocol):
         self._frames = FrameReader(self)
         self._blocks = HeaderBlocks(limits.heads)
         self._last = 0  # the last stream that the peer has begun
-        self._last_taken = LARGEST_WINDOW  # the last one that we take
+        self._last_taken = MAX_WINDOW  # the last one that we take
         self._left = LeftOpen()
         self._draining = False  # whether the peer was asked by DRAIN_PING
         self._window = CONNECTION_WINDOW
@@ -358,7 +358,7 @@ class Http2Connection(asyncio.Protocol):
         self.out.write(frame(SETTINGS, ACK, 0))
         if more:
             for stream in list(self.streams.values()):
-                if stream.send_window + more > LARGEST_WINDOW:
+                if stream.send_window + more > MAX_WINDOW:
                     raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "too wide a window")
                 stream.widen(more)
 
@@ -370,7 +370,7 @@ class Http2Connection(asyncio.Protocol):
         self.count_useless()
         if not flags & ACK:
             self.out.write(frame(PING, ACK, 0, payload))
-        elif payload == DRAIN_PING and self._draining and self._last_taken == LARGEST_WINDOW:
+        elif payload == DRAIN_PING and self._draining and self._last_taken == MAX_WINDOW:
             self._last_taken = self._last
             self.out.write(goaway(self._last, ErrorCode.NO_ERROR))
             self._close_if_over()
@@ -386,7 +386,7 @@ class Http2Connection(asyncio.Protocol):
         self.out.forget(stream.number)
         self._since = self._loop.time()
         self.limits.ended(stream)
-        if self._last_taken != LARGEST_WINDOW:
+        if self._last_taken != MAX_WINDOW:
             self._close_if_over()
 
     def fail(self, code: ErrorCode, reason: str) -> None:
@@ -402,9 +402,9 @@ class Http2Connection(asyncio.Protocol):
 
         Calls that are on their way are taken, too: the peer's answer to PING comes after them.
         """
-        if self._closing or self._last_taken != LARGEST_WINDOW:
+        if self._closing or self._last_taken != MAX_WINDOW:
             return
-        self.out.write(goaway(LARGEST_WINDOW, ErrorCode.NO_ERROR, "shutting down"))
+        self.out.write(goaway(MAX_WINDOW, ErrorCode.NO_ERROR, "shutting down"))
         self.out.write(frame(PING, 0, 0, DRAIN_PING))
         self._draining = True
 

@@ -29,10 +29,10 @@ _STATIC = (b"", b""), *HeaderTable.STATIC_TABLE
 _STATIC_ONES = HeaderTable.STATIC_TABLE_LENGTH
 """Fields that each table has, from the index 1 on; the next is that of what was added last."""
 
-_MOST_TABLE = 4096
+_MAX_TABLE = 4096
 """What a table's entries may count; the size that connections begin with, and announced."""
 
-_LONGEST_INTEGER = 5
+_MAX_INTEGER = 5
 """Bytes of an integer behind its first, at most: nothing here is as large."""
 
 _INDEXED, _ADDED, _RESIZED, _HUFFMAN = 0x80, 0x40, 0x20, 0x80
@@ -52,7 +52,7 @@ class FieldDecoder:
         self._most_bytes = most_bytes
         self._spare = 0 if kept_bytes is None else most_bytes - kept_bytes
         self._added: list[Header] = []  # the table, its oldest field first
-        self._most = self._left = _MOST_TABLE  # bytes of it
+        self._most = self._left = _MAX_TABLE  # bytes of it
 
     @property
     def table_bytes(self) -> int:
@@ -102,7 +102,7 @@ class FieldDecoder:
                     field = name, value
                     if first >= _ADDED:
                         self._add(field)
-                    longer = at - start - 2 * _LONGEST_INTEGER - len(name) - len(value)
+                    longer = at - start - 2 * _MAX_INTEGER - len(name) - len(value)
                     if longer > 0:
                         left -= longer
                 left -= len(field[0]) + len(field[1]) + _FIELD_BYTES
@@ -120,7 +120,7 @@ class FieldDecoder:
             size, at = _integer(block, at, size)
         if not first:
             raise HPACKDecodingError("a table's size behind a field")
-        if size > _MOST_TABLE:
+        if size > _MAX_TABLE:
             raise InvalidTableSizeError("a larger table than was allowed")
         self._left += size - self._most
         self._most = size
@@ -146,7 +146,7 @@ class FieldDecoder:
 
 def _integer(block: bytes, at: int, value: int) -> tuple[int, int]:
     """The integer that goes on at `at`, and where it ends. Raises HPACKError, IndexError."""
-    for shift in range(0, 7 * _LONGEST_INTEGER, 7):
+    for shift in range(0, 7 * _MAX_INTEGER, 7):
         byte = block[at]
         at += 1
         value += (byte & 0x7F) << shift

@@ -19,9 +19,9 @@ END_HEADERS, PADDED, PRIORITIZED = 4, 8, 32
 FRAME_HEAD_BYTES = 9
 """Of a frame's head: its length, type, flags and stream."""
 
-LARGEST_WINDOW = 2**31 - 1
+MAX_WINDOW = 2**31 - 1
 FIRST_WINDOW = 65_535
-SMALLEST_FRAME, LARGEST_FRAME = 16_384, 2**24 - 1
+SMALLEST_FRAME, MAX_FRAME = 16_384, 2**24 - 1
 """What RFC 9113 starts from, and its bounds."""
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS = 1, 2, 3
@@ -97,9 +97,9 @@ def settings_in(payload: bytes) -> Iterator[tuple[int, int]]:
     if len(payload) % _SETTING.size:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of an odd length")
     for number, value in _SETTING.iter_unpack(payload):
-        if number == INITIAL_WINDOW_SIZE and value > LARGEST_WINDOW:
+        if number == INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "too large an initial window")
-        if number == MAX_FRAME_SIZE and not SMALLEST_FRAME <= value <= LARGEST_FRAME:
+        if number == MAX_FRAME_SIZE and not SMALLEST_FRAME <= value <= MAX_FRAME:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "no valid size of frames")
         if number == ENABLE_PUSH and value > 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
@@ -110,7 +110,7 @@ def read_increment(payload: bytes) -> int:
     """Of a WINDOW_UPDATE; 0 is the peer's mistake. Raises ConnectionFault."""
     if len(payload) != 4:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE of an odd length")
-    return int.from_bytes(payload, "big") & LARGEST_WINDOW
+    return int.from_bytes(payload, "big") & MAX_WINDOW
 
 
 def without_padding(payload: bytes, flags: int) -> bytes:
@@ -128,7 +128,7 @@ def header_fragment(payload: bytes, flags: int, stream: int) -> bytes:
     if flags & PRIORITIZED:
         if len(payload) < 5:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without its priority")
-        if int.from_bytes(payload[:4], "big") & LARGEST_WINDOW == stream:
+        if int.from_bytes(payload[:4], "big") & MAX_WINDOW == stream:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
         payload = payload[5:]
     return payload

@@ -10,16 +10,16 @@ from hpack import HPACKError
 from cohort.http2.field_decoding import FieldDecoder, Header
 from cohort.http2.frames import ConnectionFault, ErrorCode
 
-MOST_HEADER_BYTES = 16 * 1024
+MAX_HEADER_BYTES = 16 * 1024
 """Of a call's header list, as RFC 9113 counts it; announced to the peer."""
 
-MOST_READ_BYTES, MOST_LIST_BYTES = 96 * 1024, 256 * 1024
+MAX_READ_BYTES, MAX_LIST_BYTES = 96 * 1024, 256 * 1024
 """Of a block, and of its list, that is read all the same, so that its call alone is refused."""
 
 KEPT_WITH_FIELD = 96
 """Bytes of memory that a field takes, beside what a list counts of it."""
 
-MOST_KNOWN_BLOCKS, LONGEST_KNOWN = 16, 512
+MAX_KNOWN_BLOCKS, MAX_KNOWN = 16, 512
 """Blocks of a connection that are remembered, and the bytes of one."""
 
 T_co = TypeVar("T_co", covariant=True)
@@ -32,7 +32,7 @@ class HeadReader(Protocol[T_co]):
         """The meaning; it never fails. The headers take about `held` bytes of memory."""
 
     def too_large(self) -> T_co:
-        """What headers above MOST_HEADER_BYTES mean."""
+        """What headers above MAX_HEADER_BYTES mean."""
 
 
 class HeaderBlocks(Generic[T_co]):
@@ -45,7 +45,7 @@ class HeaderBlocks(Generic[T_co]):
 
     def __init__(self, heads: HeadReader[T_co]) -> None:
         self._heads = heads
-        self._decoder = FieldDecoder(MOST_LIST_BYTES, kept_bytes=MOST_HEADER_BYTES)
+        self._decoder = FieldDecoder(MAX_LIST_BYTES, kept_bytes=MAX_HEADER_BYTES)
         self._known: dict[bytes, T_co] = {}
 
     @property
@@ -62,22 +62,22 @@ class HeaderBlocks(Generic[T_co]):
         known = self._known.get(block)
         if known is not None:
             return known
-        if len(block) > MOST_READ_BYTES:
+        if len(block) > MAX_READ_BYTES:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
         before = self._decoder.changes
         try:
             headers = self._decoder.decode(block)
         except HPACKError as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
-        if self._decoder.bytes > MOST_HEADER_BYTES:
+        if self._decoder.bytes > MAX_HEADER_BYTES:
             meaning = self._heads.too_large()
         else:
             held = self._decoder.bytes + KEPT_WITH_FIELD * len(headers)
             meaning = self._heads.read(headers, held)
         if self._decoder.changes != before:
             self._known.clear()
-        elif len(block) <= LONGEST_KNOWN:
-            if len(self._known) >= MOST_KNOWN_BLOCKS:
+        elif len(block) <= MAX_KNOWN:
+            if len(self._known) >= MAX_KNOWN_BLOCKS:
                 self._known.clear()
             self._known[block] = meaning
         return meaning

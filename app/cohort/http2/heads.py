@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cohort.http2.field_decoding import Header
 from cohort.http2.frames import END_HEADERS, END_STREAM, HEADERS, ErrorCode, frame, rst_stream
-from cohort.http2.header_blocks import MOST_HEADER_BYTES, encode
+from cohort.http2.header_blocks import MAX_HEADER_BYTES, encode
 from cohort.observability.request_ids import REQUEST_ID, readable
 
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
@@ -31,7 +31,7 @@ _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _UNFIT = re.compile(rb"[\0\r\n]")
 
-MOST_KNOWN_HEADS, LONGEST_KNOWN_HEAD, LONGEST_KNOWN_NAME = 1024, 1024, 64
+MAX_KNOWN_HEADS, MAX_KNOWN_HEAD, MAX_KNOWN_NAME = 1024, 1024, 64
 """Heads that are remembered, and names of metadata; the bytes of one."""
 
 MetadataPair = tuple[str, str | bytes]
@@ -155,7 +155,7 @@ class CallHeads:
     def _is_name(self, name: bytes) -> bool:
         if not _NAME.fullmatch(name) or name in _CONNECTION:
             return False
-        if len(self._names) < MOST_KNOWN_HEADS and len(name) <= LONGEST_KNOWN_NAME:
+        if len(self._names) < MAX_KNOWN_HEADS and len(name) <= MAX_KNOWN_NAME:
             self._names.add(name)
         return True
 
@@ -163,8 +163,8 @@ class CallHeads:
         head = self._known.get(headers)
         if head is None:
             head = CallHead(headers)
-            if sum([len(name) + len(value) for name, value in headers]) <= LONGEST_KNOWN_HEAD:
-                if len(self._known) >= MOST_KNOWN_HEADS:
+            if sum([len(name) + len(value) for name, value in headers]) <= MAX_KNOWN_HEAD:
+                if len(self._known) >= MAX_KNOWN_HEADS:
                     self._known.clear()
                 self._known[headers] = head
         return head
@@ -242,5 +242,5 @@ def percent_encoded(text: str) -> bytes:
 
 _TOO_LARGE = CallHeads().read([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/")])
 _TOO_LARGE.call.refusal = trailers(
-    8, f"the headers have more than {MOST_HEADER_BYTES:,} bytes", (), only=True
+    8, f"the headers have more than {MAX_HEADER_BYTES:,} bytes", (), only=True
 )

@@ -13,7 +13,7 @@ from cohort.http2.frames import (
     END_STREAM,
     FRAME_HEAD_BYTES,
     HEADERS,
-    LARGEST_WINDOW,
+    MAX_WINDOW,
     PADDED,
     PREFACE,
     SETTINGS,
@@ -22,13 +22,13 @@ from cohort.http2.frames import (
     ErrorCode,
     header_fragment,
 )
-from cohort.http2.header_blocks import MOST_READ_BYTES
+from cohort.http2.header_blocks import MAX_READ_BYTES
 from cohort.http2.send_queue import Part
 
 OUR_FRAME = 1 << 18
 """The size of a frame of data at most."""
 
-_LARGEST = {DATA_FRAME: OUR_FRAME, HEADERS: MOST_READ_BYTES, CONTINUATION: MOST_READ_BYTES}
+_LARGEST = {DATA_FRAME: OUR_FRAME, HEADERS: MAX_READ_BYTES, CONTINUATION: MAX_READ_BYTES}
 """The size of a frame at most; of any other kind it is the smallest limit there is."""
 
 COPIED_BYTES = 4096
@@ -130,7 +130,7 @@ class FrameReader:
                 left = FRAMES_BETWEEN_LOOKS
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             kind, flags = data[at + 3], data[at + 4]
-            number = int.from_bytes(data[at + 5 : at + 9], "big") & LARGEST_WINDOW
+            number = int.from_bytes(data[at + 5 : at + 9], "big") & MAX_WINDOW
             self._check(kind, flags, length)
             start = at + FRAME_HEAD_BYTES
             end = start + length
@@ -210,7 +210,7 @@ class FrameReader:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
         self._block += payload
         self._handler.count_useless()
-        if len(self._block) > MOST_READ_BYTES:
+        if len(self._block) > MAX_READ_BYTES:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
         if flags & END_HEADERS:
             block, self._block = bytes(self._block), None

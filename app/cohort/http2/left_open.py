@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST_LEFT_OPEN = 1000
+MAX_LEFT_OPEN = 1000
 """Of a connection; the newest are kept. What is on its way is of the last few."""
 
 
@@ -24,7 +24,7 @@ class LeftOpen:
 
     def add(self, number: int) -> None:
         """We have ended it."""
-        if len(self._numbers) >= MOST_LEFT_OPEN:
+        if len(self._numbers) >= MAX_LEFT_OPEN:
             del self._numbers[next(iter(self._numbers))]
         self._numbers[number] = None
 

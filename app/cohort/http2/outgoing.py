@@ -8,8 +8,8 @@ from typing import Protocol
 from cohort.http2.frames import (
     FIRST_WINDOW,
     INITIAL_WINDOW_SIZE,
-    LARGEST_WINDOW,
     MAX_FRAME_SIZE,
+    MAX_WINDOW,
     SMALLEST_FRAME,
     ConnectionFault,
     ErrorCode,
@@ -19,7 +19,7 @@ from cohort.http2.frames import (
 UNSENT_BYTES = 1 << 18
 """Bytes that the kernel has not taken, from which streams keep theirs."""
 
-MOST_SENT_AT_ONCE = 1 << 20
+MAX_SENT_AT_ONCE = 1 << 20
 """Bytes of one connection's streams, after which it is another's turn."""
 
 OUR_LARGEST_FRAME, SHARED_FRAME = 1 << 18, 1 << 16
@@ -126,7 +126,7 @@ class Outgoing:
             self.flush()
 
     def _take_turns(self) -> None:
-        left, unsent = MOST_SENT_AT_ONCE, 0
+        left, unsent = MAX_SENT_AT_ONCE, 0
         while self._waiting and self._may_send():
             for number, stream in list(self._waiting.items()):
                 if stream.closed or not stream.waits or stream.send_window <= 0:
@@ -155,7 +155,7 @@ class Outgoing:
     def widen(self, more: int) -> None:
         """The peer takes more of all streams. Raises ConnectionFault."""
         self.window += more
-        if self.window > LARGEST_WINDOW:
+        if self.window > MAX_WINDOW:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "too wide a window")
         if self._waiting:
             self._go_on_soon()

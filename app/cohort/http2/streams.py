@@ -13,7 +13,7 @@ from cohort.http2.frames import (
     END_HEADERS,
     END_STREAM,
     HEADERS,
-    LARGEST_WINDOW,
+    MAX_WINDOW,
     ErrorCode,
     frame,
     frame_head,
@@ -258,7 +258,7 @@ class Stream:
     def widen(self, more: int) -> None:
         """The peer takes more of it, or less."""
         self.send_window += more
-        if self.send_window > LARGEST_WINDOW:
+        if self.send_window > MAX_WINDOW:
             self.reset(ErrorCode.FLOW_CONTROL_ERROR)
         elif self._out.size:
             self.connection.out.wait_for_turn(self)

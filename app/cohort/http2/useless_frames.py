@@ -7,10 +7,10 @@ from collections import Counter
 from cohort.http2.frames import ConnectionFault, ErrorCode
 from cohort.http2.outgoing import Outgoing
 
-MOST_USELESS = 2000
+MAX_USELESS = 2000
 """Frames a second: pings, calls that are reset, empty data."""
 
-MOST_OF_ADDRESS = 4 * MOST_USELESS
+MAX_OF_ADDRESS = 4 * MAX_USELESS
 """The same, of all connections of an address: a proxy's have many callers."""
 
 OWN_SHARE = 100
@@ -49,15 +49,15 @@ class UselessFrames:
     def count(self, count: int = 1) -> None:
         """One more, or one as dear as so many. Raises ConnectionFault where they are too many."""
         self.counted += count
-        if self.counted > MOST_USELESS:
+        if self.counted > MAX_USELESS:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
 
     def count_widening(self) -> None:
         """A window is widened: beyond what we send, that is useless. Raises ConnectionFault."""
         self._widened += 1
-        if self._widened > MOST_USELESS // 2:
+        if self._widened > MAX_USELESS // 2:
             sent = self._out.sent - self._sent_before
-            if self._widened - MOST_USELESS // 2 > sent // SENT_FOR_WIDENING:
+            if self._widened - MAX_USELESS // 2 > sent // SENT_FOR_WIDENING:
                 self.count()
 
     def look(self) -> None:
@@ -80,7 +80,7 @@ class UselessOfAddresses:
         if not address:
             return
         self._counts[address] += count
-        if self._counts[address] > MOST_OF_ADDRESS and own > OWN_SHARE:
+        if self._counts[address] > MAX_OF_ADDRESS and own > OWN_SHARE:
             reason = "too many frames that bring nothing from this address"
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason)
 

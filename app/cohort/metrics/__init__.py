@@ -8,6 +8,7 @@ from cohort.metrics.live_counts import VersionCounts
 from cohort.metrics.metrics import Collector, Metrics
 from cohort.metrics.remote import RemoteMetrics
 from cohort.metrics.rollouts import RolloutGauges, RolloutMetrics
+from cohort.metrics.sequences import SequenceMetrics
 from cohort.metrics.server import LogLines, ServerMetrics
 from cohort.metrics.steps import StepMetrics
 from cohort.metrics.tls import TlsMetrics
@@ -27,6 +28,7 @@ __all__ = [
     "RemoteMetrics",
     "RolloutGauges",
     "RolloutMetrics",
+    "SequenceMetrics",
     "ServerMetrics",
     "StepMetrics",
     "TlsMetrics",

@@ -17,7 +17,7 @@ import orjson
 
 from cohort.errors import printable
 
-LONGEST_PATH = 200
+MAX_PATH = 200
 """Characters of a path that a log line shows; headers have many more."""
 
 FLUSH_SECONDS = 0.2
@@ -121,7 +121,7 @@ class AccessLog:
 def shown_path(path: str | bytes) -> str:
     """A path as a log line shows it: without its query, which may hold a key, and on one line."""
     text = path if isinstance(path, str) else path.decode("latin-1")
-    return printable(text.partition("?")[0], LONGEST_PATH)
+    return printable(text.partition("?")[0], MAX_PATH)
 
 
 def json_lines(requests: Iterable[Answered]) -> str:

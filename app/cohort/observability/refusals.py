@@ -17,6 +17,7 @@ from cohort.errors import (
     NotFound,
     NotReady,
     Overloaded,
+    SequenceEnded,
     Unauthorized,
 )
 
@@ -30,6 +31,7 @@ REFUSALS = (
     NotReady,
     Cancelled,
     DeadlineExceeded,
+    SequenceEnded,
 )
 """Expected outcomes: none of them is a failure of the server."""
 

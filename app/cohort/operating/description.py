@@ -200,6 +200,7 @@ def _describe_pipeline(pipeline: PipelineDescription) -> Description:
                 "serving": None if step.serving is None else str(step.serving),
                 "inputs": {name: list(one) for name, one in step.inputs.items()},
                 "when": step.when,
+                **({"each": list(step.each)} if step.each else {}),
             }
             for step in pipeline.steps
         ],
@@ -333,6 +334,17 @@ def _describe_inputs(
 def _describe_outputs(specs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Description]:
     """With what names their classes: `always`, or where a request asks for that with `top`."""
     described = _specs(specs)
+    for one, output in zip(described, specs, strict=True):
+        if (about := output.detections) is not None:
+            one["detections"] = {
+                "scores": about.scores,
+                "classes": about.classes,
+                "unit": about.unit,
+                "size": None if about.size is None else list(about.size),
+                "threshold": about.threshold,
+                "top": about.top,
+                "labels": list(about.labels),
+            }
     for one, labeller in zip(described, labellers_of(specs, labels), strict=True):
         if labeller is None:
             continue

@@ -2,8 +2,8 @@
 
 `document` reads the file, and `conditions` the conditions in it; `graph` puts the steps in order,
 and `wiring` sees that their tensors fit the models. `running` takes one request through the steps:
-`deciding` says for which rows a step runs, by `rows`. `engine` leases the models, `factory` opens
-versions.
+`progress` is how far it is, `deciding` says for which rows a step runs, by `rows` and `items`, and
+`step_run` runs one. `engine` leases the models, `factory` opens versions.
 """
 
 from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition

@@ -9,6 +9,7 @@ import numpy as np
 
 from cohort.errors import InferenceFailed
 from cohort.pipelines.conditions import Condition
+from cohort.pipelines.items import Each, Items, fan_out, repeated_bytes
 from cohort.pipelines.rows import Part, Rows, common, first_of, select
 from cohort.tensors import Array, Arrays, held_bytes
 
@@ -17,10 +18,14 @@ LONG_BYTES = 1 << 18
 
 
 class Decision(NamedTuple):
-    """The rows for which a step runs, and its inputs."""
+    """The rows for which a step runs, and its inputs.
+
+    items: The items of these rows that it runs for; None: its rows are those of the request.
+    """
 
     rows: Rows
     inputs: Arrays
+    items: Items | None = None
 
 
 class Given(NamedTuple):
@@ -30,17 +35,19 @@ class Given(NamedTuple):
     tensors: The parts that its condition looks at.
     condition: Whether it runs; None: it does.
     total: The rows of the request; -1 where they are not told apart.
+    each: What is given item by item; None: nothing.
     """
 
     sources: Mapping[str, Sequence[Part]]
     tensors: Mapping[str, Part]
     condition: Condition | None
     total: int
+    each: Each | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether all rows are there, and there is nothing to decide."""
-        if self.condition is not None:
+        if self.condition is not None or self.each is not None:
             return False
         return all(parts[0].rows is None for parts in self.sources.values())
 
@@ -48,13 +55,18 @@ class Given(NamedTuple):
     def is_long(self) -> bool:
         """Whether deciding may take long."""
         parts = [part for parts in self.sources.values() for part in parts]
-        return sum(held_bytes(one.array) for one in (*parts, *self.tensors.values())) > LONG_BYTES
+        size = sum(held_bytes(one.array) for one in (*parts, *self.tensors.values()))
+        if self.each is not None:
+            inputs = {name: parts[0].array for name, parts in self.sources.items()}
+            looked_at = {name: part.array for name, part in self.tensors.items()}
+            size += repeated_bytes(self.each, inputs, looked_at)
+        return size > LONG_BYTES
 
 
 def decide(given: Given) -> Decision | None:
     """Say for which rows a step runs, and with what; None: for none.
 
-    Raises InferenceFailed where its condition cannot be told.
+    Raises InferenceFailed where its condition cannot be told, InvalidInput as `fan_out`.
     """
     by_rows = given.total >= 0
     parts = {name: first_of(parts, given.total, name) for name, parts in given.sources.items()}
@@ -63,6 +75,11 @@ def decide(given: Given) -> Decision | None:
         rows = common(rows, part.rows)
     if rows is not None and not len(rows):
         return None
+    if given.each is not None:
+        inputs = {name: select(part, rows) for name, part in parts.items()}
+        values = {name: select(part, rows) for name, part in given.tensors.items()}
+        items, inputs = fan_out(given.each, inputs, values, given.condition)
+        return Decision(rows, inputs, items)
     if given.condition is not None:
         values = {name: select(part, rows) for name, part in given.tensors.items()}
         holds = given.condition.holds(values, by_rows=by_rows)

@@ -109,6 +109,10 @@ def _why_no_name(name: Any) -> str:
     return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
 
 
+def _parse_each(value: object) -> Sources | None:
+    return None if value is None else _parse_sources(value)
+
+
 def _parse_output(value: object) -> Sources:
     if not isinstance(value, dict):
         return _parse_sources(value)
@@ -179,6 +183,8 @@ class Step:
         list, the first that there is.
     version: The model's version; default None: the one that answers requests.
     when: Whether it runs, such as max(small.probabilities) < 0.8; default None: it does.
+    each: The tensors of which each item is a row of the step, such as detect.boxes, of shape
+        [N, boxes, 4]; default None: the rows of the request are those of the step.
     """
 
     model: str
@@ -190,6 +196,11 @@ class Step:
         Annotated[Condition, PlainValidator(_parse_condition), WithJsonSchema({"type": "string"})]
         | None
     ) = None
+    each: Annotated[
+        Sources | None,
+        PlainValidator(_parse_each),
+        WithJsonSchema({"anyOf": [*SOURCES_SCHEMA["anyOf"], {"type": "null"}]}),
+    ] = None
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))

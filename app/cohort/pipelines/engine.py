@@ -208,7 +208,9 @@ class PipelineEngine:
             for name, sources in step.sources.items():
                 for one in sources:
                     if known is not None and name in known and one not in found:
-                        found[one] = known[name][:1] if known[name].ndim else known[name]
+                        row = known[name][:1] if known[name].ndim else known[name]
+                        of_items = name in step.items and self.wiring.each[step.name].axes > 1
+                        found[one] = row[None] if of_items else row
         if any(spec.name not in found for spec in self.inputs):
             return None
         return {spec.name: found[spec.name] for spec in self.inputs}
@@ -269,7 +271,9 @@ class PipelineEngine:
         met = self._met.get(step.name)
         serving = int(met.version) if met is not None and met.version else None
         when = "" if step.condition is None else step.condition.text
-        return StepDescription(step.name, step.model, step.version, serving, step.sources, when)
+        return StepDescription(
+            step.name, step.model, step.version, serving, step.sources, when, step.each
+        )
 
     def _row_by_row(self) -> Sequence[str]:
         known = {name: self._met[name].facts for name in self._met}

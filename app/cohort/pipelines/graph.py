@@ -33,6 +33,8 @@ class GraphStep:
     tensors: Every tensor that it looks at, once for each time.
     steps: The steps that these are from.
     plain: Each input and its tensor, where there is nothing to choose or to decide; else empty.
+    each: The tensors of which each item is a row of the step; empty: it has the request's rows.
+    items: The inputs that are from these.
     """
 
     name: str
@@ -43,6 +45,8 @@ class GraphStep:
     tensors: Sequence[str]
     steps: frozenset[str]
     plain: Sequence[tuple[str, str]]
+    each: Sequence[str] = ()
+    items: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,8 @@ class Graph:
 
     @property
     def conditional(self) -> bool:
-        """Whether a step has a condition."""
-        return any(step.condition is not None for step in self.steps.values())
+        """Whether a step has a condition for rows of the request."""
+        return any(one.condition is not None and not one.each for one in self.steps.values())
 
 
 def build_graph(pipeline: Pipeline) -> Graph:
@@ -126,9 +130,35 @@ def _step(name: str, step: Step, places: Mapping[str, Place]) -> GraphStep:
     named += step.when.tensors if step.when is not None else ()
     steps = frozenset(places[one].step for one in named) - {""}
     plain: list[tuple[str, str]] = []
+    if step.each is not None:
+        items = _items(name, step, step.each, named)
+        return GraphStep(
+            name, step.model, step.version, step.inputs, step.when, named, steps, (),
+            step.each, items,
+        )  # fmt: skip
     if step.when is None and all(len(sources) == 1 for sources in step.inputs.values()):
         plain = [(inside, sources[0]) for inside, sources in step.inputs.items()]
     return GraphStep(name, step.model, step.version, step.inputs, step.when, named, steps, plain)
+
+
+def _items(name: str, step: Step, each: Sources, named: Sequence[str]) -> frozenset[str]:
+    """The inputs of a step that are given item by item. Raises LoadFailed."""
+    for tensor in each:
+        if tensor not in named:
+            raise LoadFailed(
+                f"step {quoted(name)}: each has {quoted(tensor)}, which is none of its inputs"
+                f"{did_you_mean(tensor, named)}"
+            )
+    items = [inside for inside, sources in step.inputs.items() if not {*each}.isdisjoint(sources)]
+    for inside in items:
+        if left := [one for one in step.inputs[inside] if one not in each]:
+            raise LoadFailed(
+                f"step {quoted(name)}: input {quoted(inside)} is from {quoted(left[0])}, too: add "
+                "it to each, or take it away"
+            )
+    if not items:
+        raise LoadFailed(f"step {quoted(name)}: each has no tensor that an input is from")
+    return frozenset(items)
 
 
 def _places(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:

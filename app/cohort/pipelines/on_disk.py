@@ -126,7 +126,7 @@ def notes_on(graph: Graph) -> list[str]:
     notes = [f"step {quoted(name)} does not run: no output needs it" for name in graph.unused]
     for output, sources in graph.outputs.items():
         steps = [graph.steps.get(graph.places[one].step) for one in sources]
-        if all(step is not None and step.condition is not None for step in steps):
+        if all(step is not None and step.condition is not None and not step.each for step in steps):
             notes.append(
                 f"output {quoted(output)} fails where no step runs that it is from; add one "
                 "without a condition to its from, unless their conditions leave nothing out"
@@ -142,7 +142,7 @@ def _shadowed(graph: Graph) -> Iterator[str]:
         named = step.sources.items()
         lists += [(f"step {quoted(step.name)}: input {quoted(one)}", some) for one, some in named]
         comes = [any(graph.places[one].step in full for one in some) for _, some in named]
-        if step.condition is None and all(comes):
+        if step.condition is None and not step.each and all(comes):
             full.add(step.name)
     for where, sources in lists:
         for first, later in pairwise(sources):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from cohort.errors import LoadFailed, did_you_mean, quoted
 from cohort.pipelines.document import InputDeclaration, Pipeline, Sources
 from cohort.pipelines.graph import Graph, GraphStep, build_graph
+from cohort.pipelines.items import Each
 from cohort.tensors import TensorSpec
 
 MAX_DEPTH = 4
@@ -46,6 +47,7 @@ class Wiring:
     members: What is known of the model of each step.
     conditions: What conditions are decided for: "rows" or "request"; "": there is none.
     depth: How many pipelines there are within each other, this one included.
+    each: What of a step is given item by item, of those that run for items.
     """
 
     graph: Graph
@@ -54,6 +56,7 @@ class Wiring:
     members: Mapping[str, MemberFacts]
     conditions: str
     depth: int
+    each: Mapping[str, Each]
 
     @property
     def splits(self) -> bool:
@@ -77,10 +80,10 @@ def connect(pipeline: Pipeline, look_up: LookUp, graph: Graph | None = None) -> 
         raise LoadFailed(f"it has {depth} pipelines within each other; {MAX_DEPTH} may be")
     outputs = [wires.output(name, sources) for name, sources in graph.outputs.items()]
     inputs = [wires.tensors[name] for name in graph.inputs]
-    conditions = _conditions(pipeline, graph, inputs, wires.members)
+    conditions = _conditions(pipeline, graph, inputs, wires)
     if len(inputs) > 1:
         inputs = wires.symbols_apart(inputs, same_rows=conditions == "rows")
-    return Wiring(graph, inputs, outputs, wires.members, conditions, depth)
+    return Wiring(graph, inputs, outputs, wires.members, conditions, depth, wires.each)
 
 
 class _Wires:
@@ -91,6 +94,7 @@ class _Wires:
         self._declared = declared
         self._symbols_of: dict[str, str] = {}  # the step that gave an input its symbols
         self.members: dict[str, MemberFacts] = {}
+        self.each: dict[str, Each] = {}
         self.tensors: dict[str, TensorSpec] = {}
         for name, said in declared.items():
             if said.datatype is not None:
@@ -110,11 +114,46 @@ class _Wires:
                     f"input {quoted(spec.name)} of model {quoted(step.model)} is not given; say "
                     f"where it is from: inputs: {{{spec.name}: …}}"
                 )
+        lengths: Lengths = ()
+        if step.each:
+            lengths = self._items(step, known)
+            self.each[step.name] = Each(step.each, step.items, len(lengths))
+            others = lengths[:1] if len(lengths) > 1 else (None,)
+            known = {
+                name: _of_items(spec, lengths if name in step.items else others)
+                for name, spec in known.items()
+            }
         for name, sources in step.sources.items():
             for tensor in sources:
                 self._connect(step.name, known[name], tensor)
         for spec in member.outputs:
-            self.tensors[f"{step.name}.{spec.name}"] = spec
+            outside = _of_items(spec, lengths) if step.each else spec
+            self.tensors[f"{step.name}.{spec.name}"] = outside
+
+    def _items(self, step: GraphStep, known: Mapping[str, TensorSpec]) -> Lengths:
+        """The lengths of the axes that the items of a step are along. Raises LoadFailed."""
+        found: Lengths = ("N", "items")
+        for name in (one for one in step.sources if one in step.items):
+            wanted = known[name].shape
+            for tensor in step.sources[name]:
+                shape = self._shape_of(tensor)
+                if shape is None or wanted is None:
+                    continue
+                axes = len(shape) - len(wanted) + 1
+                if axes not in (1, 2) or axes > len(shape):
+                    raise LoadFailed(
+                        f"input {quoted(name)} takes rows of shape {list(wanted[1:])}, but the "
+                        f"items of {tensor} are not that: its shape is {list(shape)}"
+                    )
+                found = shape[:axes]
+        return found
+
+    def _shape_of(self, tensor: str) -> Shape:
+        if self._graph.places[tensor].step:
+            return self._output_of(tensor).shape
+        if tensor in self.tensors:
+            return self.tensors[tensor].shape
+        return self._declared.get(tensor, InputDeclaration()).shape
 
     def _connect(self, step: str, wanted: TensorSpec, tensor: str) -> None:
         place = self._graph.places[tensor]
@@ -217,17 +256,32 @@ class _Wires:
         return apart
 
 
+Lengths = tuple[int | str | None, ...]
+
+
+def _of_items(spec: TensorSpec, lengths: Lengths) -> TensorSpec:
+    """A tensor of rows as it is where each row is an item. Raises LoadFailed."""
+    if spec.shape is None:
+        return spec
+    if not spec.shape or not (spec.rows_vary or spec.shape[0] == 1):
+        raise LoadFailed(
+            f"{quoted(spec.name)} has shape {spec.shape_text}, and each is for models of which "
+            "axis 0 is rows, of any number or 1"
+        )
+    return replace(spec, shape=(*lengths, *spec.shape[1:]))
+
+
 def _conditions(
-    pipeline: Pipeline,
-    graph: Graph,
-    inputs: Iterable[TensorSpec],
-    members: Mapping[str, MemberFacts],
+    pipeline: Pipeline, graph: Graph, inputs: Iterable[TensorSpec], wires: _Wires
 ) -> str:
     if not graph.conditional:
         return ""
     specs = [*inputs]
-    for member in members.values():
-        specs += [*member.inputs, *member.outputs]
+    for name, member in wires.members.items():
+        if name in wires.each:
+            specs += [wires.tensors[f"{name}.{spec.name}"] for spec in member.outputs]
+        else:
+            specs += [*member.inputs, *member.outputs]
     without = next((spec for spec in specs if not spec.rows_vary), None)
     if pipeline.conditions == "rows" and without is not None:
         raise LoadFailed(

@@ -11,7 +11,7 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, StepMetrics
+from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, SequenceMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
@@ -71,7 +71,8 @@ class Core:
         self.workroom = Workroom(cores(), self.memory.maximum)
         self.metrics = Metrics()
         self.caches = CacheMetrics()
-        self.metrics.register(self.caches)
+        self.sequences = SequenceMetrics()
+        self.metrics.register(self.caches, self.sequences)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
@@ -130,7 +131,7 @@ class Core:
             allowed=settings.model_code == "allow",
             maximum=self.memory.maximum,
         )
-        sequenced = SequencedEngines(transformed, settings.workers)
+        sequenced = SequencedEngines(transformed, self.sequences.counts, settings.workers)
         return CachedEngines(
             sequenced,
             self.caches.counts,

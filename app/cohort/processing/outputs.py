@@ -42,7 +42,7 @@ def label_spec(
         )
     if config.threshold is not None and datatype.kind != "float":
         raise LoadFailed(f"{where}.threshold: {spec.datatype} is not floats, as scores are")
-    labels = _labels(where, spec, config.labels, folder, properties)
+    labels = find_labels(where, spec, config.labels, folder, properties)
     if not labels:
         raise LoadFailed(f"{where}.labels: there are none")
     columns = spec.shape[-1] if spec.shape else None
@@ -54,13 +54,14 @@ def label_spec(
     return replace(spec, classes=tuple(labels), named=config.top or 0, threshold=config.threshold)
 
 
-def _labels(
+def find_labels(
     where: str,
     spec: TensorSpec,
     labels: Sequence[str] | str,
     folder: Path,
     properties: Mapping[str, str],
 ) -> Sequence[str]:
+    """The labels of a list, of a file or of the model's metadata. Raises LoadFailed."""
     if not isinstance(labels, str):
         return labels
     if labels == METADATA:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cohort.batching import Outputs
 from cohort.errors import CohortError, InvalidInput, LoadFailed, did_you_mean, quoted
 from cohort.processing.around import Watch
+from cohort.processing.detections import boxes_spec
 from cohort.processing.outputs import Finish, finish_of, label_spec
 from cohort.processing.steps import Step, StepContext
 from cohort.repository import ProcessingConfig
@@ -215,6 +216,9 @@ def _make(
         outputs[place] = label_spec(outputs[place], wanted, folder, properties)
         if (function := finish_of(outputs[place], wanted)) is not None:
             finish[place] = function
+    for name, wanted in config.outputs.items():
+        place = places[name]
+        outputs[place] = boxes_spec(outputs[place], wanted, outputs, folder, properties)
     inputs = [*(step.spec for step in steps), *left]
     return Processing(inputs, optional, outputs, steps, finish)
 

@@ -83,7 +83,7 @@ def select_versions(
 def _source(model: FoundModel, found: Found) -> Source:
     # After a bad edit the last good config stays in use.
     problem = model.problem if model.config is None else ""
-    return Source(found.path, found.stamp, model.config, problem, model.name)
+    return Source(found.path, found.stamp, model.config, problem, model.name, model.code)
 
 
 def _missing(model: FoundModel, number: int) -> Source:

@@ -196,7 +196,7 @@ def seconds_until_ready(versions: Iterable[VersionEntry], now: float) -> float |
     return min(waits, default=None)
 
 
-LONGEST_REASON = 400
+MAX_REASON = 400
 """Characters of a reason in a refusal; `/models` has all of it."""
 
 
@@ -206,8 +206,8 @@ def why_not_ready(versions: Iterable[VersionEntry]) -> str:
     For callers who may see the model, who may read the same in its description.
     """
     entry = max(versions, key=lambda one: one.number)
-    line = " ".join(entry.reason[: 2 * LONGEST_REASON].split())
-    reason = shortened(line, LONGEST_REASON)
+    line = " ".join(entry.reason[: 2 * MAX_REASON].split())
+    reason = shortened(line, MAX_REASON)
     return f"version {entry.number} is {entry.state}{': ' if reason else ''}{reason}"
 
 

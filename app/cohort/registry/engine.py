@@ -70,6 +70,7 @@ class StepDescription:
     serving: The version that runs it now; None where it is not known.
     inputs: Where each input of the model comes from: the first of these tensors that there is.
     when: Its condition; "" where it always runs.
+    each: The tensors of which each item is a row of the step; empty: it has the request's rows.
     """
 
     name: str
@@ -78,6 +79,7 @@ class StepDescription:
     serving: int | None
     inputs: Mapping[str, Sequence[str]]
     when: str
+    each: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +276,13 @@ class RequestNotes(NamedTuple):
     parameters: By name.
     caller: The name of its caller; "": callers need no key.
     no_store: Whether its answer is not to be kept, nor to be one that was.
+    sequence: The sequence that its header x-sequence-id names; "": it has none.
     """
 
     parameters: Mapping[str, object] = MappingProxyType({})
     caller: str = ""
     no_store: bool = False
+    sequence: str = ""
 
 
 class NotedTicket(Cancellable, Protocol):

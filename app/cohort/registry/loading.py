@@ -22,10 +22,10 @@ PLACES = 2
 LONG_SECONDS = 5.0
 """A load that takes longer gives up its place, so that others begin beside it."""
 
-MOST_LOADS = 8
+MAX_LOADS = 8
 """Loads at once, those included that have given up their place."""
 
-LEAST_WAIT_SECONDS = 0.02
+MIN_WAIT_SECONDS = 0.02
 """Between two looks whether a load is late, while it waits for others."""
 
 ENDING_SECONDS = 1.0
@@ -50,7 +50,7 @@ class LoadThreads:
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(PLACES)
-        self._all = asyncio.Semaphore(MOST_LOADS)
+        self._all = asyncio.Semaphore(MAX_LOADS)
         self._left: set[tuple[str, int]] = set()
 
     async def run(
@@ -182,7 +182,7 @@ async def _wait_until(outcome: Outcome, until: float, token: CancellationToken) 
     Others hold what it waited for, so that a crowd of loads makes none of them late.
     """
     while not outcome.done() and (left := until + token.waited - monotonic()) > 0:
-        await asyncio.wait({outcome}, timeout=max(left, LEAST_WAIT_SECONDS))
+        await asyncio.wait({outcome}, timeout=max(left, MIN_WAIT_SECONDS))
 
 
 def _close(outcome: Outcome) -> None:

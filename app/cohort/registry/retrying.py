@@ -17,7 +17,7 @@ from cohort.session import lacks_resources, sentence
 FIRST_WAIT_SECONDS = 1.0
 """The longest wait for the second try; before each later one it is twice as long."""
 
-LONGEST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 
 TRANSIENT_ERRNOS = frozenset(
     {
@@ -62,10 +62,10 @@ def next_try(error: BaseException, failures: int, luck: float) -> float | None:
     luck: Between 0 and 1; spreads the tries of many processes over half of the wait.
     """
     if isinstance(error, LoadTimedOut):
-        again, longest = failures == 1, LONGEST_WAIT_SECONDS
+        again, longest = failures == 1, MAX_WAIT_SECONDS
     else:
         again = is_transient(error)
-        longest = min(FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_WAIT_SECONDS)
+        longest = min(FIRST_WAIT_SECONDS * 2.0 ** min(failures - 1, 10), MAX_WAIT_SECONDS)
     return longest * (1 + luck) / 2 if again else None
 
 

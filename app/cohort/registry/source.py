@@ -42,6 +42,8 @@ class Source:
     config: The model's config; None where it cannot be used.
     problem: Why it cannot be used; default "".
     model: The model's name; default "": not known.
+    code: Changes whenever a module beside its config does, of which it has a transform; default "":
+        it has none.
     preparation: What becomes of requests before; default None: nothing.
     """
 
@@ -50,6 +52,7 @@ class Source:
     config: ModelConfig | None
     problem: str = ""
     model: str = field(default="", compare=False)
+    code: str = ""
     preparation: Preparation | None = field(default=None, compare=False)
 
     def is_on_disk(self) -> bool:

@@ -232,7 +232,8 @@ class ModelConfig:
         `after(outputs)` what they get; for servers with COHORT_MODEL_CODE=allow; default None: none
         is called.
     state: Inputs that callers leave out, because a sequence of requests remembers them: {h_in:
-        h_out} has the output h_out of one request as the input h_in of the next; default none.
+        h_out} has the output h_out of one request as the input h_in of the next. Not with several
+        workers; default none.
     sequences: How many are remembered, and for how long.
     cache: Answers that are kept, for requests with the same inputs; default None: none are.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run

@@ -87,6 +87,35 @@ class InputConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DetectionOutput:
+    """`outputs.<output>.detections`: an output of boxes, which answers in JSON have as objects.
+
+    scores: The output that has the score of each box, or a column for each class; or the number of
+        a column of this output.
+    classes: The output that has the class of each box, or a column for each class; or the number of
+        a column of this output; default None: the class of the best score.
+    format: The four numbers of a box, of corners, or of a corner or the centre with width and
+        height; default "xyxy".
+    normalized: Whether they are parts of the picture's width and height; default False: pixels.
+    size: Height and width of the pictures that the model takes, to answer pixels as parts of these;
+        default None: pixels stay.
+    threshold: The least score of an object; default None: any.
+    top: The most objects of a picture; default None: any number.
+    labels: The names of the classes, as `labels` of an output takes them; default None: numbers.
+        Columns of scores beyond them are no classes, such as "no object".
+    """
+
+    scores: str | int
+    classes: str | int | None = None
+    format: Literal["xyxy", "xywh", "cxcywh", "yxyx"] = "xyxy"
+    normalized: bool = False
+    size: tuple[int, ...] | None = None
+    threshold: float | None = None
+    top: int | None = None
+    labels: tuple[str, ...] | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OutputConfig:
     """`outputs.<name>`: what callers get of an output of the model.
 
@@ -99,6 +128,7 @@ class OutputConfig:
     softmax: Whether callers get the softmax of its last axis; default False.
     sigmoid: Whether callers get the sigmoid of its numbers; default False.
     round: Decimal places of its numbers, after softmax or sigmoid; default None: as they are.
+    detections: It is boxes, of objects found in pictures; default None: it is none.
     """
 
     labels: tuple[str, ...] | str | None = None
@@ -107,6 +137,7 @@ class OutputConfig:
     softmax: bool = False
     sigmoid: bool = False
     round: int | None = None
+    detections: DetectionOutput | None = None
 
 
 InputConfigs = Mapping[str, InputConfig]
@@ -131,4 +162,8 @@ PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.max_length": Range(1, MOST_LENGTH),
     "outputs.*.top": Range(1, MOST_LENGTH),
     "outputs.*.round": Range(0, 15),
+    "outputs.*.detections.size.*": Range(1, 1 << 20),
+    "outputs.*.detections.top": Range(1, MOST_LENGTH),
+    "outputs.*.detections.scores": Range(0, MOST_LENGTH),
+    "outputs.*.detections.classes": Range(0, MOST_LENGTH),
 }

@@ -38,6 +38,7 @@ from cohort.repository.version_files import (
     NO_MODEL,
     PIPELINE_FILE,
     stamp_files,
+    stamp_modules,
     why_no_model,
 )
 from cohort.repository.yaml_files import ConfigProblems, Problem
@@ -75,7 +76,8 @@ class FoundModel:
     """A model with at least one version that is complete, or that had one, and its folder.
 
     `config` is the last that could be read: None where it never could. `problem` says what is wrong
-    with the file as it is now. `signatures` are those of the versions that may not take
+    with the file as it is now. `code` changes with the modules beside the config, where this names
+    a transform. `signatures` are those of the versions that may not take
     over from one another whatever they are; none where they may.
     """
 
@@ -84,6 +86,7 @@ class FoundModel:
     versions: Mapping[int, Found]
     config: ModelConfig | None
     problem: str = ""
+    code: str = ""
     signatures: Signatures = field(default_factory=dict, repr=False)
 
 
@@ -311,7 +314,17 @@ class _Scan:
         if not versions and name not in self._previous.models:
             return None
         problem = "; ".join(str(problem) for problem in config.problems)
-        return FoundModel(name, folder, versions, config.config, problem)
+        code = self._code(folder, files, config.config)
+        return FoundModel(name, folder, versions, config.config, problem, code)
+
+    def _code(self, folder: Path, files: Sequence[str], config: ModelConfig | None) -> str:
+        if config is None or config.transform is None:
+            return ""
+        stamp, changed = stamp_modules(folder, files)
+        before = self._previous.models.get(folder.name)
+        if before is not None and before.code and abs(self._wall - changed) < self._quiet:
+            return before.code  # it may be being written
+        return stamp
 
     def _compare_wanted(
         self, name: str, config: ModelConfig | None, versions: Mapping[int, Found]

@@ -19,12 +19,9 @@ from cohort.registry import (
 )
 from cohort.response_cache.counts import CacheCounts
 from cohort.response_cache.requests import CachedRequest
-from cohort.response_cache.store import AnswerStore, Key, key_of
+from cohort.response_cache.store import HASHED_AT_ONCE, AnswerStore, Key, key_of
 from cohort.session import AssignedNode
 from cohort.tensors import Arrays, TensorSpec, held_bytes
-
-HASHED_AT_ONCE = 1 << 16
-"""Bytes of inputs whose key is made on the event loop: 60 µs."""
 
 NOTHING_NOTED = RequestNotes()
 

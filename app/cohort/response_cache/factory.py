@@ -9,6 +9,7 @@ from cohort.registry import BatchEngine, EngineFactory, OpenedVersion, Site, Sou
 from cohort.registry.wrapping import FactoryAround, OpenedAround
 from cohort.response_cache.counts import CacheCounts
 from cohort.response_cache.engine import CachedEngine, HashOnThread
+from cohort.response_cache.store import tagger
 from cohort.session import CancellationToken
 
 NO_PIPELINES = "the answers of a pipeline change with its members; give them a cache each"
@@ -56,6 +57,7 @@ class CachedEngines(FactoryAround):
                 "no answer may be kept: leave out cache or state"
             )
         maximum = int(config.cache.max_mb * 2**20)
+        tagger()  # imports on this thread
 
         def wrap(engine: BatchEngine, site: Site) -> CachedEngine:
             counts = self._counts(site.model, site.number)

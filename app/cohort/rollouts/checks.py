@@ -17,7 +17,7 @@ from cohort.tensors import Array, Arrays, by_name, held_bytes
 MAX_PENDING_CHECKS = 16
 """Failed requests that may wait to be checked on a version; further ones are not checked."""
 
-SHORTEST_TRY_SECONDS = 1.0
+MIN_TRY_SECONDS = 1.0
 """A request that took long is tried for at least so long, since it may wait for its turn."""
 
 Timed = Callable[[float | None], None]
@@ -68,7 +68,7 @@ class FailureChecks:
             timed(None if answer is None else run)
 
         try:
-            seconds = max(outcome.seconds, SHORTEST_TRY_SECONDS)
+            seconds = max(outcome.seconds, MIN_TRY_SECONDS)
             queue = self._side_queue(version)
             queued.append(queue.submit(outcome.arrays, replied, seconds=seconds))
         except CohortError:

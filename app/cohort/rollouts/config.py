@@ -29,7 +29,7 @@ from cohort.repository import (
     validate_tree,
 )
 from cohort.rollouts.judgement import Guard
-from cohort.rollouts.ramp import MOST_STEPS, Ramp
+from cohort.rollouts.ramp import MAX_STEPS, Ramp
 from cohort.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 
 NO_LIMITS = Guard()
@@ -42,6 +42,26 @@ class RolloutConfig:
     rollout: Rollout
     guard: Guard = NO_LIMITS
 
+    def misfits_of_state(self) -> list[str]:
+        """A sentence for each thing that it cannot do for a model with state.
+
+        A request of a sequence can be run with the version alone that remembers the sequence.
+        """
+        rollout, guard, found = self.rollout, self.guard, []
+        limits = (guard.max_error_rate_increase, guard.max_latency_ratio, guard.max_disagreement)
+        if rollout.candidates and rollout.sticky is None:
+            found.append(
+                f"rollout of {rollout.model}: without sticky, requests of one sequence reach "
+                "several versions and are refused: set sticky: {header: x-sequence-id} or "
+                "sticky: {parameter: sequence_id}"
+            )
+        if rollout.shadow is not None or any(limit is not None for limit in limits):
+            found.append(
+                f"rollout of {rollout.model}: the model has state, which guard and shadow cannot "
+                "judge: nothing is rolled back by itself"
+            )
+        return found
+
 
 VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # https://www.rfc-editor.org/rfc/rfc9110#name-tokens
@@ -53,14 +73,14 @@ _STEPS_SCHEMA = {
     "type": ["array", "null"],
     "items": {"type": "string", "pattern": f"^(?=.*[1-9])(?:{PERCENT.pattern})$"},
     "minItems": 1,
-    "maxItems": MOST_STEPS,
+    "maxItems": MAX_STEPS,
 }
 
 
 def _check_steps(steps: tuple[object, ...]) -> tuple[object, ...]:
     found = [_percent(step) for step in steps]
-    if not steps or len(steps) > MOST_STEPS:
-        raise invalid(f"must have 1 to {MOST_STEPS} steps, such as [1%, 5%, 25%, 50%]")
+    if not steps or len(steps) > MAX_STEPS:
+        raise invalid(f"must have 1 to {MAX_STEPS} steps, such as [1%, 5%, 25%, 50%]")
     if found != sorted(set(found)):
         raise invalid("each step must be larger than the one before")
     return tuple(found)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cohort.errors import MODEL_NAME, printable
-from cohort.rollouts.ramp import MOST_STEPS, RampKey, RampProgress, RecordedRamps
+from cohort.rollouts.ramp import MAX_STEPS, RampKey, RampProgress, RecordedRamps
 from cohort.system.kept_files import read_small, written_beside
 
 FOLDER = "rollouts"
@@ -41,13 +41,13 @@ KEPT = 64
 And as many of its ramps.
 """
 
-MOST_RUNS = 10**9
+MAX_RUNS = 10**9
 """Of a ramp; a record of more is not believed."""
 
-LONGEST_SOAKED = 1e10
+MAX_SOAKED = 1e10
 """In seconds, some centuries; a record of more is not believed."""
 
-LONGEST_NAME = 200
+MAX_NAME = 200
 """Characters of who cleared a decision, as a log line shows it."""
 
 RECORD_FORMAT = 1
@@ -281,7 +281,7 @@ def _read_progress(path: Path) -> RampProgress:
     run, step, soaked = (written[key] for key in RampProgress._fields)
     if not (type(run) is type(step) is int and type(soaked) in {int, float}):
         raise TypeError
-    if not (1 <= run <= MOST_RUNS and 0 <= step <= MOST_STEPS and 0 <= soaked <= LONGEST_SOAKED):
+    if not (1 <= run <= MAX_RUNS and 0 <= step <= MAX_STEPS and 0 <= soaked <= MAX_SOAKED):
         raise ValueError  # also what JSON calls NaN and Infinity
     return RampProgress(run, step, float(soaked))
 
@@ -317,7 +317,7 @@ def _read_who(path: Path) -> str:
         by, at = str(written["by"]), str(written["cleared"])
     except (OSError, *_INVALID):
         return ""
-    return printable(f"{by}, {at}", LONGEST_NAME) if by else ""
+    return printable(f"{by}, {at}", MAX_NAME) if by else ""
 
 
 def _written_at(path: Path) -> str:

@@ -16,6 +16,7 @@ from cohort.errors import (
     InvalidInput,
     NotReady,
     Overloaded,
+    SequenceEnded,
     TooLarge,
 )
 from cohort.rollouts.checks import FailureChecks
@@ -313,7 +314,7 @@ def _gave_up(outcome: CallerOutcome) -> bool:
 def _is_evidence(outcome: CallerOutcome) -> bool:
     """Whether what the caller got says something about the version."""
     match outcome.error:
-        case NotReady() | Overloaded():
+        case NotReady() | Overloaded() | SequenceEnded():
             return False
         case InvalidInput() if outcome.outputs is not None:
             return isinstance(outcome.error, TooLarge)  # else asked for what the model has not

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 """Of one ramp."""
 
 KEEP_SECONDS = 30.0

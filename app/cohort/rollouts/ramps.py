@@ -10,7 +10,7 @@ from cohort.rollouts.events import RampMoved, RolloutObserver
 from cohort.rollouts.live import LiveRollout
 from cohort.rollouts.ramp import FIRST_STEP, RampKey, RampProgress, RecordedRamps
 
-LONGEST_TICK_SECONDS = 5.0
+MAX_TICK_SECONDS = 5.0
 """What one look counts at most: a process that was stopped has served nobody meanwhile."""
 
 UNASKED_SECONDS = 60.0
@@ -86,7 +86,7 @@ class Ramps:
         ready = variant.version in self._ready(live.rollout.model)
         if variant.rolled_back or not ready or run.idle >= UNASKED_SECONDS:
             return
-        soaked = run.progress.soaked + min(seconds, LONGEST_TICK_SECONDS)
+        soaked = run.progress.soaked + min(seconds, MAX_TICK_SECONDS)
         run.progress = run.progress._replace(soaked=soaked)
         if (following := ramp.after(run.progress)) is not None:
             self.pending[live.rollout.model, run.key] = following

@@ -143,6 +143,7 @@ class Rollouts:
                     [one for one in config.rollout.versions if self._is_missing(model, one)]
                 ),
                 *config.rollout.misfits(self._signatures(model)),
+                *(config.misfits_of_state() if self._has_state(model) else ()),
             )
         ]
 
@@ -155,6 +156,11 @@ class Rollouts:
             for number, one in versions.items()
             if not (one.source.config or ModelConfig()).allow_signature_change
         }
+
+    def _has_state(self, model: str) -> bool:
+        entry = self._catalog().get(model)
+        versions = {} if entry is None else entry.versions
+        return any((one.source.config or ModelConfig()).state for one in versions.values())
 
     def _is_missing(self, model: str, version: int) -> bool:
         """Whether a version is unknown or failed; one that loads, or was unloaded, is not."""

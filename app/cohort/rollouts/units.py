@@ -36,7 +36,7 @@ SLOT_SECONDS = 0.1
 CALLER_SECONDS = 2.0
 """How long a caller counts once at most: longer than clients usually try again."""
 
-MOST_CALLERS = 16_384
+MAX_CALLERS = 16_384
 """Callers of one rollout that are remembered, about 4 MB: those that were heard last."""
 
 
@@ -58,7 +58,7 @@ class Callers:
             failing = now
         self._seen[caller] = (now if admitted else counted, failing)
         self._seen.move_to_end(caller)
-        if len(self._seen) > MOST_CALLERS:
+        if len(self._seen) > MAX_CALLERS:
             self._seen.popitem(last=False)
         return admitted
 

@@ -55,7 +55,7 @@ GRPC_STATUS: Mapping[type[CohortError], StatusCode] = {
     InferenceFailed: StatusCode.INTERNAL,
 }
 
-LONGEST_DETAILS = 2000
+MAX_DETAILS = 2000
 """Bytes; clients refuse metadata past 8 KB, and gRPC writes some bytes as three."""
 
 TrailingMetadata = tuple[tuple[str, str], ...]
@@ -72,9 +72,9 @@ def grpc_status(error: CohortError) -> StatusCode:
 def details_of(error: CohortError) -> str:
     """The sentence, bounded."""
     text = str(error).encode(errors="replace")
-    if len(text) <= LONGEST_DETAILS:
+    if len(text) <= MAX_DETAILS:
         return text.decode()
-    return text[:LONGEST_DETAILS].decode(errors="ignore") + "…"
+    return text[:MAX_DETAILS].decode(errors="ignore") + "…"
 
 
 def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:

@@ -28,7 +28,7 @@ from cohort.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, Mode
 from cohort.rpc.wire import DELIMITED
 from cohort.tensors import BY_NAME
 
-MOST_KNOWN_MESSAGES = 1024
+MAX_KNOWN_MESSAGES = 1024
 """Beginnings of messages that are remembered; callers can make them up."""
 
 _RAW_INPUTS = bytes((ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | DELIMITED,))
@@ -138,7 +138,7 @@ class MessageRows:
         if begin not in self._starts:
             if not _ends_with_tensor(begin, message, raw):
                 return
-            if len(self._starts) >= MOST_KNOWN_MESSAGES:
+            if len(self._starts) >= MAX_KNOWN_MESSAGES:
                 self._starts.clear()
                 self._lengths.clear()
             self._starts[begin] = _Start(

@@ -56,7 +56,7 @@ LOOK_SECONDS = 1.0
 END_SECONDS = 0.2
 """How long connections may send what ended their calls."""
 
-MOST_UNACCEPTED = 1024
+MAX_UNACCEPTED = 1024
 """The number of connections that may wait to be accepted."""
 
 SMALL_HEAD_BYTES, HEADS_SHARE = 4096, 4
@@ -165,12 +165,12 @@ class RpcServer:
         Raises OSError where an address is not available.
         """
         loop = asyncio.get_running_loop()
-        listeners = open_listeners(hosts, port, backlog=MOST_UNACCEPTED, shared=self._several)
+        listeners = open_listeners(hosts, port, backlog=MAX_UNACCEPTED, shared=self._several)
 
         self.begin(secure)
         for handle in [one for listener in listeners for one in handles_of(listener)]:
             self._servers.append(
-                await loop.create_server(self._make, sock=handle, backlog=MOST_UNACCEPTED)
+                await loop.create_server(self._make, sock=handle, backlog=MAX_UNACCEPTED)
             )
         return port_of(listeners[0])
 

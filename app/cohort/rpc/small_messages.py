@@ -26,7 +26,7 @@ from cohort.rpc.tracing import Trace
 from cohort.rpc.transfers import Transfers
 from cohort.serving import DataPlane, Group, Intake, QueuedRun, RequestContext
 
-SHORTEST_TIMEOUT = 0.1
+MIN_TIMEOUT = 0.1
 """Seconds until a deadline from which a call may wait for others; a timer watches shorter ones."""
 
 ARRIVAL_SECONDS = 1.0
@@ -173,7 +173,7 @@ class SmallCall(StreamContext, SmallMessage):
         remaining = self.time_remaining()
         if body is None:
             self._hand_over().arrived()
-        elif remaining is not None and remaining < SHORTEST_TIMEOUT:
+        elif remaining is not None and remaining < MIN_TIMEOUT:
             self.proceed(body)
         else:
             self._messages.add(self, body, streamed=False)

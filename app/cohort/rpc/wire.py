@@ -21,10 +21,10 @@ from cohort.rpc.inference_pb2 import InferTensorContents, ModelInferRequest
 SHORT_MESSAGE = 4096
 """Bytes up to which protobuf's own classes are quicker."""
 
-MOST_FIELDS = 1000
+MAX_FIELDS = 1000
 """Fields, elements of BYTES among them, that are read at once."""
 
-MOST_FIELDS_OF_ALL = 20_000
+MAX_FIELDS_OF_ALL = 20_000
 """Fields, without elements of BYTES, above which protobuf's own classes are quicker after all."""
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
@@ -122,8 +122,8 @@ class _Reader:
         self._data = data
         self._view = memoryview(data)
         self._quick = quick
-        self._fields_left = MOST_FIELDS if quick else MOST_FIELDS_OF_ALL
-        self._most_texts = MOST_FIELDS if quick else len(data)
+        self._fields_left = MAX_FIELDS if quick else MAX_FIELDS_OF_ALL
+        self._most_texts = MAX_FIELDS if quick else len(data)
         self._bytes_left = LARGE_BYTES if quick else len(data)
 
     def read(self) -> InferMessage:

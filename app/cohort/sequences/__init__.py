@@ -5,8 +5,9 @@ their sequence; `SequencedEngine` keeps its state between requests. Requests of 
 their order, and those of several share runs as any requests do.
 """
 
+from cohort.sequences.counts import SequenceCounts
 from cohort.sequences.engine import SequencedEngine
 from cohort.sequences.factory import SequencedEngines
 from cohort.sequences.state import StatePlan, make_state_plan
 
-__all__ = ["SequencedEngine", "SequencedEngines", "StatePlan", "make_state_plan"]
+__all__ = ["SequenceCounts", "SequencedEngine", "SequencedEngines", "StatePlan", "make_state_plan"]

@@ -1,5 +1,6 @@
 """Which sequence a request is of: Triton's parameters `sequence_id`, `_start` and `_end`.
 
+The id may stand in the header x-sequence-id, too, which balancers can read.
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_sequence.md
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from cohort.codec.json_tensors import shown
 from cohort.errors import InvalidInput, quoted
 
 LONGEST_ID = 256
@@ -29,20 +31,26 @@ class AskedSequence(NamedTuple):
     end: bool
 
 
-def read_sequence(parameters: Mapping[str, object]) -> AskedSequence:
-    """Read the parameters of a request. Raises InvalidInput."""
+def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSequence:
+    """Read the parameters of a request.
+
+    header: Its x-sequence-id; default "": it has none.
+
+    Raises InvalidInput, also where both name a sequence, and not the same.
+    """
     given = parameters.get("sequence_id")
-    if given is None or given in (0, ""):
+    text = header if given is None or given in (0, "") else _text(given)
+    if not text:
         raise InvalidInput(
             "this model has state: send the parameters sequence_id, a number or a string, with "
             "sequence_start: true in the first request of a sequence and sequence_end: true in the "
             "last"
         )
-    if isinstance(given, float) and given.is_integer() and abs(given) < EXACT_TO:
-        given = int(given)
-    if isinstance(given, bool) or not isinstance(given, int | str):
-        raise InvalidInput(f"sequence_id must be a whole number or a string, got {given!r:.80}")
-    text = str(given)
+    if header and header != text:
+        raise InvalidInput(
+            f"sequence_id is {quoted(text)}, and the header x-sequence-id {quoted(header)}: send "
+            "one of them, or the same in both"
+        )
     if len(text) > LONGEST_ID:
         raise InvalidInput(
             f"sequence_id may have {LONGEST_ID} characters, and has {len(text)}: {quoted(text)}"
@@ -52,10 +60,18 @@ def read_sequence(parameters: Mapping[str, object]) -> AskedSequence:
     )
 
 
+def _text(given: object) -> str:
+    if isinstance(given, float) and given.is_integer() and abs(given) < EXACT_TO:
+        given = int(given)
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        raise InvalidInput(f"sequence_id must be a whole number or a string, got {shown(given)}")
+    return str(given)
+
+
 def _flag(parameters: Mapping[str, object], name: str) -> bool:
     value = parameters.get(name, False)
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     if isinstance(value, bool) or value in (0, 1):
         return bool(value)
-    raise InvalidInput(f"{name} of a sequence must be true or false, got {value!r:.80}")
+    raise InvalidInput(f"{name} of a sequence must be true or false, got {shown(value)}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 from cohort.batching import Outputs, Reply, RunResult
-from cohort.errors import InvalidInput
+from cohort.errors import NotReady
 from cohort.registry import (
     BatchEngine,
     EngineDescription,
@@ -17,6 +17,7 @@ from cohort.registry import (
 )
 from cohort.repository import SequencePolicy
 from cohort.sequences.asked import read_sequence
+from cohort.sequences.counts import SequenceCounts
 from cohort.sequences.sequence import SequenceRequest
 from cohort.sequences.state import StatePlan
 from cohort.sequences.table import OtherVersions, SequenceTable
@@ -32,6 +33,7 @@ class SequencedEngine:
     policy: How many sequences are kept, and for how long.
     model, version: What it serves.
     others: The sequences of other versions.
+    counts: Where its sequences are counted.
     """
 
     def __init__(
@@ -42,10 +44,11 @@ class SequencedEngine:
         model: str,
         version: int,
         others: OtherVersions,
+        counts: SequenceCounts,
     ) -> None:
         self._engine = engine
         self._plan = plan
-        self._table = SequenceTable(model, version, engine, plan, policy, others)
+        self._table = SequenceTable(model, version, engine, plan, policy, others, counts)
         self.leases = engine.leases
         self.inputs: Sequence[TensorSpec] = plan.inputs
         state = {tensor.spec.name for tensor in plan.tensors}
@@ -107,7 +110,7 @@ class SequencedEngine:
         priority: int = 0,
     ) -> SequenceRequest:
         """See `NotedEngine`."""
-        asked = read_sequence(notes.parameters)
+        asked = read_sequence(notes.parameters, notes.sequence)
         wanted: dict[str, Any] = {"deadline": deadline, "timeout": timeout, "priority": priority}
         sequence = self._table.find(notes.caller, asked)
         request = SequenceRequest(sequence, asked, inputs, reply, wanted)
@@ -123,7 +126,7 @@ class SequencedEngine:
         self._engine.check_room(priority)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """A queue that refuses all: copies of requests are of no sequence."""
+        """A queue that runs none: a copy is of no sequence, so that its answer would be another."""
         return NoSequence()
 
     def describe(self) -> EngineDescription:
@@ -162,8 +165,8 @@ class NoSequence:
         requests: int = 1,
         priority: int = 0,
     ) -> NoReturn:
-        """See `RequestQueue`."""
-        raise InvalidInput("a copy of a request is of no sequence, and this model has state")
+        """Raise NotReady: no answer to a copy is evidence for or against a version."""
+        raise NotReady("a copy of a request is of no sequence, and this model has state")
 
     def close(self) -> None:
         """See `RequestQueue`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cohort.errors import LoadFailed
 from cohort.registry import BatchEngine, EngineFactory, OpenedVersion, Site, Source
 from cohort.registry.wrapping import FactoryAround, OpenedAround
+from cohort.sequences.counts import SequenceCounts
 from cohort.sequences.engine import SequencedEngine
 from cohort.sequences.state import make_state_plan
 from cohort.sequences.table import OtherVersions
@@ -17,28 +20,46 @@ class SequencedEngines(FactoryAround):
     Implements `EngineFactory`.
 
     engines: The other factory.
-    workers: The processes that serve; default 1.
+    counts: Gives the counts of a model's version.
+    workers: The processes that serve; default 1. A sequence lives in one, so that no other
+        number will do.
     """
 
-    def __init__(self, engines: EngineFactory, workers: int = 1) -> None:
+    def __init__(
+        self,
+        engines: EngineFactory,
+        counts: Callable[[str, int], SequenceCounts],
+        workers: int = 1,
+    ) -> None:
         super().__init__(engines)
-        self._others = OtherVersions(workers)
+        self._counts = counts
+        self._workers = workers
+        self._others = OtherVersions()
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
         """See `EngineFactory`."""
-        opened = self._engines.open(source, token)
         config = source.config
         if config is None or not config.state:
-            return opened
+            return self._engines.open(source, token)
+        where = f"{source.path.parent.parent.name}/config.yaml"
+        if self._workers > 1:
+            raise LoadFailed(
+                f"{where}: state: a sequence lives in one process, and this server has "
+                f"{self._workers} (COHORT_WORKERS): set 1; for more, start replicas behind a "
+                "balancer that goes by the header x-sequence-id"
+            )
+        opened = self._engines.open(source, token)
         try:
             plan = make_state_plan(config.state, config.sequences.initial, opened.signature)
         except LoadFailed as error:
             opened.close()
-            raise LoadFailed(f"{source.path.parent.parent.name}/config.yaml: {error}") from error
+            raise LoadFailed(f"{where}: {error}") from error
         policy, others = config.sequences, self._others
 
         def wrap(engine: BatchEngine, site: Site) -> SequencedEngine:
-            return SequencedEngine(engine, plan, policy, site.model, site.number, others)
+            model, number = site.model, site.number
+            counts = self._counts(model, number)
+            return SequencedEngine(engine, plan, policy, model, number, others, counts)
 
         state = {tensor.spec.name for tensor in plan.tensors}
         optional = [spec for spec in opened.signature.optional if spec.name not in state]

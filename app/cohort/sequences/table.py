@@ -10,6 +10,7 @@ from cohort.errors import InvalidInput, Overloaded, SequenceEnded, quoted
 from cohort.registry import RequestQueue
 from cohort.repository import SequencePolicy
 from cohort.sequences.asked import AskedSequence
+from cohort.sequences.counts import SequenceCounts
 from cohort.sequences.sequence import Sequence
 from cohort.sequences.state import StatePlan
 
@@ -21,13 +22,9 @@ MOST_LOST = 4096
 
 
 class OtherVersions:
-    """What sequences the other versions of models have, and had.
+    """What sequences the other versions of models have, and had."""
 
-    workers: The processes that serve; a sequence lives in one of them.
-    """
-
-    def __init__(self, workers: int = 1) -> None:
-        self.workers = workers
+    def __init__(self) -> None:
         self._tables: dict[str, list[SequenceTable]] = {}
         self._lost: OrderedDict[tuple[str, Key], int] = OrderedDict()
 
@@ -45,6 +42,13 @@ class OtherVersions:
             if len(self._lost) > MOST_LOST:
                 self._lost.popitem(last=False)
 
+    def begin(self, table: SequenceTable, key: Key) -> None:
+        """A sequence begins in a table: what another version has of it is not gone on with."""
+        for other in self._tables.get(table.model, ()):
+            if other is not table and (found := other.sequences.get(key)) is not None:
+                other.end(found)
+        self._lost.pop((table.model, key), None)
+
     def version_of(self, model: str, key: Key) -> int | None:
         """The version of a model that has such a sequence, or had it; None: not known."""
         for table in self._tables.get(model, ()):
@@ -61,6 +65,7 @@ class SequenceTable:
     plan: What of them is state.
     policy: How many are kept, and for how long.
     others: The sequences of other versions.
+    counts: Where its sequences are counted.
 
     sequences: By key, those that were used last at the end.
     """
@@ -73,6 +78,7 @@ class SequenceTable:
         plan: StatePlan,
         policy: SequencePolicy,
         others: OtherVersions,
+        counts: SequenceCounts,
     ) -> None:
         self.model = model
         self.version = version
@@ -83,6 +89,7 @@ class SequenceTable:
         self.most_bytes = int(policy.max_mb * 2**20)
         self._policy = policy
         self._others = others
+        self._counts = counts
         self._timer: asyncio.TimerHandle | None = None
         others.add(self)
 
@@ -93,18 +100,25 @@ class SequenceTable:
         found = self.sequences.get(key)
         if found is not None:
             self.used(found)
-            return found
-        if not asked.start:
+        elif asked.start:
+            found = self._open(key)
+        else:
             raise self._not_started(key)
+        if asked.start:
+            self._others.begin(self, key)
+        return found
+
+    def _open(self, key: Key) -> Sequence:
         most = self._policy.max_sequences
         if len(self.sequences) >= most:
             raise Overloaded(
                 f"{most} sequences are open (sequences.max_sequences); end some with sequence_end"
             )
-        found = self.sequences[key] = Sequence(self, key)
+        opened = self.sequences[key] = Sequence(self, key)
+        self._counts.open += 1
         if self._timer is None:
             self._set_timer(self._policy.idle_seconds)
-        return found
+        return opened
 
     def _not_started(self, key: Key) -> InvalidInput | SequenceEnded:
         name = quoted(key[1])
@@ -115,25 +129,23 @@ class SequenceTable:
                 f"sequence {name} ended because the version changed: it began with version "
                 f"{version} of the model, and now {now}; begin it anew with sequence_start: true"
             )
-        workers = self._others.workers
-        worker = (
-            f", or it began in another of the server's {workers} processes: keep one connection"
-            if workers > 1
-            else ""
-        )
         return InvalidInput(
             f"sequence {name} has not started: send sequence_start: true in its first request. It "
-            f"may have ended, or had no request for {self._policy.idle_seconds:g} s{worker}"
+            f"may have ended, had no request for {self._policy.idle_seconds:g} s, or begun in "
+            "another process: before this one started, or in another replica"
         )
 
     def resize(self, sequence: Sequence, size: int) -> None:
         """See `SequenceOwner`."""
+        if self.sequences.get(sequence.key) is not sequence:
+            return  # forgotten while a request ran
         total = self.size - sequence.size + size
         if total > self.most_bytes:
             raise Overloaded(
                 f"the states of {len(self.sequences)} sequences take more than "
                 f"{self._policy.max_mb:g} MB (sequences.max_mb)"
             )
+        self._counts.size += total - self.size
         self.size, sequence.size = total, size
 
     def used(self, sequence: Sequence) -> None:
@@ -147,6 +159,8 @@ class SequenceTable:
         if self.sequences.get(sequence.key) is sequence:
             del self.sequences[sequence.key]
             self.size -= sequence.size
+            self._counts.open -= 1
+            self._counts.size -= sequence.size
             sequence.size = 0
 
     def forget_idle(self) -> None:
@@ -159,6 +173,7 @@ class SequenceTable:
                 self.used(oldest)
             else:
                 self.end(oldest)
+                self._counts.idle += 1
 
     def _set_timer(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
@@ -176,5 +191,7 @@ class SequenceTable:
             self._timer.cancel()
             self._timer = None
         self._others.remove(self)
+        self._counts.open -= len(self.sequences)  # another engine of the version may count, too
+        self._counts.size -= self.size
         self.sequences.clear()
         self.size = 0

@@ -32,7 +32,7 @@ from cohort.serving.request_context import NOBODY, RequestContext, notes_of
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Chosen, RolloutTarget, Target
 
-LONGEST_LOAD_SECONDS = 30.0
+MAX_LOAD_SECONDS = 30.0
 """How long a request waits at most for a model that is loaded on demand."""
 
 MAX_VIEWS = 1024
@@ -169,7 +169,7 @@ class DataPlane:
         seconds: The caller's limit, which includes the wait; None where it gave none.
         priority: The request's; default 0.
 
-        Raises DeadlineExceeded, NotReady after LONGEST_LOAD_SECONDS, or as `pick`; all are counted.
+        Raises DeadlineExceeded, NotReady after MAX_LOAD_SECONDS, or as `pick`; all are counted.
         """
         since = monotonic()
         while True:
@@ -191,7 +191,7 @@ class DataPlane:
     async def _load_over(
         self, model: str, since: float, seconds: float | None, priority: int
     ) -> None:
-        most = LONGEST_LOAD_SECONDS if seconds is None else min(seconds, LONGEST_LOAD_SECONDS)
+        most = MAX_LOAD_SECONDS if seconds is None else min(seconds, MAX_LOAD_SECONDS)
         self.begin_reading(priority=priority)
         try:
             async with asyncio.timeout(since + most - monotonic()):

@@ -11,6 +11,9 @@ from cohort.observability.request_ids import REQUEST_ID
 from cohort.registry import RequestNotes
 from cohort.rollouts import Sticky
 
+SEQUENCE_ID = "x-sequence-id"
+"""The header by which balancers keep a sequence on one replica."""
+
 
 class Headers(Protocol):
     """A request's headers, or over gRPC its metadata, by lower-case name."""
@@ -76,4 +79,5 @@ def notes_of(context: RequestContext, parameters: Mapping[str, object]) -> Reque
         parameters,
         "" if caller is None else caller.name,
         kept is not None and "no-store" in kept.lower(),
+        context.headers.get(SEQUENCE_ID) or "",
     )

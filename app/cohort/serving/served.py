@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cohort.codec import Selection, is_coalescible
+from cohort.codec.detections import detectors_of
 from cohort.codec.labels import labellers_of
 from cohort.metrics import VersionMetrics
 from cohort.registry import BatchEngine, NotedEngine
@@ -25,6 +26,7 @@ class ServedVersion:
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
     labellers: What names the classes of each output; None for one without names.
+    detectors: What writes the objects of each output of boxes.
     sent: The positions of the outputs that are sent where a request names none.
     coalescible: Whether the specs allow small requests to be coalesced.
     target: Keeps what the data plane answers its coalesced requests by; None: nothing yet.
@@ -33,9 +35,9 @@ class ServedVersion:
     """
 
     __slots__ = (
-        "_labelled", "_selections", "coalescible", "counts", "engine", "inputs", "labellers",
-        "model", "noted", "optional_inputs", "outputs", "parts", "row_bytes", "sent", "target",
-        "version", "width",
+        "_named", "_selections", "coalescible", "counts", "detectors", "engine", "inputs",
+        "labellers", "model", "noted", "optional_inputs", "outputs", "parts", "row_bytes", "sent",
+        "target", "version", "width",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +59,8 @@ class ServedVersion:
         self.width = int(self.inputs[0].shape[1]) if self.coalescible else 0  # type: ignore[index,arg-type]
         self.row_bytes = self.width * self.inputs[0].dtype.itemsize if self.coalescible else 0
         self.labellers = labellers_of(self.outputs, engine.labels)
-        self._labelled = any(one is not None for one in self.labellers)
+        self.detectors = detectors_of(self.outputs)
+        self._named = bool(self.detectors) or any(one is not None for one in self.labellers)
         self.target: Any = None
         self._selections: dict[tuple[tuple[str, ...] | None, str], Selection] = {}
 
@@ -69,10 +72,10 @@ class ServedVersion:
         variant: The rollout's variant that chose the version; "": none did.
         top: As `ResponseTemplate` has it.
 
-        None where one is not an output, or where labels are to be written in another way.
+        None where one is not an output, or where names are to be written in another way.
         """
         found = self._selections.get((names, variant)) or self._select(names, variant)
-        if (top > 0 or self._labelled) and not (found and found.can_label(top)):
+        if (top > 0 or self._named) and (self.detectors or not (found and found.can_label(top))):
             return None
         return found
 

@@ -15,7 +15,7 @@ from cohort.errors import quoted
 from cohort.system.processor import cores
 from cohort.system.remote_address import check_remote, is_remote
 
-SHORTEST_WATCHDOG_SECONDS = 1.0
+MIN_WATCHDOG_SECONDS = 1.0
 """A busy machine holds an event loop up for less."""
 
 
@@ -68,8 +68,8 @@ def check_watchdog(seconds: float) -> float:
     """Take 0, or seconds that the watchdog can hold to. Raises ValueError."""
     if seconds and sys.platform != "linux":
         raise ValueError("needs Linux")
-    if 0 < seconds < SHORTEST_WATCHDOG_SECONDS:
-        raise ValueError(f"must be 0 or >= {SHORTEST_WATCHDOG_SECONDS:g}")
+    if 0 < seconds < MIN_WATCHDOG_SECONDS:
+        raise ValueError(f"must be 0 or >= {MIN_WATCHDOG_SECONDS:g}")
     return seconds
 
 

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from cohort.system.confinement import be_first_to_go, confine, limit_process
 
 _answers: TextIO | None = None  # where the parent reads
+_doing: tuple[int, int] = 0, 0  # this process, and the number of its job
 
 
 def tell(message: object) -> None:
@@ -28,7 +29,7 @@ def tell(message: object) -> None:
 
 def do_jobs() -> None:
     """Do the jobs on standard input until it ends."""
-    global _answers  # noqa: PLW0603 - a process has one parent
+    global _answers, _doing  # noqa: PLW0603 - a process has one parent
     jobs = os.fdopen(os.dup(0), "rb")
     _answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -37,11 +38,20 @@ def do_jobs() -> None:
     os.dup2(2, 1)  # what the job and its libraries print is not an answer
     be_first_to_go()
     for line in jobs:
-        answer = _do(**json.loads(line))
+        job = json.loads(line)
+        _doing = os.getpid(), job.pop("number")
+        answer = _do(**job)
+        end_copy()
         signal.alarm(0)
         with suppress(Exception):  # the job may have closed or replaced it
             sys.stdout.flush()
         _send(answer)
+
+
+def end_copy() -> None:
+    """End this process if a job made it by a fork and had it come back, as its parent does."""
+    if _doing[0] not in {0, os.getpid()}:
+        os._exit(0)
 
 
 def _do(function: str, arguments: Mapping[str, Any], limits: Mapping[str, Any]) -> str:
@@ -60,5 +70,7 @@ def _do(function: str, arguments: Mapping[str, Any], limits: Mapping[str, Any]) 
 
 def _send(line: str) -> None:
     assert _answers is not None  # noqa: S101 - a job runs
-    _answers.write(f"\n{line}\n")  # something may have been printed there before, without an end
+    _answers.write(
+        f"\n{_doing[1]} {line}\n"
+    )  # something may have been printed there before, without an end
     _answers.flush()

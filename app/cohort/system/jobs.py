@@ -2,7 +2,8 @@
 
 A job is a function by its dotted path, `module:function`, with arguments and an answer that JSON
 has. The child (`cohort.system.job_child`) reads jobs from its standard input, a line each. It
-writes lines to its standard output: what the job tells, and at last its answer or what it raised.
+writes lines to its standard output, each begun by the number of the job: what the job tells, and at
+last its answer or what it raised.
 What the job and its libraries print goes to standard error; the end of that is kept.
 
 The child leads a process group. All of it is killed with the job's process, and if this process
@@ -134,7 +135,10 @@ class JobTimedOut(JobFailed):
 
 
 class JobCrashed(JobFailed):
-    """The process ended before the job's answer, with an exit status or by another signal."""
+    """The process ended before the job's answer, with an exit status or by another signal.
+
+    It was ended if it wrote without end where answers are written.
+    """
 
 
 class JobProcess:
@@ -165,6 +169,7 @@ class JobProcess:
         self._ends: float | None = None
         self._outgoing, self._unread, self._printed = memoryview(b""), bytearray(), b""
         self._lines: deque[bytes] = deque()
+        self._job = 0
         self._process = subprocess.Popen(  # noqa: S603 - a Python, with a module of ours
             [*(python or PYTHON), "-c", _CHILD, name],
             stdin=subprocess.PIPE,
@@ -214,7 +219,9 @@ class JobProcess:
 
         Returns the answer. Raises JobFailed.
         """
-        job = {"function": function, "arguments": arguments, "limits": asdict(limits)}
+        self._job += 1
+        job = {"number": self._job, "function": function, "arguments": arguments,
+               "limits": asdict(limits)}  # fmt: skip
         self._outgoing = memoryview(json.dumps(job, default=str).encode() + b"\n")
         self._printed = b""
         self._busy = True
@@ -268,9 +275,11 @@ class JobProcess:
             self._watch.communicate()
 
     def _message(self) -> Mapping[str, Any]:
-        """The next message that has come; {} if none has."""
+        """The next message of this job that has come; {} if none has."""
         while self._lines:
-            line = self._lines.popleft()
+            number, _, line = self._lines.popleft().partition(b" ")
+            if number != b"%d" % self._job:  # printed, or of who came back from a job before
+                continue
             with suppress(ValueError):  # something printed it before the child's end began
                 try:
                     message = json.loads(line)
@@ -279,7 +288,7 @@ class JobProcess:
                         continue
                     kinds = ["builtins.RecursionError"]
                     raise JobRaised("the answer is too deep", self.printed, kinds) from None
-                if isinstance(message, dict) and message.keys() & {"told", "answer", "raised"}:
+                if isinstance(message, dict) and _is_whole(message):
                     return message
         return {}
 
@@ -330,7 +339,9 @@ class JobProcess:
                 self._lines.append(bytes(self._unread))
                 self._unread = bytearray(line)
             if len(self._unread) > MAX_ANSWER_BYTES:
-                raise JobRaised("the answer is too long", self.printed, ["builtins.ValueError"])
+                self._unread = bytearray()  # an exception keeps this for a while
+                self.kill()
+                raise JobCrashed("its answer is too long", self.printed)
 
 
 def run_job(
@@ -369,6 +380,15 @@ def bare_environment() -> dict[str, str]:
         if name in KEPT_VARIABLES or name.startswith("LC_")
     }
     return {**kept, "PYTHONPATH": python_path()}
+
+
+def _is_whole(message: Mapping[str, Any]) -> bool:
+    match message:
+        case {"told": _} | {"answer": _}:
+            return True
+        case {"raised": [str(), *kinds], "message": str(), "number": int()}:
+            return all(isinstance(one, str) for one in kinds)
+    return False
 
 
 def _answer(message: Mapping[str, Any], printed: str) -> Any:

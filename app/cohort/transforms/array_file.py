@@ -18,6 +18,8 @@ from cohort.tensors import BY_DTYPE, BY_NAME, Array, Arrays
 
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - a file there has a name that nobody can guess
 MOST_ARRAYS = 1024
+MOST_BYTES = 1 << 40
+"""For arrays whose size is known to be bounded."""
 MOST_AXES = 64
 KEPT_BYTES = 1 << 20
 """What a file may hold between two calls."""
@@ -65,14 +67,19 @@ class ArrayFile:
         if os.fstat(self._file).st_size > KEPT_BYTES:
             os.ftruncate(self._file, 0)
 
-    def write(self, arrays: Mapping[str, Array]) -> list[Place]:
-        """Put arrays in the place of those before. Raises OSError where there is no room."""
+    def write(self, arrays: Mapping[str, Array], most_bytes: int = MOST_BYTES) -> list[Place]:
+        """Put arrays in the place of those before.
+
+        Raises OSError where there is no room, and ValueError for more than `most_bytes`.
+        """
         os.ftruncate(self._file, 0)
         places, end = [], 0
         for name, array in arrays.items():
             parts = _parts(array)
             size = sum(len(part) for part in parts)
             start = end
+            if end + size > most_bytes:
+                raise ValueError(f"the arrays have more than {most_bytes} bytes")
             for part in parts:
                 end += _write(self._file, part, end)
             places.append(Place(name, _datatype(array), array.shape, start, size))

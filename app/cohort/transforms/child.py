@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from cohort.system.job_child import end_copy
 from cohort.tensors import Array, Arrays
-from cohort.transforms.array_file import ArrayFile
+from cohort.transforms.array_file import MOST_BYTES, ArrayFile
 
 STAGES = ("before", "after")
 NICENESS = 5
 """What takes all of a core takes less of it than the server does."""
-MOST_BYTES = 1 << 40
-"""What comes from the server was bounded there."""
 
 
 class NonsenseError(TypeError):
@@ -39,17 +38,19 @@ class _State:
     transform: Any = None
     incoming: ArrayFile
     outgoing: ArrayFile
+    most_bytes: int
     loop: asyncio.AbstractEventLoop | None = None
 
 
 def load(
-    target: str, folders: Sequence[str], incoming: str, outgoing: str
+    target: str, folders: Sequence[str], incoming: str, outgoing: str, most_bytes: int
 ) -> dict[str, dict[str, Any]]:
     """Make the transform, and say which stages it has and what it declares.
 
     target: `module:Class`.
     folders: Where its module is looked for first.
     incoming, outgoing: The files with the arrays of calls, and of their results.
+    most_bytes: The most that a call may give.
     """
     os.nice(NICENESS)
     sys.path[:0] = folders
@@ -57,6 +58,7 @@ def load(
     kind = getattr(import_module(module), name)
     _State.transform = transform = kind() if inspect.isclass(kind) else kind
     _State.incoming, _State.outgoing = ArrayFile(incoming), ArrayFile(outgoing)
+    _State.most_bytes = most_bytes
     stages = {stage: callable(getattr(transform, stage, None)) for stage in STAGES}
     if not any(stages.values()):
         raise NonsenseError(f"{target} has neither before(request) nor after(outputs)")
@@ -78,17 +80,21 @@ def _declared(transform: Any, side: str) -> dict[str, list[Any]] | None:
 
 def run(stage: str, places: list[list[Any]]) -> list[Any]:
     """Call `before` or `after`, and give the places of what it gave."""
-    arrays = _State.incoming.read(places, MOST_BYTES)
+    try:
+        arrays = _State.incoming.read(places, MOST_BYTES)
+    except ValueError as error:  # the class has the file open, too, and has written into it
+        raise NonsenseError(f"what {stage} is to be given cannot be read: {error}") from error
     argument: Any = TransformRequest(arrays) if stage == STAGES[0] else arrays
     given = getattr(_State.transform, stage)(argument)
     if inspect.isawaitable(given):
         loop = _State.loop = _State.loop or asyncio.new_event_loop()
         given = loop.run_until_complete(given)
     tensors = _tensors(stage, given)
+    end_copy()
     try:
-        return list(_State.outgoing.write(tensors))
+        return list(_State.outgoing.write(tensors, _State.most_bytes))
     except ValueError as error:  # one of `before` is the caller's
-        raise NonsenseError(f"{stage} gave what is no tensor: {error}") from error
+        raise NonsenseError(f"{stage} gave what cannot be taken: {error}") from error
 
 
 def _tensors(stage: str, given: Any) -> Arrays:

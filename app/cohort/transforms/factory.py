@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cohort.errors import LoadFailed
 from cohort.processing import Workroom, processed
 from cohort.registry import EngineFactory, OpenedVersion, Source
 from cohort.registry.wrapping import FactoryAround
-from cohort.repository import ModelConfig
-from cohort.session import CancellationToken, available_memory
+from cohort.session import CancellationToken, Signature, available_memory
 from cohort.transforms.process import TransformProcess
 from cohort.transforms.transform import Transform
 
-SETTING = "COHORT_MODEL_CODE=allow"
+NOT_ALLOWED = "code of models runs only where the server is started with COHORT_MODEL_CODE=allow"
 
 
 class TransformedEngines(FactoryAround):
@@ -36,24 +33,29 @@ class TransformedEngines(FactoryAround):
         config = source.config
         if config is None or config.transform is None:
             return self._engines.open(source, token)
-        where = f"{source.path.parent.parent.name}/config.yaml"
         if not self._allowed:
-            raise LoadFailed(
-                f"{where}: transform: code of models runs only where the server is started with "
-                f"{SETTING}"
-            )
+            raise LoadFailed(f"{_place(source)}: transform: {NOT_ALLOWED}")
         opened = self._engines.open(source, token)
         try:
             token.enter("loading its transform")
-            return self._around(opened, source.path.parent, config)
-        except LoadFailed as error:
-            opened.close()
-            raise LoadFailed(f"{where}: {error}") from error
+            transform = open_transform(source, opened.signature, self._maximum)
         except BaseException:
             opened.close()
             raise
+        return processed(opened, transform, transform.workroom)
 
-    def _around(self, opened: OpenedVersion, folder: Path, config: ModelConfig) -> OpenedVersion:
+
+def open_transform(source: Source, signature: Signature, maximum: int) -> Transform:
+    """The transform that a version's config names, in a process of its own.
+
+    signature: What the model takes and gives.
+    maximum: Bytes that inputs may take that wait for it.
+
+    The caller closes it. Raises LoadFailed, which says where the transform is named.
+    """
+    config, folder = source.config, source.path.parent
+    assert config is not None  # noqa: S101 - it names a transform
+    try:
         process = TransformProcess(
             config.transform or "",
             [str(folder.absolute()), str(folder.parent.absolute())],
@@ -62,11 +64,16 @@ class TransformedEngines(FactoryAround):
             model=folder.parent.name,
             seconds=config.timeout_ms / 1000,
         )
-        workroom = Workroom(1, self._maximum)
+        workroom = Workroom(1, maximum)
         try:
-            transform = Transform(process, opened.signature, workroom)
+            return Transform(process, signature, workroom)
         except BaseException:
             workroom.close()
             process.close()
             raise
-        return processed(opened, transform, workroom)
+    except LoadFailed as error:
+        raise LoadFailed(f"{_place(source)}: {error}") from error
+
+
+def _place(source: Source) -> str:
+    return f"{source.path.parent.parent.name}/config.yaml"

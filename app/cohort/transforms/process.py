@@ -113,14 +113,15 @@ class TransformProcess:
             limits = JobLimits(seconds=self._seconds if seconds is None else seconds)
             given = process.do(f"{CHILD}:run", {"stage": stage, "places": places}, limits=limits)
             result = outgoing.read(given, self._most_bytes)
-            incoming.shrink()
-            outgoing.shrink()
             self._crashes = 0
         except JobFailed as failure:
             raise self._explained(stage, failure, watch) from failure
         except (OSError, ValueError) as error:
             raise InferenceFailed(f"the transform of this model failed: {error}") from error
         finally:
+            with suppress(OSError):
+                for file in self._files:
+                    file.shrink()
             self._lock.release()
         return result
 
@@ -172,6 +173,7 @@ class TransformProcess:
             "folders": self._folders,
             "incoming": incoming.path,
             "outgoing": outgoing.path,
+            "most_bytes": self._most_bytes,
         }
         try:
             limits = JobLimits(seconds=LOAD_SECONDS, memory=self._memory)

@@ -30,7 +30,7 @@ class Transform:
         facts = process.facts
         self._process = process
         self._signature = signature
-        self._workroom = workroom
+        self.workroom = workroom
         self.prepares, self.finishes = facts.before, facts.after
         own = [*signature.inputs, *signature.optional]
         self.optional: Sequence[TensorSpec] = signature.optional
@@ -111,7 +111,7 @@ class Transform:
 
     def close(self) -> None:
         """End the process."""
-        self._workroom.close()
+        self.workroom.close()
         self._process.close()
 
     def _learn(self) -> Sequence[TensorSpec]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-FIRST_EMPTY_SECONDS, LONGEST_EMPTY_SECONDS = 1.0, 30.0
+FIRST_EMPTY_SECONDS, MAX_EMPTY_SECONDS = 1.0, 30.0
 """How long a worker's place stays empty after one in it ended before it was ready."""
 
 FIRST_ALONE_SECONDS = 10.0
@@ -95,7 +95,7 @@ def retry_seconds(failures: int) -> float:
     """How long to wait once so many workers in a row ended in a place before they were ready."""
     if not failures:
         return 0.0
-    return min(FIRST_EMPTY_SECONDS * 2.0 ** min(failures - 1, 16), LONGEST_EMPTY_SECONDS)
+    return min(FIRST_EMPTY_SECONDS * 2.0 ** min(failures - 1, 16), MAX_EMPTY_SECONDS)
 
 
 def judge_among(members: Sequence[WorkerView]) -> int:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
     metavar="FILE.onnx",
-    help="The model to write; a file that is there is replaced once the new one is whole.",
+    help="The model to write; a file that is there is replaced once the new one is whole. May be "
+    "left out for a config.pbtxt: then the file is beside it.",
 )
 @click.option(
     "--example",
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 @reporting
 def convert(
     source: str,
-    out: Path,
+    out: Path | None,
     framework: str | None,
     example: Path | None,
     opset: int | None,
@@ -77,13 +77,18 @@ def convert(
 
     SOURCE is a file, a folder, module:callable, a function that gives the model, or
     models:/NAME/VERSION of MLflow. A framework that is not installed here is fetched into an
-    environment of its own (by uv).
+    environment of its own (by uv). Of Triton's config.pbtxt a pipeline.yaml or config.yaml is made.
 
     \b
       cohort convert training:model --out models/churn/1/model.onnx
       cohort convert model.ubj --from xgboost --out model.onnx
       cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
+      cohort convert models/ensemble/config.pbtxt
     """
+    if source.endswith(".pbtxt"):
+        return _from_triton(Path(source), out)
+    if out is None:
+        raise click.UsageError("Missing option '--out': name the model to write")
     from cohort_prepare.converting import convert_source
     from cohort_prepare.detecting import open_source
     from cohort_prepare.evaluating.cases import read_cases
@@ -122,6 +127,23 @@ def convert(
                 say=say,
             )
     return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
+
+
+def _from_triton(source: Path, out: Path | None) -> Report:
+    from cohort_prepare.failures import Misused
+    from cohort_prepare.triton.importing import import_config
+
+    if out is not None and out.suffix == ".onnx":
+        raise Misused(f"{source.name} has no model: name a pipeline.yaml or config.yaml by --out")
+    made = import_config(source, out)
+    lines = [f"Note: {note}" for note in made.notes]
+    if made.out is None:
+        first = f"No {made.kind} is needed: {source} says nothing that the model's file does not."
+    else:
+        first = f"Wrote {made.out}:\n\n{made.text}"
+        lines.append(f"Once it is the {made.kind} of a model, 'cohort check' sees whether it fits.")
+    findings = {"out": made.out and str(made.out), "text": made.text, "notes": made.notes}
+    return Report(True, findings, [first, *lines])
 
 
 def _read_classes(text: str) -> list[str]:

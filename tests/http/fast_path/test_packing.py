@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from cohort.codec.compression import GZIP
-from cohort.http.compression import COMPRESS_AT_ONCE, SHORTEST_COMPRESSED
+from cohort.http.compression import COMPRESS_AT_ONCE, MIN_COMPRESSED
 from tests.http.fakes import FakeServer, hot
 from tests.waiting import until
 
@@ -20,7 +20,7 @@ async def answered(server: FakeServer) -> None:
     await until(lambda: bool(server.transport.written))
 
 
-@pytest.mark.parametrize("size", [SHORTEST_COMPRESSED, COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
+@pytest.mark.parametrize("size", [MIN_COMPRESSED, COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
 async def test_a_long_response_is_compressed(size: int) -> None:
     """On the loop up to a size, then on a thread; the headers say so."""
     server = FakeServer()
@@ -49,11 +49,11 @@ async def test_nothing_is_compressed_unasked(header: str) -> None:
 async def test_short_responses_and_errors_stay_as_they_are() -> None:
     """Compressing them costs more than it saves."""
     server = FakeServer()
-    for body in (b"a" * (SHORTEST_COMPRESSED - 1), b"bad"):
+    for body in (b"a" * (MIN_COMPRESSED - 1), b"bad"):
         server.send(hot(body, GZIPPED))
         await server.answer_all()
     plain, refused = server.transport.answers
-    assert plain.body == b"a" * (SHORTEST_COMPRESSED - 1)
+    assert plain.body == b"a" * (MIN_COMPRESSED - 1)
     assert refused.code == "InvalidInput"
 
 

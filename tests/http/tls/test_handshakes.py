@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from cohort.http.tls.handshakes import MOST_ANSWERED, MOST_WAITING, Handshakes
+from cohort.http.tls.handshakes import MAX_ANSWERED, MAX_WAITING, Handshakes
 from tests.waiting import until
 
 Pair = tuple[socket.socket, socket.socket]
@@ -105,7 +105,7 @@ async def test_a_step_is_not_done_after_its_connection(handshakes: Handshakes, p
     """It no longer counts among those that wait, either."""
     done, on = list[str](), pair[0].fileno()
     with held(handshakes, on):
-        for _ in range(2 * MOST_WAITING):
+        for _ in range(2 * MAX_WAITING):
             one = Waiting(handshakes, on=on)
             step = handshakes.run(one, partial(done.append, "left"))
             handshakes.end(one)
@@ -122,7 +122,7 @@ async def test_the_newest_of_the_most_fails_where_too_many_wait(
     """Those of other addresses stay."""
     on = pair[0].fileno()
     with held(handshakes, on):
-        many = [Waiting(handshakes, "many", on) for _ in range(MOST_WAITING)]
+        many = [Waiting(handshakes, "many", on) for _ in range(MAX_WAITING)]
         few = [Waiting(handshakes, f"few{number}", on) for number in range(2)]
         steps = [handshakes.run(one, lambda: None) for one in many + few]
         more = Waiting(handshakes, "many", on)
@@ -141,7 +141,7 @@ async def test_an_address_more_is_refused_where_all_have_as_many(
     """Who came before is not sent away for it."""
     on = pair[0].fileno()
     with held(handshakes, on):
-        all_ = [Waiting(handshakes, f"{number}", on) for number in range(MOST_WAITING + 1)]
+        all_ = [Waiting(handshakes, f"{number}", on) for number in range(MAX_WAITING + 1)]
         steps = [handshakes.run(one, lambda: None) for one in all_]
     await asyncio.gather(*steps, return_exceptions=True)
     assert [one for one in all_ if one.reason] == all_[-1:]
@@ -149,8 +149,8 @@ async def test_an_address_more_is_refused_where_all_have_as_many(
 
 async def test_the_oldest_that_was_answered_makes_room(handshakes: Handshakes, pair: Pair) -> None:
     """One that goes on, or has gone on, is not among them."""
-    many = [Waiting(handshakes, on=pair[0].fileno()) for _ in range(MOST_ANSWERED + 2)]
-    for one in many[:MOST_ANSWERED]:
+    many = [Waiting(handshakes, on=pair[0].fileno()) for _ in range(MAX_ANSWERED + 2)]
+    for one in many[:MAX_ANSWERED]:
         handshakes.wait(one)
     await handshakes.run(many[0], lambda: None)
     handshakes.wait(many[-2])

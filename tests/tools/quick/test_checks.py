@@ -10,15 +10,15 @@ from tools.quick.checks import FEW, find_checks, find_unchecked, pytest_command
 @pytest.mark.parametrize(
     ("path", "checks"),
     [
-        ("app/cohort/errors.py", ["ruff check", "ruff format", "mypy"]),
+        ("app/cohort/errors.py", ["ruff check", "ruff format", "mypy", "prose"]),
         ("app/cohort/rpc/inference_pb2.py", ["ruff check", "ruff format"]),
-        ("docs/conf.py", ["ruff check", "ruff format"]),
+        ("docs/conf.py", ["ruff check", "ruff format", "prose"]),
         ("pyproject.toml", ["ruff check"]),
         ("deploy/prometheus/prometheus.yml", ["yamllint"]),
         ("deploy/command.sh", ["shellcheck"]),
         (".ci/run", ["shellcheck"]),
         ("Dockerfile", ["hadolint"]),
-        ("README.md", []),
+        ("README.md", ["prose"]),
     ],
 )
 def test_each_kind_of_file_has_its_checks(path: str, checks: list[str]) -> None:

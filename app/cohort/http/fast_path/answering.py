@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from cohort.http.calls import JSON, Encoded, FixedHeaders
-from cohort.http.compression import SHORTEST_COMPRESSED
+from cohort.http.compression import MIN_COMPRESSED
 from cohort.http.fast_path import reading
 from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.idle import WatchedConnection
@@ -55,7 +55,7 @@ class AnsweringConnection(WatchedConnection):
         del group  # for who writes it down
         if self.pipeline or self._ended:
             return False
-        if len(body) >= SHORTEST_COMPRESSED and cycle.head.coding is not None:
+        if len(body) >= MIN_COMPRESSED and cycle.head.coding is not None:
             return False
         hot, transport = self.hot, self.transport
         if hot.lifecycle.draining or transport.is_closing():

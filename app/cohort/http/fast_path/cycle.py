@@ -9,7 +9,7 @@ from cohort.codec import LONGEST_BODY
 from cohort.connections.memory import SMALL_BYTES, MemoryHold
 from cohort.errors import CohortError, Overloaded
 from cohort.http.calls import JOINED_AT_ONCE, Encoded, FixedHeaders, join_parts, start
-from cohort.http.compression import COMPRESS_AT_ONCE, SHORTEST_COMPRESSED, pack_body, packed_headers
+from cohort.http.compression import COMPRESS_AT_ONCE, MIN_COMPRESSED, pack_body, packed_headers
 from cohort.http.errors import encoded_error, http_status, log_http_refusal
 from cohort.http.fast_path.heads import Head, RawHeaders
 from cohort.http.fast_path.shared import Hot
@@ -256,7 +256,7 @@ class HotCycle(WorkElsewhere):
     def _end_well(self, encoded: Encoded) -> None:
         """Answer with a successful response, compressed where it is long and that was asked for."""
         coding, body = self.head.coding, encoded.body
-        if coding is None or len(body) < SHORTEST_COMPRESSED:
+        if coding is None or len(body) < MIN_COMPRESSED:
             self.respond(200, encoded)
             return
 

@@ -12,7 +12,7 @@ from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.heads import NOWHERE
 from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.fast_path.shared import Hot
-from cohort.observability.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts
+from cohort.observability.access_log import CALLER_LEFT, MAX_PATH, AccessLog, Facts
 from cohort.serving import Group
 
 
@@ -70,7 +70,7 @@ class LoggedProtocol(HotProtocol):
             self._follow_from = follow_from
             self._facts = Facts(
                 "" if head.route is NOWHERE else "POST",
-                head.url[: LONGEST_PATH + 1],  # a longer one is not kept for its line
+                head.url[: MAX_PATH + 1],  # a longer one is not kept for its line
                 status,
                 "" if served is None else served.model,
                 "" if served is None else served.version,

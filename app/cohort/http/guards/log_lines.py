@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cohort.http.credentials import name_of_caller
 from cohort.http.guards.request_ids import PLACE, id_of_refused
 from cohort.http.route_path import route_path
-from cohort.observability.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts, shown_path
+from cohort.observability.access_log import CALLER_LEFT, MAX_PATH, AccessLog, Facts, shown_path
 from cohort.observability.audit import AdminResult, log_admin_request
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LogLines:
 
 
 def _facts(scope: Scope, status: int) -> Facts:
-    method, path = scope["method"][:LONGEST_PATH], scope["path"][: LONGEST_PATH + 1]
+    method, path = scope["method"][:MAX_PATH], scope["path"][: MAX_PATH + 1]
     return Facts.of(method, path, status, scope.get(LEASE), name_of_caller(scope))
 
 

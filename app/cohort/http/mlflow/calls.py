@@ -34,9 +34,9 @@ class _Predictions(PredictCall):
 
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Raises where an output cannot be written in JSON."""
-        named = self.by_name(lease, outputs)
-        labels = self.labels(outputs, partial(lease.check_time, self.timeout))
-        return Encoded(encode_predictions(named, rows=self.by_row, labels=labels), JSON)
+        arrays = self.by_name(lease, outputs)
+        named = self.naming.write(outputs, partial(lease.check_time, self.timeout))
+        return Encoded(encode_predictions(arrays, rows=self.by_row, named=named), JSON)
 
 
 class TableCall(_Predictions):

@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 
 from cohort.codec import encode_prediction, encode_simple
-from cohort.codec.labels import chosen, labellers_of, write_labels
+from cohort.codec.detections import detectors_of
+from cohort.codec.labels import chosen, labellers_of
+from cohort.codec.naming import naming_of
 from cohort.codec.v1 import encode_predictions
 from cohort.errors import CohortError
 from cohort.http.openapi.examples import (
@@ -21,11 +23,11 @@ from cohort.http.openapi.examples import (
     v1_examples,
     v2_examples,
 )
-from cohort.http.openapi.schemas import LARGEST_EXAMPLE, listed
+from cohort.http.openapi.schemas import MAX_EXAMPLE, listed
 from cohort.operating import ServedModel
 from cohort.tensors import Array, held_bytes
 
-LARGEST_ANSWER_BYTES = 16 * 1024
+MAX_ANSWER_BYTES = 16 * 1024
 
 SECONDS = 0.001
 """How long an example is said to have taken."""
@@ -91,9 +93,10 @@ def _written(
         if name not in bodies:
             continue
         try:
-            named = chosen(labellers_of(served.outputs, served.labels), places, 0)
-            labels = write_labels(named, answer, 0, lambda: None)
-            shown[name] = orjson.loads(write(outputs=outputs, labels=labels))
+            labellers = labellers_of(served.outputs, served.labels)
+            naming = naming_of(labellers, detectors_of(served.outputs), places, 0)
+            named = naming.write(answer, lambda: None)
+            shown[name] = orjson.loads(write(outputs=outputs, named=named))
         except CohortError:  # NaN, or no rows: such a request is refused
             continue
     return shown
@@ -109,6 +112,6 @@ def _outputs(served: ServedModel) -> dict[str, Array] | None:
         for spec, array in zip(served.outputs, answer, strict=True)
         if spec.transportable
     }
-    short = sum(one.size for one in outputs.values()) <= LARGEST_EXAMPLE
+    short = sum(one.size for one in outputs.values()) <= MAX_EXAMPLE
     held = sum(map(held_bytes, outputs.values()))
-    return outputs if outputs and short and held <= LARGEST_ANSWER_BYTES else None
+    return outputs if outputs and short and held <= MAX_ANSWER_BYTES else None

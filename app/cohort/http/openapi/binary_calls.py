@@ -18,10 +18,10 @@ from cohort.tensors import BY_NAME, STANDARD, TensorSpec
 HOST = "localhost:8000"
 """Stands in the calls for the server's own host and port."""
 
-MOST_INPUTS = 8
+MAX_INPUTS = 8
 """Inputs that a call is written for; a model with more is called by a program."""
 
-LONGEST_IN_CALL = 100
+MAX_IN_CALL = 100
 
 TRITON_TYPES = frozenset(one.name for one in STANDARD)
 
@@ -66,9 +66,9 @@ def binary_calls(served: ServedModel, path: str, *, root: str = "", needs_key: b
 
 def _inputs(served: ServedModel) -> list[Sent] | None:
     shapes = example_shapes(served)
-    if shapes is None or not 0 < len(served.inputs) <= MOST_INPUTS:
+    if shapes is None or not 0 < len(served.inputs) <= MAX_INPUTS:
         return None
-    if any(len(one.name) > LONGEST_IN_CALL for one in (*served.inputs, _output(served))):
+    if any(len(one.name) > MAX_IN_CALL for one in (*served.inputs, _output(served))):
         return None
     inputs = []
     for spec in served.inputs:

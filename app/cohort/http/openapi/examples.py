@@ -1,6 +1,6 @@
 """Bodies to start from, for each API: whole ones that work as they are, or shortened ones.
 
-What has more than LARGEST_EXAMPLE values is shortened to the first of each large input: JSON of
+What has more than MAX_EXAMPLE values is shortened to the first of each large input: JSON of
 thousands of values is unreadable; `cohort.http.openapi.binary_calls` has what works in its place.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from cohort.errors import CohortError
 from cohort.http.openapi.schemas import (
-    LARGEST_EXAMPLE,
-    MOST_DIMENSIONS,
+    MAX_DIMENSIONS,
+    MAX_EXAMPLE,
     Schema,
     can_fill_in,
     columns_of,
@@ -28,7 +28,7 @@ from cohort.tensors import Array, Arrays, TensorSpec, held_bytes
 SMALL_INPUT = 64
 """Values of an input that is whole also where another one is shortened."""
 
-LARGEST_TEXT = 16 * 1024
+MAX_TEXT = 16 * 1024
 """Bytes of text in an example."""
 
 
@@ -42,7 +42,7 @@ def predict_examples(served: ServedModel) -> dict[str, Any]:
         shown["as tutorials write it"] = {"input": next(iter(values.values()))}
     columns = [spec.name for spec in columns_of(served.inputs)]
     lists = [*values.values()]
-    if 0 < len(columns) <= LARGEST_EXAMPLE and len({*map(len, lists)}) == 1:
+    if 0 < len(columns) <= MAX_EXAMPLE and len({*map(len, lists)}) == 1:
         rows = lists[0] if len(columns) > len(lists) else zip(*lists, strict=True)
         cells = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
         shown["as rows of a table"] = {"rows": cells}
@@ -89,7 +89,7 @@ def are_shortened(served: ServedModel) -> bool:
         return True
     if served.example is None:
         return not can_fill_in(served.inputs)
-    return _size(served.example.values()) > LARGEST_EXAMPLE or _text(served.example) > LARGEST_TEXT
+    return _size(served.example.values()) > MAX_EXAMPLE or _text(served.example) > MAX_TEXT
 
 
 def presented(served: ServedModel, bodies: Mapping[str, Any]) -> Schema:
@@ -134,7 +134,7 @@ def _values(served: ServedModel) -> dict[str, Any] | None:
 
 
 def _is_small(array: Array) -> bool:
-    return _size([array]) <= SMALL_INPUT and _text({"": array}) <= LARGEST_TEXT
+    return _size([array]) <= SMALL_INPUT and _text({"": array}) <= MAX_TEXT
 
 
 def _one_value(spec: TensorSpec, array: Array | None) -> Array:
@@ -142,7 +142,7 @@ def _one_value(spec: TensorSpec, array: Array | None) -> Array:
     rank = len(spec.shape or ()) if array is None else array.ndim
     if array is None or not array.size or not _is_small(first := array[(slice(0, 1),) * rank]):
         value = "" if spec.dtype.hasobject else 0
-        return np.full((1,) * min(rank, MOST_DIMENSIONS), value, spec.dtype)
+        return np.full((1,) * min(rank, MAX_DIMENSIONS), value, spec.dtype)
     return first
 
 

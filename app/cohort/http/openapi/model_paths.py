@@ -7,6 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from cohort.codec.detections import CORNERS
 from cohort.codec.labels import Labeller, labellers_of
 from cohort.errors import printable
 from cohort.http.calls import HEADER_LENGTH
@@ -258,7 +259,7 @@ def response_schema(served: ServedModel) -> Schema:
     """`/predict`'s response for this version."""
     outputs = transportable(served.outputs)
     common: Schema = {
-        **labels_schema(served),
+        **names_schema(served),
         "model": {"const": served.model},
         "version": {"type": "string"},
         "variant": {"type": "string"},
@@ -318,9 +319,9 @@ def v1_response_schema(served: ServedModel) -> Schema:
         columns = named(outputs)
         items = [replace(spec, shape=spec.shape[1:] if spec.shape else None) for spec in outputs]
         rows = {"type": "array", "items": named(items)}
-    labels = labels_schema(served)
-    by_row = closed({"predictions": rows, **labels}, ["predictions"] if labels else [])
-    by_column = closed({"outputs": columns, **labels}, ["outputs"] if labels else [])
+    names = names_schema(served)
+    by_row = closed({"predictions": rows, **names}, ["predictions"] if names else [])
+    by_column = closed({"outputs": columns, **names}, ["outputs"] if names else [])
     return {
         "oneOf": [
             by_row | {"title": "By row", "minProperties": 1},
@@ -329,7 +330,27 @@ def v1_response_schema(served: ServedModel) -> Schema:
     }
 
 
-# -- labels
+# -- labels, and objects in pictures
+
+
+def names_schema(served: ServedModel) -> Schema:
+    """The keys of responses beside numbers; none where this version has no such."""
+    return {**labels_schema(served), **_detections_schema(served)}
+
+
+def _detections_schema(served: ServedModel) -> Schema:
+    found = [spec for spec in served.outputs if spec.detections is not None]
+    if not found:
+        return {}
+    if len(found) > 1:
+        return {"detections": {"description": "the objects in each picture, by output"}}
+    about = found[0].detections
+    unit = "pixels" if about is None or about.unit == "pixels" else "parts of width and height"
+    number: Schema = {"type": "number"}
+    box = closed(dict.fromkeys(CORNERS, number), list(CORNERS)) | {"description": unit}
+    thing = closed({"label": {"type": "string"}, "score": number, "box": box}, ["score", "box"])
+    pictures = {"type": "array", "items": {"type": "array", "items": thing}}
+    return {"detections": pictures | {"description": "the objects in each picture, best first"}}
 
 
 def labels_schema(served: ServedModel) -> Schema:

@@ -1,7 +1,7 @@
 """Tensors as JSON schemas, and arrays as examples, however large a model's tensors are.
 
 Swagger UI fills in as many values as a schema asks for at least, and a page with millions of them
-does not open: above LARGEST_EXAMPLE values a schema says how deep the arrays are, not how long.
+does not open: above MAX_EXAMPLE values a schema says how deep the arrays are, not how long.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ NOTHING: Schema = {"not": {}}
 SIGNATURE_NAME: Schema = {"type": ["string", "null"], "enum": [SIGNATURE, "", None]}
 """What TensorFlow Serving's clients may name."""
 
-MOST_CLASSES = 20
+MAX_CLASSES = 20
 """Classes of an output that are named here; `/models` has all."""
 
-LARGEST_EXAMPLE = 1024
+MAX_EXAMPLE = 1024
 """Values in an example, or that a schema makes a page fill in; more are unreadable and block it."""
 
-MOST_TENSORS = 64
+MAX_TENSORS = 64
 """Inputs or outputs of a model that are described here; `/models` has all."""
 
-MOST_NAME_BYTES = 4096
+MAX_NAME_BYTES = 4096
 """What their names take together."""
 
-MOST_DIMENSIONS = 16
+MAX_DIMENSIONS = 16
 """Dimensions of an array that is described dimension by dimension."""
 
 
 def first_of(specs: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
     """Those of `specs` that are described here: most often all."""
     size = 0
-    for count, spec in enumerate(specs[: MOST_TENSORS + 1]):
+    for count, spec in enumerate(specs[: MAX_TENSORS + 1]):
         size += len(spec.name.encode())
-        if count == MOST_TENSORS or size > MOST_NAME_BYTES:
+        if count == MAX_TENSORS or size > MAX_NAME_BYTES:
             return specs[:count]
     return specs
 
@@ -59,7 +59,7 @@ def least_values(spec: TensorSpec) -> int:
 
 def can_fill_in(specs: Iterable[TensorSpec]) -> bool:
     """Whether a page can fill in arrays for all of `specs`."""
-    return sum(map(least_values, specs)) <= LARGEST_EXAMPLE
+    return sum(map(least_values, specs)) <= MAX_EXAMPLE
 
 
 def arrays(specs: Sequence[TensorSpec]) -> Schema:
@@ -131,14 +131,14 @@ def describe(spec: TensorSpec) -> str:
     said = f"{spec.datatype} {shortened(spec.shape_text, 160)}"
     if not spec.labels:
         return said
-    shown = ", ".join(printable(one, 40) for one in spec.labels[:MOST_CLASSES])
-    more = len(spec.labels) - MOST_CLASSES
+    shown = ", ".join(printable(one, 40) for one in spec.labels[:MAX_CLASSES])
+    more = len(spec.labels) - MAX_CLASSES
     return f"{said}, a column for each class: {shown}" + (f" and {more} more" * (more > 0))
 
 
 def nested(datatype: str, shape: Sequence[int | str | None], *, exact: bool = True) -> Schema:
     """Nested arrays of a shape, of just the lengths that are fixed if `exact`."""
-    if len(shape) > MOST_DIMENSIONS:
+    if len(shape) > MAX_DIMENSIONS:
         return {"type": "array", "items": {}}
     schema = element(datatype)
     for size in reversed(shape):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cohort.codec.labels import labellers_of
 from cohort.http.openapi.schemas import (
-    MOST_DIMENSIONS,
+    MAX_DIMENSIONS,
     Schema,
     any_of,
     closed,
@@ -97,7 +97,7 @@ SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 def _head(spec: TensorSpec) -> Schema:
     """An input's name, datatype and shape."""
     shape = SHAPE
-    if spec.shape is not None and len(spec.shape) <= MOST_DIMENSIONS:
+    if spec.shape is not None and len(spec.shape) <= MAX_DIMENSIONS:
         rank = len(spec.shape)
         sizes = [
             # No `const`, by which openapi-python-client would hold all of them against one.

@@ -6,10 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 
-from orjson import Fragment
-
 from cohort.codec import (
-    LARGE_BYTES,
     PredictRequest,
     are_large,
     check_id,
@@ -19,8 +16,9 @@ from cohort.codec import (
     read_seconds,
 )
 from cohort.codec.files import File, files_work, form_files, read_files, whole_body
-from cohort.codec.labels import Labeller, chosen, labels_work, read_top, write_labels
+from cohort.codec.labels import read_top
 from cohort.codec.multipart import split_parts
+from cohort.codec.naming import UNNAMED, Naming, naming_of
 from cohort.codec.npy import NPY, write_npy
 from cohort.codec.tables import CELL_WORK, Table, has_columns, join_columns, table_of_rows
 from cohort.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
@@ -43,7 +41,7 @@ class PredictCall(PredictRequest):
     as_npy = False  # whether the response is a .npy file
     top = 0  # how many labels of each row are asked for; 0: nothing was said
     _positions: Sequence[int] = ()
-    _labelled: Sequence[tuple[int, Labeller]] = ()
+    naming: Naming = UNNAMED  # what names the outputs
 
     def decode_work(self, lease: Lease) -> int:
         """None but for a table: what is not parsed on the codec thread is short."""
@@ -53,14 +51,14 @@ class PredictCall(PredictRequest):
         """Whether writing the response takes long."""
         if are_large(outputs):
             return True
-        labelled = self._labelled
-        return bool(labelled) and labels_work(labelled, outputs, self.top) > LARGE_BYTES
+        return self.naming is not UNNAMED and self.naming.is_long(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         self._positions = lease.select(self.outputs)
         self._take_top()
-        self._labelled = chosen(lease.served.labellers, self._positions, self.top)
+        served = lease.served
+        self.naming = naming_of(served.labellers, served.detectors, self._positions, self.top)
         if self.as_npy:
             if self.top:
                 raise InvalidInput(f"Accept: {NPY} is for numbers, and 'top' asks for labels")
@@ -117,16 +115,11 @@ class PredictCall(PredictRequest):
             variant=lease.variant or None,
             id=self.id,
             outputs=self.by_name(lease, outputs),
-            labels=self.labels(outputs, check),
+            named=self.naming.write(outputs, check),
             inference_time=lease.seconds,
             check=check,
         )
         return Encoded(body, JSON)
-
-    def labels(self, outputs: Outputs, check: Callable[[], None]) -> Fragment | None:
-        """What JSON has under `labels`; None: there is no such key. Raises as `write`."""
-        labelled = self._labelled
-        return write_labels(labelled, outputs, self.top, check) if labelled else None
 
 
 class FilesCall(PredictCall):

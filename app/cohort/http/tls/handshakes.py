@@ -19,10 +19,10 @@ log = structlog.get_logger("cohort.tls")
 
 Result = TypeVar("Result")
 
-MOST_ANSWERED = 1024
+MAX_ANSWERED = 1024
 """Handshakes at most that were answered and wait for the caller: each holds some 50 KiB."""
 
-MOST_WAITING = 1024
+MAX_WAITING = 1024
 """Handshakes at most that wait for the thread: about a second of its work."""
 
 ENDED = getattr(select, "POLLRDHUP", 0)
@@ -101,7 +101,7 @@ class Handshakes:
         with self._lock:
             self._waiting.setdefault(one.address, OrderedDict())[one] = step
             self._count += 1
-            if self._count > MOST_WAITING:
+            if self._count > MAX_WAITING:
                 excess = self._newest_of_most()
             if not self._working:
                 self._thread.submit(self._work)
@@ -135,7 +135,7 @@ class Handshakes:
     def wait(self, one: Handshaking) -> None:
         """A handshake was answered, and waits for its caller."""
         self._answered[one] = None
-        if len(self._answered) > MOST_ANSWERED:
+        if len(self._answered) > MAX_ANSWERED:
             oldest = next(iter(self._answered))
             oldest.fail("limit", "too many handshakes wait for their callers")
 

@@ -13,8 +13,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cohort.codec import LARGE_BYTES, SIGNATURE, V1Request, are_large, parse_v1
-from cohort.codec.labels import Labeller, chosen, labels_work, read_top, write_labels
+from cohort.codec import SIGNATURE, V1Request, are_large, parse_v1
+from cohort.codec.labels import read_top
+from cohort.codec.naming import UNNAMED, Naming, naming_of
 from cohort.codec.v1 import v1_of_document
 from cohort.errors import CohortError, InvalidInput, NotFound, quoted
 from cohort.http.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm
@@ -69,14 +70,14 @@ class Address:
 class V1Call:
     """One call to predict."""
 
-    __slots__ = ("_labelled", "_request", "_top", "label", "model", "timeout", "version")
+    __slots__ = ("_naming", "_request", "_top", "label", "model", "timeout", "version")
     beside = 0
     parameters: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, request: V1Request, address: Address, top: int = 0) -> None:
         self._request = request
         self._top = top
-        self._labelled: Sequence[tuple[int, Labeller]] = ()
+        self._naming: Naming = UNNAMED
         self.model: str | None = address.model
         self.version = address.version
         self.label = address.label
@@ -90,22 +91,22 @@ class V1Call:
         """Whether writing the response takes long."""
         if are_large(outputs):
             return True
-        labelled = self._labelled
-        return bool(labelled) and labels_work(labelled, outputs, self._top) > LARGE_BYTES
+        return self._naming is not UNNAMED and self._naming.is_long(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         positions = lease.select(None)  # raises where no output can be sent
-        self._labelled = chosen(lease.served.labellers, positions, self._top)
+        served = lease.served
+        self._naming = naming_of(served.labellers, served.detectors, positions, self._top)
         return self._request.decode(lease.inputs, lease.served.optional_inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Headers name the version: V1's bodies have no room for it."""
-        specs, labelled = lease.outputs, self._labelled
+        specs = lease.outputs
         check = lease.check_time
         body = self._request.encode(
             {specs[position].name: outputs[position] for position in lease.select(None)},
-            write_labels(labelled, outputs, self._top, check) if labelled else None,
+            self._naming.write(outputs, check),
             check,
         )
         return Encoded(body, version_headers(lease.version, lease.variant, JSON["content-type"]))

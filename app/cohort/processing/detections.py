@@ -1,0 +1,100 @@
+"""Objects in pictures: what a config says of outputs of boxes, checked against the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cohort.errors import LoadFailed, did_you_mean, quoted
+from cohort.processing.outputs import find_labels
+from cohort.repository import DetectionOutput, OutputConfig
+from cohort.tensors import BY_NAME, DetectionSpec, TensorSpec
+
+
+def boxes_spec(
+    spec: TensorSpec,
+    config: OutputConfig,
+    outputs: Sequence[TensorSpec],
+    folder: Path,
+    properties: Mapping[str, str],
+) -> TensorSpec:
+    """The spec of an output, with what makes objects of it where its config says so.
+
+    outputs: All outputs of the model.
+    folder, properties: Of the version, for its labels.
+
+    Raises LoadFailed where these outputs cannot be objects.
+    """
+    said = config.detections
+    if said is None:
+        return spec
+    where = f"outputs.{spec.name}.detections"
+    if config.labels is not None:
+        raise LoadFailed(f"outputs.{spec.name}: labels are of scores; write {where}.labels")
+    _check_numbers(where, spec)
+    if spec.shape is not None and len(spec.shape) not in (2, 3):
+        raise LoadFailed(f"{where}: shape {spec.shape_text} is not [pictures, boxes, 4]")
+    columns = spec.shape[-1] if spec.shape else None
+    if isinstance(columns, int) and columns < 4:
+        raise LoadFailed(f"{where}: shape {spec.shape_text} has {columns} columns, not 4 for a box")
+    scores = _find(f"{where}.scores", said.scores, spec, outputs)
+    if scores is not None:
+        _check_numbers(f"{where}.scores: {scores.name}", scores)
+    if said.classes is not None:
+        _find(f"{where}.classes", said.classes, spec, outputs)
+    if said.normalized and said.size is not None:
+        raise LoadFailed(f"{where}: it is either normalized, or pixels of a size")
+    if said.size is not None and len(said.size) != 2:
+        raise LoadFailed(f"{where}.size: must be [height, width], got {list(said.size)}")
+    labels: Sequence[str] = ()
+    if said.labels is not None:
+        labels = find_labels(where, replace(spec, classes=()), said.labels, folder, properties)
+        if not labels:
+            raise LoadFailed(f"{where}.labels: there are none")
+    return replace(spec, detections=_made(said, labels))
+
+
+def _made(said: DetectionOutput, labels: Sequence[str]) -> DetectionSpec:
+    size = None if said.size is None else (said.size[0], said.size[1])
+    unit = "picture" if said.normalized or size is not None else "pixels"
+    return DetectionSpec(
+        said.scores, said.classes, said.format, unit, size,
+        tuple(labels), said.threshold, said.top,
+    )  # fmt: skip
+
+
+def _find(
+    where: str, place: str | int, boxes: TensorSpec, outputs: Sequence[TensorSpec]
+) -> TensorSpec | None:
+    """The output of scores or classes; None for a column of the boxes."""
+    columns = boxes.shape[-1] if boxes.shape else None
+    if isinstance(place, int):
+        if place < 4 or (isinstance(columns, int) and place >= columns):
+            raise LoadFailed(
+                f"{where}: {place} is none of the columns behind the box, of shape "
+                f"{boxes.shape_text}"
+            )
+        return None
+    named = {spec.name: spec for spec in outputs}
+    if place not in named:
+        raise LoadFailed(f"{where}: there is no output {quoted(place)}{did_you_mean(place, named)}")
+    spec = named[place]
+    if spec.shape is not None and boxes.shape is not None:
+        axes = len(boxes.shape)
+        lengths = zip(spec.shape, boxes.shape[:-1], strict=False)
+        other = any(
+            isinstance(one, int) and isinstance(two, int) and one != two for one, two in lengths
+        )
+        if len(spec.shape) not in (axes - 1, axes) or other:
+            raise LoadFailed(
+                f"{where}: {place} has shape {spec.shape_text}, and the boxes {boxes.shape_text}: "
+                "it must have as many pictures and boxes"
+            )
+    return spec
+
+
+def _check_numbers(where: str, spec: TensorSpec) -> None:
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind not in ("float", "int"):
+        raise LoadFailed(f"{where}: {spec.datatype} is not numbers")

@@ -1,0 +1,126 @@
+"""A pipeline.yaml of an `ensemble_scheduling`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cohort.errors import MODEL_NAME, did_you_mean, quoted
+from cohort.pipelines.document import MAX_STEPS
+from cohort_prepare.failures import Misused, PrepareFailed
+from cohort_prepare.triton.model_config import is_onnx
+from cohort_prepare.triton.reading import Fields
+from cohort_prepare.triton.text_format import MAX_BYTES, parse_text_format
+
+Tensors = Mapping[str, str]
+"""Where the ensemble's tensors come from, by their names: inputs, and step.output."""
+
+
+def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The keys of a pipeline.yaml, and notes. Raises Misused.
+
+    path: The config.pbtxt, beside whose folder those of the models are looked at.
+    """
+    file = path.name
+    steps = _named(fields, file)
+    notes: list[str] = []
+    inputs = _names(fields, "input")
+    tensors = {name: name for name in inputs}
+    for name, step in steps.items():
+        for output, tensor in _map(step, "output_map").items():
+            if tensor in tensors:
+                raise Misused(
+                    f"{file}: the tensor {quoted(tensor)} comes from {quoted(tensors[tensor])}, "
+                    f"and from step {quoted(name)}, too: give one another name"
+                )
+            tensors[tensor] = f"{name}.{output}"
+    used: set[str] = set()
+    made = {}
+    for name, step in steps.items():
+        made[name] = _step(name, step, tensors, used, file)
+        notes += _on_model(name, made[name]["model"], path)
+    outputs = {}
+    for one in fields.messages("output"):
+        name = one.text("name")
+        outputs[name] = {"from": _source(name, tensors, used, f"output {quoted(name)}", file)}
+        if labels := one.text("label_filename"):
+            outputs[name]["labels"] = labels
+            notes.append(f"keep {quoted(labels)} beside the pipeline.yaml: it has the labels")
+    for name in inputs:
+        if name not in used:
+            notes.append(f"the input {quoted(name)} is left out: no step and no output uses it")
+    taken: dict[str, dict[str, Any]] = {name: {} for name in inputs if name in used}
+    return {"inputs": taken, "steps": made, "outputs": outputs}, notes
+
+
+def _named(fields: Fields, file: str) -> dict[str, Fields]:
+    """The steps, by the names of their models, numbered where a model runs twice."""
+    found: dict[str, Fields] = {}
+    steps = fields.message("ensemble_scheduling").messages("step")
+    if len(steps) > MAX_STEPS:
+        raise Misused(
+            f"{file} has {len(steps)} steps, and a pipeline takes {MAX_STEPS}: split it, a step "
+            "may run another pipeline"
+        )
+    for step in steps:
+        model = step.text("model_name")
+        if not MODEL_NAME.fullmatch(model):
+            raise Misused(f"{file}: {quoted(model)} is no name of a model, in a step")
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", model)[:56]
+        name, number = base, 2
+        while name in found:
+            name, number = f"{base}_{number}", number + 1
+        found[name] = step
+    return found
+
+
+def _names(fields: Fields, side: str) -> list[str]:
+    return [one.text("name") for one in fields.messages(side)]
+
+
+def _map(step: Fields, name: str) -> dict[str, str]:
+    """A map of names to names."""
+    return {key: str(value) for key, value in step.pairs(name).items()}
+
+
+def _step(name: str, step: Fields, tensors: Tensors, used: set[str], file: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"model": step.text("model_name")}
+    if (version := step.number("model_version")) > 0:
+        made["version"] = version
+    where = f"step {quoted(name)}"
+    made["inputs"] = {
+        key: _source(tensor, tensors, used, f"{where}: input {quoted(key)}", file)
+        for key, tensor in _map(step, "input_map").items()
+    }
+    return made
+
+
+def _source(tensor: str, tensors: Tensors, used: set[str], where: str, file: str) -> str:
+    if tensor not in tensors:
+        hint = did_you_mean(tensor, tensors)
+        raise Misused(f"{file}: {where} is from {quoted(tensor)}, which no step gives{hint}")
+    used.add(tensor)
+    return tensors[tensor]
+
+
+def _on_model(step: str, model: str, path: Path) -> list[str]:
+    """What to know of a step's model, of its own config.pbtxt, where there is one."""
+    own = path.absolute().parent.parent / model / path.name
+    try:
+        if not own.is_file() or own.stat().st_size > MAX_BYTES:
+            return []
+        text = own.read_text(encoding="utf-8")
+        fields = Fields(parse_text_format(text, str(own)), str(own))
+        onnx = is_onnx(fields) or "ensemble_scheduling" in fields
+    except (OSError, ValueError, PrepareFailed):
+        return [f"step {quoted(step)}: {model}/{path.name} cannot be read"]
+    if onnx:
+        return []
+    backend = fields.text("backend") or fields.text("platform")
+    return [
+        f"step {quoted(step)}: model {quoted(model)} is of the backend {quoted(backend)}, and "
+        "Cohort serves ONNX: export it (cohort convert). Code before or after a model is its "
+        "transform (docs/guide/transform.md): take the step away, and have the next one do it"
+    ]

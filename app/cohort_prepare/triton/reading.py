@@ -1,0 +1,128 @@
+"""Fields of a `config.pbtxt` by their paths, of which each is taken or told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from cohort.errors import quoted
+from cohort_prepare.failures import Misused
+from cohort_prepare.triton.left_out import reason
+from cohort_prepare.triton.text_format import Message, Value, Word
+
+MOST_NOTES = 64
+
+
+class Fields:
+    """The fields of a message, and which of them were looked at.
+
+    file: What errors call the file.
+    path: Where the message stands in it.
+    """
+
+    def __init__(self, message: Message, file: str, path: str = "") -> None:
+        self._fields = message.fields
+        self._file = file
+        self._path = path
+        self._inside: dict[str, list[Fields]] = {}
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
+    def text(self, name: str) -> str:
+        """A string; "" where there is none."""
+        found = self._last(name)
+        if found is None:
+            return ""
+        if isinstance(found, Message | Word):
+            raise self._wrong(name, "must be a text in quotes")
+        return found
+
+    def word(self, name: str) -> str:
+        """A name of an enum; "" where there is none."""
+        found = self._last(name)
+        if found is not None and not isinstance(found, Word):
+            raise self._wrong(name, "must be a name such as TYPE_FP32, without quotes")
+        return found or ""
+
+    def truth(self, name: str) -> bool:
+        """Whether it is true; it is false where it is not there."""
+        return self.word(name).lower() in {"true", "t", "1"}
+
+    def number(self, name: str) -> int:
+        """A whole number; 0 where there is none."""
+        numbers = self.numbers(name)
+        return numbers[-1] if numbers else 0
+
+    def numbers(self, name: str) -> list[int]:
+        """Whole numbers."""
+        found = []
+        for one in self._values(name):
+            try:
+                if not isinstance(one, Word) or len(one) > 20:
+                    raise ValueError
+                found.append(int(str(one), 0) if one.lstrip("-")[:2] in {"0x", "0X"} else int(one))
+            except ValueError:
+                shown = "a message" if isinstance(one, Message) else quoted(one)
+                raise self._wrong(name, f"must be a whole number, got {shown}") from None
+        return found
+
+    def texts(self, name: str) -> list[str]:
+        """Strings."""
+        found = self._values(name)
+        if any(isinstance(one, Message | Word) for one in found):
+            raise self._wrong(name, "must be texts in quotes")
+        return [str(one) for one in found]
+
+    def messages(self, name: str) -> list[Fields]:
+        """The messages of a field; none where there is none."""
+        if name not in self._inside:
+            path = f"{self._path}{name}."
+            found = []
+            for one in self._values(name):
+                if not isinstance(one, Message):
+                    raise self._wrong(name, "must be a message in braces")
+                found.append(Fields(one, self._file, path))
+            self._inside[name] = found
+        return self._inside[name]
+
+    def message(self, name: str) -> Fields:
+        """The last message of a field; an empty one where there is none."""
+        found = self.messages(name)
+        return found[-1] if found else Fields(Message(), self._file, f"{self._path}{name}.")
+
+    def pairs(self, name: str) -> dict[str, Fields | str]:
+        """A map: each a message with key and value, of which strings are given as such."""
+        found: dict[str, Fields | str] = {}
+        for one in self.messages(name):
+            values = one._fields.get("value", [""])
+            is_message = bool(values) and isinstance(values[-1], Message)
+            found[one.text("key")] = one.message("value") if is_message else one.text("value")
+        return found
+
+    def left_out(self) -> list[str]:
+        """A sentence for each field that nobody took, with what to do."""
+        paths = dict.fromkeys(self._untaken())
+        notes = list(dict.fromkeys(reason(path) for path in islice(paths, MOST_NOTES)))
+        if len(paths) > MOST_NOTES:
+            notes.append(f"{len(paths) - MOST_NOTES} more fields are not carried over")
+        return [one for one in notes if one]
+
+    def _untaken(self) -> Iterator[str]:
+        for name in self._fields:
+            if name not in self._taken:
+                yield f"{self._path}{name}"
+            for one in self._inside.get(name, ()):
+                yield from one._untaken()
+
+    def _values(self, name: str) -> list[Value]:
+        self._taken.add(name)
+        return self._fields.get(name, [])
+
+    def _last(self, name: str) -> Value | None:
+        values = self._values(name)
+        return values[-1] if values else None
+
+    def _wrong(self, name: str, sentence: str) -> Misused:
+        return Misused(f"{self._file}: {self._path}{name} {sentence}")

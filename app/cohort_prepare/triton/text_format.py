@@ -1,0 +1,145 @@
+"""Protobuf's text format, as a `config.pbtxt` has it, read without the messages' definitions.
+
+Its length and depth are bounded, and reading takes time by its length alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cohort.errors import quoted
+from cohort_prepare.failures import Misused
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+
+
+class Word(str):
+    """A value without quotes: a number, a name of an enum, or true or false."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Message:
+    """The values of each field, in the order of the file."""
+
+    fields: dict[str, list[Value]] = field(default_factory=dict)
+
+
+Value: TypeAlias = "Message | Word | str"
+
+
+def parse_text_format(text: str, file: str) -> Message:
+    """Read a message; `file` is what errors call it. Raises Misused, which names the line."""
+    return _Reader(text, file).message()
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<blank>[ \t\r\f\v]+|\#[^\n]*)
+    | (?P<line>\n)
+    | (?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+    | (?P<word>-?[A-Za-z0-9_.][A-Za-z0-9_.+-]*)
+    | (?P<sign>[{}<>\[\]:;,])
+    """,
+    re.VERBOSE,
+)
+
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLOSES = {"{": "}", "<": ">"}
+_END = ""
+
+
+class _Reader:
+    def __init__(self, text: str, file: str) -> None:
+        self._file = file
+        self._line = 1
+        if len(text) > MAX_BYTES:
+            raise Misused(f"{file} has more than {MAX_BYTES >> 20} MiB, and is no model's config")
+        self._tokens = self._read(text)
+        self._kind, self._token = next(self._tokens)
+
+    def message(self, end: str = _END, depth: int = 0) -> Message:
+        """The fields up to `end`, which is taken."""
+        if depth > MAX_DEPTH:
+            raise self._wrong(f"more than {MAX_DEPTH} messages are within each other")
+        message = Message()
+        while self._token != end or self._kind == "string":
+            name = self._token
+            if self._kind != "word" or not _NAME.fullmatch(name):
+                raise self._wrong("a field's name is expected", found=True)
+            self._next()
+            colon = self._take(":")
+            values = message.fields.setdefault(name, [])
+            if self._take("["):
+                while not self._take("]"):
+                    values.append(self._value(depth))
+                    self._take(",")
+            elif colon or self._token in _CLOSES:
+                values.append(self._value(depth))
+            else:
+                raise self._wrong(f"':' or '{{' is expected after {quoted(name)}", found=True)
+            if not self._take(","):
+                self._take(";")
+        if end:
+            self._next()
+        return message
+
+    def _value(self, depth: int) -> Value:
+        if self._kind == "string":
+            parts = []
+            while self._kind == "string":
+                parts.append(_ESCAPE.sub(_unescaped, self._token[1:-1]))
+                self._next()
+            return "".join(parts)
+        if self._kind == "word":
+            word = Word(self._token)
+            self._next()
+            return word
+        for opens, closes in _CLOSES.items():
+            if self._take(opens):
+                return self.message(closes, depth + 1)
+        raise self._wrong("a value is expected", found=True)
+
+    def _take(self, sign: str) -> bool:
+        if self._kind == "sign" and self._token == sign:
+            self._next()
+            return True
+        return False
+
+    def _next(self) -> None:
+        self._kind, self._token = next(self._tokens)
+
+    def _read(self, text: str) -> Iterator[tuple[str, str]]:
+        at = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self._wrong(f"{quoted(text[at])} is not expected")
+            at = match.end()
+            kind = match.lastgroup or ""
+            if kind == "line":
+                self._line += 1
+            elif kind != "blank":
+                yield kind, match.group()
+        yield "end", _END
+        raise self._wrong("it ends too early")
+
+    def _wrong(self, sentence: str, *, found: bool = False) -> Misused:
+        got = ""
+        if found:
+            got = f", got {quoted(self._token)}" if self._kind != "end" else ", and the file ends"
+        return Misused(f"{self._file} line {self._line}: {sentence}{got}")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    octal, hexadecimal, other = match.groups()
+    if other is None:
+        return chr(int(octal, 8) if octal else int(hexadecimal, 16))
+    return _ESCAPED.get(other, other)
