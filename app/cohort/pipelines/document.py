@@ -102,15 +102,15 @@ def _parse_sources(value: object) -> Sources:
     raise invalid(f"must be a tensor, such as step.output, or a list of some, got {show(value)}")
 
 
-def _parse_each(value: object) -> Sources | None:
-    return None if value is None else _parse_sources(value)
-
-
 def _why_no_name(name: Any) -> str:
     """Why a tensor cannot be called so, a string; "" where it can."""
     if 0 < len(name) <= MAX_NAME and name.isprintable():
         return ""
     return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
+
+
+def _parse_each(value: object) -> Sources | None:
+    return None if value is None else _parse_sources(value)
 
 
 def _parse_output(value: object) -> Sources:
@@ -196,9 +196,11 @@ class Step:
         Annotated[Condition, PlainValidator(_parse_condition), WithJsonSchema({"type": "string"})]
         | None
     ) = None
-    each: Annotated[Sources | None, PlainValidator(_parse_each), WithJsonSchema(SOURCES_SCHEMA)] = (
-        None
-    )
+    each: Annotated[
+        Sources | None,
+        PlainValidator(_parse_each),
+        WithJsonSchema({"anyOf": [*SOURCES_SCHEMA["anyOf"], {"type": "null"}]}),
+    ] = None
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))

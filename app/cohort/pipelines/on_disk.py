@@ -142,7 +142,7 @@ def _shadowed(graph: Graph) -> Iterator[str]:
         named = step.sources.items()
         lists += [(f"step {quoted(step.name)}: input {quoted(one)}", some) for one, some in named]
         comes = [any(graph.places[one].step in full for one in some) for _, some in named]
-        if step.condition is None and all(comes):
+        if step.condition is None and not step.each and all(comes):
             full.add(step.name)
     for where, sources in lists:
         for first, later in pairwise(sources):
