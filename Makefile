@@ -138,7 +138,7 @@ incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/i
 first-hour: $(VENV)/dev.stamp  ## Walk four people's first hour from nothing, every framework in an environment of its own (about 5 GB; needs node)
 	@FIRST_HOUR=all $(VENV)/bin/python -m pytest -q tests/first_hour $(ARGS)
 
-first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, seconds and mistakes beside LitServe and BentoML, and write them into docs/explanation/first-hour.md
+first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, seconds and mistakes beside LitServe and BentoML, and write them into docs/reports/first-hour.md
 	@$(VENV)/bin/python -m benchmarks.first_hour --write $(ARGS)
 
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
@@ -188,7 +188,7 @@ ENV_FILE ?= .env
 STACK = docker compose --env-file $(ENV_FILE)
 up roll: export REVISION ?= $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
 
-up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under Prometheus and Grafana (docs/deploy.md)
+up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under Prometheus and Grafana (docs/operations/deploy.md)
 	@$(STACK) up --detach --build --wait
 	@$(STACK) ps --format '{{.Service}}\t{{.Ports}}'
 

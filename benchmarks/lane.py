@@ -5,8 +5,8 @@
     python -m benchmarks.lane --checkout OTHER_CHECKOUT   the same of another checkout
     python -m benchmarks.lane --runs 3 --write         three servers in turn; writes results/lane.md
 
-One server has the benchmark's MLP under four names, three of them with a rollout, and a hundred
-copies of it. Each round measures every kind once, the plain one at both ends, so that what else the
+One server has the benchmark's MLP under its name, with labels, with four rollouts, and in a hundred
+copies. Each round measures every kind once, the plain one at both ends, so that what else the
 machine does hits all of them. Rounds in which others used more than FOREIGN_CORES are dropped and
 counted. Reported are CPU per request and its ratio to the plain kind's in the same round.
 """
@@ -55,6 +55,8 @@ shadowed:
   baseline: a
   shadow: {version: 2, sample: 1.0}
 """
+
+LABELS = "outputs: {y: {labels: [red, orange, yellow, green, blue]}}\n"
 
 SCRIPT = """
 local calls, turn = {}, 0
@@ -202,6 +204,8 @@ def kinds() -> list[Kind]:
         Kind("V2 JSON, 8 rows", _bodies('{"inputs": [V2]}', 8), v2),
         _v2_binary(),
         Kind("V1", _bodies('{"instances": ROWS}'), ("/v1/models/mlp:predict",)),
+        Kind("labels", PLAIN, ("/models/labelled/predict",)),
+        Kind("labels, top 3", PLAIN, ("/models/labelled/predict?top=3",)),
         Kind("rollout 100/0", PLAIN, ("/models/sole/predict",)),
         Kind("rollout 90/10", PLAIN, ("/models/split/predict",)),
         Kind("rollout 90/10, sticky", PLAIN, ("/models/sticky/predict",),
@@ -213,6 +217,7 @@ def kinds() -> list[Kind]:
         Kind("a connection for each request", PLAIN, headers=(JSON, "Connection: close")),
         Kind("one connection", PLAIN, connections=1),
         Kind("one connection, 100 models", PLAIN, many, connections=1),
+        Kind("one connection, labels", PLAIN, ("/models/labelled/predict",), connections=1),
     ]  # fmt: skip
 
 
@@ -231,13 +236,18 @@ def models(workload: Workload) -> Path:
     folder = BUILD / "lane"
     source = model_folder(workload) / workload.model / "1" / "model.onnx"
     names = ["sole", "split", "sticky", "shadowed"]
-    wanted = [("mlp", "1"), *((name, version) for name in names for version in "12")]
+    wanted = [
+        ("mlp", "1"),
+        ("labelled", "1"),
+        *((name, version) for name in names for version in "12"),
+    ]
     wanted += [(f"copy-{number:03}", "1") for number in range(COPIES)]
     for name, version in wanted:
         target = folder / "models" / name / version / "model.onnx"
         if not target.exists():
             target.parent.mkdir(parents=True)
             shutil.copy(source, target)
+    (folder / "models/labelled/config.yaml").write_text(LABELS)
     (folder / "rollouts.yaml").write_text(ROLLOUTS)
     return folder
 

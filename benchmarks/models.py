@@ -183,10 +183,15 @@ def resnet50() -> onnx.ModelProto:
     return graph.finish([_real("image", ["N", 3, 224, 224])], {x: _real("logits", ["N", 1000])})
 
 
-def encoder() -> onnx.ModelProto:
-    """`input_ids`, `attention_mask` INT64 [N, L] → `embedding` FP32 [N, 384]: as MiniLM-L6."""
+def encoder(
+    layers: int = ENCODER_LAYERS, width: int = ENCODER_WIDTH, heads: int = ENCODER_HEADS, *,
+    classes: int | None = None,
+) -> onnx.ModelProto:  # fmt: skip
+    """`input_ids`, `attention_mask` INT64 [N, L] → `embedding` FP32 [N, 384]: as MiniLM-L6.
+
+    classes: Columns of an output `logits` in its place; default None: there is none.
+    """
     graph = Graph()
-    width, heads = ENCODER_WIDTH, ENCODER_HEADS
     size = width // heads
 
     def linear(x: str, into: int, out: int) -> str:
@@ -210,7 +215,7 @@ def encoder() -> onnx.ModelProto:
         "Slice", graph.drawn(POSITIONS, width, scale=0.05), graph.constant([0]), length
     )
     x = normalized(graph.add("Add", x, places))
-    for _ in range(ENCODER_LAYERS):
+    for _ in range(layers):
         turns = ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
         query, key, value = (
             graph.add("Transpose", graph.add("Reshape", linear(x, width, width), split), perm=turn)
@@ -229,6 +234,9 @@ def encoder() -> onnx.ModelProto:
     count = graph.add("ReduceSum", mask, one, keepdims=0)
     mean = graph.add("Div", total, count)
     ids = [_whole(name, ["N", "L"]) for name in ("input_ids", "attention_mask")]
+    if classes is not None:
+        logits = linear(mean, width, classes)
+        return graph.finish(ids, {logits: _real("logits", ["N", classes])})
     return graph.finish(ids, {mean: _real("embedding", ["N", width])})
 
 

@@ -64,7 +64,7 @@ class Server:
         if not self.packages:
             return sys.executable
         python = BUILD / f"env-{self.name}" / "bin" / "python"
-        uv = shutil.which("uv") or str(ROOT / ".tools/bin/uv")
+        uv = find_uv()
         _install(python.parent / "installed", self.packages, [
             [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
             [uv, "pip", "install", "-q", "--python", str(python), *self.packages],
@@ -87,6 +87,11 @@ class Server:
              *self.node_packages],
         ])  # fmt: skip
         return folder
+
+
+def find_uv() -> str:
+    """The machine's own uv, else the one of this checkout."""
+    return shutil.which("uv") or str(ROOT / ".tools/bin/uv")
 
 
 def _install(stamp: Path, packages: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
@@ -147,10 +152,15 @@ class Running:
 
     def pause(self) -> None:
         """Stand still while others are measured, so that idle work costs them nothing."""
-        os.killpg(self.process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        os.killpg(self.process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for folder in usage.processes(self.process.pid):  # our own: nobody else's
+            with suppress(ProcessLookupError):
+                os.kill(int(folder.name), number)
 
     def settle(self, seconds: float = 20) -> None:
         """Wait until it is done with what the load generator left behind."""
@@ -182,9 +192,7 @@ class Running:
             os.killpg(self.process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(15)
-        for folder in usage.processes(self.process.pid):  # our own session: nobody else's
-            with suppress(ProcessLookupError):
-                os.kill(int(folder.name), signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self.process.wait()
 
 

@@ -1,7 +1,7 @@
 """How connections spread over processes: a shared listener, SO_REUSEPORT, and sockets passed on.
 
 `python -m benchmarks.spreading` starts bare servers, opens keep-alive connections, all at once and
-one after the other, and counts who has how many. It decided docs/decisions/0041.
+one after the other, and counts who has how many. It decided docs/contributing/decisions/0041.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a server used, from /proc: all processes of the session that it was started in."""
+"""What a server used, from /proc: all processes of the session that it was started in.
+
+Those that it began belong to it, too, also where they have sessions of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ PROC = Path("/proc")
 
 
 def processes(session: int) -> list[Path]:
-    """The folders in /proc of every process in the session."""
-    found = []
-    for folder in PROC.iterdir():
-        if folder.name.isdigit():
-            fields = _fields(folder)
-            if fields and int(fields[3]) == session:
-                found.append(folder)
+    """The folders in /proc of every process in the session, and of those that these began."""
+    all_fields = {
+        folder: fields
+        for folder in PROC.iterdir()
+        if folder.name.isdigit() and (fields := _fields(folder))
+    }
+    found = [folder for folder, fields in all_fields.items() if int(fields[3]) == session]
+    for parent in found:  # it grows meanwhile
+        found += [
+            folder
+            for folder, fields in all_fields.items()
+            if fields[1] == parent.name and folder not in found
+        ]
     return found
 
 

@@ -36,6 +36,8 @@ exclude_patterns = [
     "dist",
     "requirements",
     "deploy/containers/config",
+    "docs/reports",
+    "tests/first_hour",
 ]
 
 nitpicky = True
@@ -62,11 +64,17 @@ NAVIGATION = {
         "guide/text",
         "guide/sound",
         "guide/labels",
+        "guide/custom-operators",
         *("guide/sequences", "guide/response-cache"),
         "In a program of your own <guide/embed>",
-        *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
-        *("guide/remote", "guide/load-balancer"),
-        *("guide/prepare", "guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),
+        "Rollouts <guide/rollout>",
+        "guide/remote",
+        "guide/prepare",
+    ],
+    "Operations": [
+        *("operations/deploy", "operations/scale", "operations/load-balancer"),
+        *("operations/monitoring", "operations/runbook", "operations/reliability"),
+        "Keys, TLS and limits <operations/security>",
     ],
     "Migration": ["migration/README", "migration/*"],
     "Reference": [
@@ -76,18 +84,14 @@ NAVIGATION = {
             "TensorFlow Serving (V1) <reference/v1>",
             "reference/profile",
             "reference/row-independence",
-            "reference/rounding",
             "reference/converters",
             "reference/manifest",
         ),
-        *("reference/conformance", "reference/mutants"),
     ],
-    "Explanation": [
-        *("explanation/*", "architecture", "Reliability <reliability>"),
-        "decisions/README",
-    ],
+    "Explanation": ["explanation/*"],
     "Project": [
         *("README <../README>", "../CONTRIBUTING", "Security policy <../SECURITY>"),
+        *("contributing/architecture", "contributing/decisions/README"),
         *("../CHANGELOG", "../benchmarks/*", "../models/*"),
     ],
 }
@@ -95,10 +99,9 @@ NAVIGATION = {
 # The pages that are listed below another one, not beside it.
 BELOW = {
     "benchmarks/RESULTS": ["results/*"],
-    "docs/decisions/README": ["0*"],
-    "docs/deploy": ["../deploy/containers/README"],
-    "docs/explanation/first-hour": ["../../tests/first_hour/*"],
-    "docs/guide/monitoring": [
+    "docs/contributing/decisions/README": ["0*"],
+    "docs/operations/deploy": ["../../deploy/containers/README"],
+    "docs/operations/monitoring": [
         "Grafana <../../deploy/grafana/README>",
         "Prometheus <../../deploy/prometheus/README>",
     ],
@@ -120,9 +123,11 @@ def _contents(pages: list[str], caption: str = "") -> str:
 
 
 def resolve_folders(app: Sphinx, document: nodes.document) -> None:
-    """Lead a link to a folder to its README; without one it is text, as a site lists no folders."""
+    """Link a folder to its README. Links to other folders and to reports become text."""
     for link in list(document.findall(addnodes.pending_xref)):
         target = (ROOT / app.env.docname).parent / link["reftarget"]
+        if link["refdomain"] == "doc" and link["reftarget"] not in app.env.found_docs:
+            link.replace_self(link.children)
         if link["reftype"] != "myst" or link["refdomain"] or not target.is_dir():
             continue
         if (target / "README.md").exists():

@@ -20,7 +20,7 @@ from tests import time_limit
 from tests.e2e.forking import FORKS, share_fork_servers, start_fork_servers
 from tests.e2e.processes import MODELS, Cohort, cohort
 
-# The second provider is in one of the three runtimes (docs/decisions/0001): elsewhere there is
+# The second provider is in one of the three runtimes (decision 0001): elsewhere there is
 # nothing to skip, since nothing is collected.
 collect_ignore = (
     []

@@ -64,7 +64,7 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 def test_each_promise_names_the_test_that_holds_it() -> None:
     """Each row of the page on reliability; `test_what_a_page_names_is_there` sees to the names."""
-    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/operations/reliability.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?!promise|---)(.+?) \| (.+) \|$", text, re.MULTILINE)
     assert len(rows) > 20
     assert not [promise for promise, held in rows if not re.search(r"`tests/\S+::test_\w+`", held)]

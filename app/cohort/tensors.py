@@ -81,7 +81,7 @@ STANDARD: tuple[Datatype, ...] = (
     _row("FP64", "double", np.float64, "float", 11),
     _row("BYTES", "string", np.object_, "text", 8, bits=0),  # each as long as it is
 )
-# Names of ours, made as theirs are: docs/decisions/0005
+# Names of ours, made as theirs are: docs/contributing/decisions/0005
 EXTENSION: tuple[Datatype, ...] = (
     _row("FP8E4M3FN", "float8e4m3fn", ml_dtypes.float8_e4m3fn, "float", 17),
     _row("FP8E4M3FNUZ", "float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, "float", 18),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cohort.comparing import Pair
+from cohort.errors import quoted_names
 from cohort.profiling import why_unbatchable
 from cohort.session import Session
 from cohort.tensors import TensorSpec
@@ -25,6 +26,7 @@ from cohort_prepare.finishing import (
     open_rows,
     replace_class_maps,
     scores_of,
+    splits_by_category,
     write_description,
 )
 from cohort_prepare.onnx_files import model_digest, model_size, write_onnx, write_onnx_to
@@ -113,16 +115,20 @@ def convert_source(
             classes=classes,
             columns=export.columns,
             missing=export.missing,
+            categories=export.categories,
         )
         write_onnx_to(model, made)
         session = open_exported(made)
         notes = [*export.notes, *_notes(session, fixed), *_gap_notes(export.missing)]
+        notes += _category_notes(export.categories)
         if opset is not None and onnx_opset(model) != opset:
             notes.append(f"its opset is {onnx_opset(model)}: the exporter writes no {opset}")
         difference, rows = None, 0
         if verify:
             say(f"Comparing with {source.framework.title}")
-            difference, rows, more = _verify(source, made, _given(session, example, export))
+            rows_given = _given(session, example, export)
+            generated = rows_given is None or not splits_by_category(model)
+            difference, rows, more = _verify(source, made, rows_given, generated=generated)
             notes += more
         add_step(model, _record(source, export, onnx_opset(model), opset, difference))
         say("Writing the model")
@@ -177,6 +183,16 @@ def _gap_notes(missing: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _category_notes(
+    categories: Mapping[str, Sequence[str] | Sequence[float]],
+) -> list[str]:
+    return [
+        f"callers send {quoted_names(map(str, known))} for {name}, of which the server makes the "
+        "model's codes"
+        for name, known in categories.items()
+    ]
+
+
 def _record(
     source: SourceModel,
     export: SourceExport,
@@ -213,11 +229,12 @@ def _given(
 
 
 def _verify(
-    source: SourceModel, made: Path, given: tuple[Path, Cases] | None
+    source: SourceModel, made: Path, given: tuple[Path, Cases] | None, *, generated: bool
 ) -> tuple[StepDifference, int, list[str]]:
     """How far the two are apart, on how many rows, and what to know of it.
 
     Both are of the given rows alone, where there are some: generated ones are of any size.
+    Without `generated` there are no others: what is generated may be no codes of categories.
 
     Raises Rejected where any row is too far off.
     """
@@ -230,7 +247,7 @@ def _verify(
             rows.append(one.case.rows)
 
     found = verify_model(
-        source, made, inputs=given, generated=True, option="--example", seen=look
+        source, made, inputs=given, generated=generated, option="--example", seen=look
     ).found
     if found.problems or found.rows_off:
         reason = "; ".join(found.problems) or f"in {found.rows_off} of {found.rows} rows"

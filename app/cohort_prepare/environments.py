@@ -95,21 +95,26 @@ def _module_of(requirement: str) -> str:
 def _alone(requirements: Sequence[str]) -> tuple[str, ...]:
     """A Python with these and nothing else: what is installed here changes no conversion."""
     torch = any(_module_of(one) == "torch" for one in requirements)
-    own = any(map(os.environ.get, _OWN_INDEXES))
+    own = any(map(os.environ.get, (*_OWN_INDEXES, PIP_LINKS)))
     cpu = ("--torch-backend", "cpu") if torch and not own else ()  # others take gigabytes
     return (find_uv(), "tool", "run", *cpu, *_with(sys.executable, requirements))
 
 
 def _with(python: str, requirements: Sequence[str]) -> tuple[str, ...]:
     wanted = [part for one in requirements for part in ("--with", one)]
-    return ("--quiet", "--python", python, *wanted, "python")
+    links = os.environ.get(PIP_LINKS, "").split() if not os.environ.get("UV_FIND_LINKS") else []
+    found = [part for one in links for part in ("--find-links", one)]
+    return ("--quiet", *found, "--python", python, *wanted, "python")
 
 
 _OWN_INDEXES = (
     *("UV_TORCH_BACKEND", "UV_INDEX", "UV_DEFAULT_INDEX"),
     *("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
 )
-"""Variables by which people say where their packages come from."""
+"""Variables of uv by which people say where their packages come from."""
+
+PIP_LINKS = "PIP_FIND_LINKS"
+"""The one of pip's that is heeded: uv reads none, and `make install` heeds it, too."""
 
 
 def find_uv() -> str:

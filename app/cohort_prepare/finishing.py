@@ -22,7 +22,7 @@ from cohort.profiling import find_trial, synthetic_inputs
 from cohort.session import Session, open_session
 from cohort.session.class_maps import Classes, find_class_maps, with_columns
 from cohort.session.declared_classes import CLASSES_KEY
-from cohort.session.declared_inputs import COLUMNS_KEY, MISSING_KEY
+from cohort.session.declared_inputs import CATEGORIES_KEY, COLUMNS_KEY, MISSING_KEY
 from cohort_prepare.evaluating.cases import run_alone, run_named
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.frameworks.onnx_values import ROWS
@@ -172,11 +172,13 @@ def write_description(
     classes: Mapping[str, Sequence[str | int]],
     columns: Sequence[str] = (),
     missing: Mapping[str, str] = MappingProxyType({}),
+    categories: Mapping[str, Sequence[str] | Sequence[float]] = MappingProxyType({}),
 ) -> None:
     """Write the graph's name, the classes, and what is known of columns into the model.
 
     columns: The names of those of the only input; default: not known.
     missing: What stands for a missing value, by input; default: nothing.
+    categories: The words or numbers whose places are codes, by column or input; default: nothing.
     """
     model.graph.name = graph_name
     properties = {one.key: one.value for one in model.metadata_props}
@@ -188,7 +190,21 @@ def write_description(
         properties[COLUMNS_KEY] = json.dumps(list(columns), ensure_ascii=False)
     if missing:
         properties[MISSING_KEY] = json.dumps(dict(missing), ensure_ascii=False, sort_keys=True)
+    if categories:
+        properties[CATEGORIES_KEY] = json.dumps(
+            {name: list(known) for name, known in categories.items()}, ensure_ascii=False
+        )
     set_model_props(model, dict(sorted(properties.items())))
+
+
+def splits_by_category(model: onnx.ModelProto) -> bool:
+    """Whether its trees compare with codes of categories, beside which no number means anything."""
+    return any(
+        b"BRANCH_EQ" in attribute.strings
+        for node in model.graph.node
+        if node.op_type.startswith("TreeEnsemble")
+        for attribute in node.attribute
+    )
 
 
 def scores_of(model: onnx.ModelProto, classes: int) -> str:

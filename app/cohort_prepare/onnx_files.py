@@ -15,7 +15,8 @@ import onnx
 from onnx.external_data_helper import convert_model_to_external_data, load_external_data_for_model
 
 from cohort.errors import LoadFailed
-from cohort.session import ANY_MODEL, Opener
+from cohort.session import ANY_MODEL, Opener, SessionOptions
+from cohort.session.rules import EXTENSIONS
 from cohort_prepare.failures import Misused
 from cohort_prepare.frameworks.onnx_values import MAX_INLINE_BYTES
 
@@ -37,6 +38,25 @@ def read_onnx(path: Path) -> onnx.ModelProto:
     except Exception as error:  # protobuf's and onnx's own
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
     return model
+
+
+TEXT_OPERATORS, IMAGE_OPERATORS = "ai.onnx.contrib", "com.microsoft.extensions"
+"""The domains of onnxruntime-extensions."""
+
+
+def serving_options(model: onnx.ModelProto) -> SessionOptions:
+    """What a model needs to open: the library of onnxruntime-extensions, where it uses that."""
+    domains = {one.domain for one in model.opset_import}
+    uses = not domains.isdisjoint({TEXT_OPERATORS, IMAGE_OPERATORS})
+    return SessionOptions(custom_op_libraries=(EXTENSIONS,) if uses else ())
+
+
+def options_for(path: Path) -> SessionOptions:
+    """The same for the model in a file. Raises Misused."""
+    try:
+        return serving_options(onnx.load(path, load_external_data=False))
+    except Exception as error:  # protobuf's own
+        raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
 
 
 def external_files(path: Path) -> list[str]:

@@ -14,7 +14,15 @@ from typing import Literal
 from pydantic import ConfigDict, with_config
 
 from cohort.errors import MODEL_NAME, MODEL_NAME_RULE
-from cohort.repository import ConfigProblems, Problem, Range, parse_yaml, read_text, validate_tree
+from cohort.repository import (
+    ConfigProblems,
+    ImageInput,
+    Problem,
+    Range,
+    parse_yaml,
+    read_text,
+    validate_tree,
+)
 from cohort_prepare.failures import Misused
 from cohort_prepare.frameworks import FRAMEWORKS
 
@@ -91,6 +99,50 @@ class QuantizeSection:
 
 
 @dataclass(frozen=True, slots=True)
+class AddImageInputSection:
+    """`add_image_input:`, an input of PNG files or raw pixels in place of one of pixels.
+
+    image: What becomes of a picture, as `inputs.<input>.image` in config.yaml has it.
+    name: Of the new input, UINT8 [bytes]; default "image".
+    of: The model's input of pixels; default None: its only one.
+    """
+
+    image: ImageInput = field(default_factory=ImageInput)
+    name: str = "image"
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddTokenizerSection:
+    """`add_tokenizer:`, an input of sentences in place of those of ids.
+
+    tokenizer: The model's tokenizer.json, which must be WordPiece as BERT has it.
+    max_length: The most ids of a sentence, the rest of which is left out; default None: what
+        tokenizer.json says, or 512.
+    name: Of the new input, STRING [N]; default "text".
+    texts: A file of sentences, one a line, which must get the very ids that the tokenizer gives;
+        default None: a few made-up ones.
+    """
+
+    tokenizer: str
+    max_length: int | None = None
+    name: str = "text"
+    texts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddLabelsSection:
+    """`add_labels:`, names of the classes in the model's metadata, which the server answers.
+
+    labels: A file with one a line, in the order of the columns.
+    output: The output with the scores; default None: the one with as many columns.
+    """
+
+    labels: str
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PublishSection:
     """`publish:`, the options of `cohort publish`.
 
@@ -114,7 +166,8 @@ class PublishSection:
 class ModelRecipe:
     """The whole file. The steps are done in the order below; a section without keys is `{}`.
 
-    source: A framework's model: a file, a folder or module:callable.
+    source: A framework's model: a file, a folder or module:callable; or an ONNX file, which is not
+        converted.
     framework: The source's framework; default None: found by the source.
     trust_pickle: Whether to read a source that is a pickle, which runs what is in it; default
         False.
@@ -126,6 +179,9 @@ class ModelRecipe:
     verify: Compare the ONNX model with the source.
     optimize: Make the model smaller and faster by steps that are verified and measured.
     quantize: Make the model smaller by other datatypes.
+    add_image_input: Have the model decode pictures itself.
+    add_tokenizer: Have the model cut sentences into ids itself.
+    add_labels: Write the names of its classes into the model.
     publish: Write a version of it into a models folder.
     """
 
@@ -139,6 +195,9 @@ class ModelRecipe:
     verify: VerifySection | None = None
     optimize: OptimizeSection | None = None
     quantize: QuantizeSection | None = None
+    add_image_input: AddImageInputSection | None = None
+    add_tokenizer: AddTokenizerSection | None = None
+    add_labels: AddLabelsSection | None = None
     publish: PublishSection | None = None
 
     @property
@@ -146,8 +205,18 @@ class ModelRecipe:
         """The sections that are there, in the order in which they are done."""
         for name in SECTIONS:
             section = getattr(self, name)
-            if section is not None:
+            if section is not None and not (name == "convert" and self.is_onnx):
                 yield name, section
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether the source is an ONNX file already."""
+        return self.source.endswith(".onnx")
+
+    @property
+    def has_other_inputs(self) -> bool:
+        """Whether the model takes something else at the end than its source does."""
+        return self.add_image_input is not None or self.add_tokenizer is not None
 
     def inputs(self) -> Iterator[str]:
         """The files that the recipe reads; the source is none where it is module:callable."""
@@ -159,24 +228,38 @@ class ModelRecipe:
                     yield value
 
 
-StepSection = ConvertSection | VerifySection | OptimizeSection | QuantizeSection | PublishSection
+GraftSection = AddImageInputSection | AddTokenizerSection | AddLabelsSection
+
+StepSection = (
+    ConvertSection | VerifySection | OptimizeSection | QuantizeSection | GraftSection
+    | PublishSection
+)  # fmt: skip
 
 SECTIONS: Mapping[str, type[StepSection]] = {
     "convert": ConvertSection,
     "verify": VerifySection,
     "optimize": OptimizeSection,
     "quantize": QuantizeSection,
+    "add_image_input": AddImageInputSection,
+    "add_tokenizer": AddTokenizerSection,
+    "add_labels": AddLabelsSection,
     "publish": PublishSection,
 }
 """In the order in which they are done."""
 
-FILES_READ = ("example", "inputs", "labels", "calibration", "examples")
+FILES_READ = (
+    *("example", "inputs", "labels", "calibration", "examples"),
+    *("tokenizer", "texts"),
+)
 
 RECIPE_RANGES: Mapping[str, Range] = {
     "convert.opset": Range(7, 26),
     "verify.tolerance": Range(0, 10),
     "optimize.opset": Range(7, 26),
     "quantize.allowed_drop": Range(0, 1),
+    "add_image_input.image.size.*": Range(1, 16_384),
+    "add_image_input.image.shorter_side": Range(1, 16_384),
+    "add_tokenizer.max_length": Range(1, 2**20),
 }
 
 OPTIONS = {"framework": "--from", "packages": "--with", "methods": "--method"}
@@ -210,6 +293,11 @@ def _wrong(recipe: ModelRecipe, folder: Path) -> Iterator[tuple[str, str]]:
         yield "framework", f"must be one of {names}, got {recipe.framework!r}"
     if recipe.publish is None and recipe.work is None:
         yield "", "nothing would be kept: add publish, or a folder for the models as work"
+    if recipe.is_onnx:
+        if not (folder / recipe.source).is_file():
+            yield "source", f"{recipe.source} not found"
+        if recipe.convert != ConvertSection():
+            yield "convert", f"{recipe.source} is an ONNX model already: leave this out"
     made = None if recipe.work is None else (folder / recipe.work).resolve()
     for name, section in recipe.steps:
         for key in (*FILES_READ, "sign"):
@@ -251,7 +339,9 @@ def source_arguments(recipe: ModelRecipe) -> list[str]:
 
 
 def publish_arguments(recipe: ModelRecipe) -> list[str]:
-    """Have the manifest say how far the model is from its source."""
+    """Have the manifest say how far the model is from its source, where both take the same."""
+    if recipe.has_other_inputs:
+        return []
     return ["--source", recipe.source, *source_arguments(recipe)]
 
 

@@ -141,7 +141,8 @@ class SourceModel:
             return Misused(
                 f"an environment for {title} could not be made by "
                 f"{' '.join(self.environment.command[:2])}: {error.last_lines}\n"
-                "name one that has it with --python"
+                "name one that has it with --python, or say where its packages are, as "
+                "UV_INDEX and UV_FIND_LINKS do"
             )
         else:
             said = f"{title} failed: {error}"
@@ -171,6 +172,7 @@ class SourceExport:
     sample: Inputs that the model takes, where its adapter knows some.
     columns: The names of the columns of its only input; default: not known.
     missing: What stands for a missing value, by input; default: nothing.
+    categories: The words or numbers whose places are codes, by column or input; default: nothing.
     versions: The libraries that did it, with their versions.
     files: The names of files beside the model that belong to it.
     config: What `config.yaml` is to say of inputs and outputs.
@@ -182,6 +184,7 @@ class SourceExport:
     sample: Arrays = field(default_factory=dict)
     columns: Sequence[str] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, Sequence[str] | Sequence[float]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
     config: Mapping[str, Any] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from benchmarks.servers import free_port
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ENVIRONMENTS = ROOT / "build/first-hour"
-PAGE = ROOT / "docs/explanation/first-hour.md"
+PAGE = ROOT / "docs/reports/first-hour.md"
 MARK = "<!-- Written by make first-hour-table from here on. -->\n"
 MODEL = ROOT / "models/iris/1/model.onnx"
 RUNTIME = "onnxruntime==1.31.1"

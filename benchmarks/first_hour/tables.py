@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/first-hour.md."""
+"""The tables of docs/reports/first-hour.md."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Documented(NamedTuple):
 
 def documented_metrics() -> Iterator[Documented]:
     """The rows of the table of metrics."""
-    guide = (ROOT / "docs" / "guide" / "monitoring.md").read_text()
+    guide = (ROOT / "docs" / "operations" / "monitoring.md").read_text()
     table = guide.partition("| metric | kind |")[2].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         names, kind, labels, _ = (cell.strip() for cell in line.strip("|").split("|"))

@@ -45,7 +45,7 @@ from tests.waiting import PATIENCE
 
 FOLDER = DEPLOY / "prometheus"
 CASES = sorted((FOLDER / "tests").glob("*.yml"))
-RUNBOOK = ROOT / "docs" / "runbook.md"
+RUNBOOK = ROOT / "docs" / "operations" / "runbook.md"
 
 ALL: list[dict[str, Any]] = [
     rule for path in RULES for group in read_yaml(path)["groups"] for rule in group["rules"]
@@ -189,7 +189,7 @@ def test_the_guide_has_the_burn_rates_of_the_alerts(name: str, budget: str) -> N
         for found in WINDOWS.findall(alert["expr"])
         if found[3] == budget
     }
-    guide = (ROOT / "docs" / "guide" / "monitoring.md").read_text()
+    guide = (ROOT / "docs" / "operations" / "monitoring.md").read_text()
     assert len(written) == 4
     assert written == set(ROW.findall(guide))
 
@@ -199,7 +199,7 @@ def test_the_runbook_has_no_entry_without_an_alert() -> None:
     assert set(headings(RUNBOOK)) - {"runbook"} == {alert["alert"].lower() for alert in ALERTS}
 
 
-PAGES = [RUNBOOK, ROOT / "docs" / "guide" / "monitoring.md", *DEPLOY.glob("[pg]r*/README.md")]
+PAGES = [RUNBOOK, ROOT / "docs" / "operations" / "monitoring.md", *DEPLOY.glob("[pg]r*/README.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -115,7 +115,7 @@ def test_an_image_reaches_a_model_that_decodes_it(client: httpx.Client) -> None:
 
 def test_its_decoder_is_warned_of(server: Cohort) -> None:
     """At load, with the reports of its crashes."""
-    (line,) = [line for line in server.logged.splitlines() if "callers can end this" in line]
+    (line,) = [line for line in server.logged.splitlines() if "callers can end" in line]
     assert json.loads(line)["model"] == "image"
     assert "DecodeImage" in line
     assert "#1094" in line

@@ -1,4 +1,4 @@
-"""docs/runbook.md: what stands in an alert's entry to be copied, and nothing else, is done."""
+"""Run the commands of an alert's entry in docs/operations/runbook.md, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import sys
 
 from tests.e2e.processes import ROOT
 
-PAGE = (ROOT / "docs" / "runbook.md").read_text()
+PAGE = (ROOT / "docs" / "operations" / "runbook.md").read_text()
 _PARTS = re.split(r"^## (\w+)\n", PAGE, flags=re.MULTILINE)[1:]
 ENTRIES = dict(zip(_PARTS[::2], _PARTS[1::2], strict=True))
 
 
 def quoted(alert: str, text: str) -> str:
     """Give `text`, which has to stand in the entry, word for word, as code."""
-    assert f"`{text}`" in ENTRIES[alert], f"{alert} has no `{text}` in docs/runbook.md"
+    assert f"`{text}`" in ENTRIES[alert], f"{alert} has no `{text}` in docs/operations/runbook.md"
     return text
 
 

@@ -1,4 +1,4 @@
-"""Alerts fired on purpose, and their entries of docs/runbook.md followed: check, then fix.
+"""Fire alerts on purpose, and follow their entries of docs/operations/runbook.md.
 
 A real server and a real Prometheus with our rules; only the times that alerts wait and look back
 are shortened. What is run or written is copied from the page. `make recorded` writes what the

@@ -370,7 +370,8 @@ def test_custom_operators_are_looked_for_where_the_server_does(
         inspectors().inspect(Opener(path, chain=CHAIN, options=options))
     (tmp_path / "ops.so").write_bytes(b"not a library")
     rules = ModelRules(custom_ops=(tmp_path,))
-    assert inspectors().inspect(Opener(path, chain=CHAIN, options=options, rules=rules))
+    with pytest.raises(LoadFailed, match=r"'ops\.so' are not a library"):
+        inspectors().inspect(Opener(path, chain=CHAIN, options=options, rules=rules))
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="compiles a library")

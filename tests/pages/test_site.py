@@ -110,7 +110,7 @@ def read_in_a_browser(address: str, folder: Path) -> tuple[str, list[str]]:
     [
         ("index.html", "You have never used it"),
         ("docs/guide/pipelines.html", '<div class="diagram"><svg'),
-        ("docs/guide/monitoring.html", "_images/cohort-service.png"),
+        ("docs/operations/monitoring.html", "_images/cohort-service.png"),
         ("search.html?q=canary", "From nothing to a canary"),
     ],
 )

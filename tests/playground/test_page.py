@@ -364,7 +364,7 @@ def test_what_a_model_says_is_text(chromium: Browser, server: Cohort) -> None:
     page = opened(chromium, server, "/models/hostile")
     press(page, "Clear")
     press(page, "Predict")
-    expect(page.get_by_role("status")).to_contain_text("is empty")
+    expect(page.get_by_role("status")).to_contain_text("Fill in a row first")
     for field in page.locator(".fields input").all():
         field.fill("1")
     press(page, "Predict")

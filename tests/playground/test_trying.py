@@ -55,6 +55,7 @@ def fields(page: Page) -> list[str]:
 def test_the_last_request_is_the_one_that_is_answered(chromium: Browser, server: Cohort) -> None:
     """A slower one before it changes nothing any more; the answer names its version."""
     page = opened(chromium, server, "/models/times")
+    page.locator(".rows input").first.fill("1")
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -81,6 +82,7 @@ def test_the_last_request_is_the_one_that_is_answered(chromium: Browser, server:
 def test_what_waits_can_be_given_up(chromium: Browser, server: Cohort) -> None:
     """By Clear; the buttons are there again."""
     page = opened(chromium, server, "/models/times")
+    page.locator(".rows input").first.fill("1")
     page.route("**/models/times/versions/*/predict*", lambda _: None)
     press(page, "Predict")
     expect(page.get_by_role("button", name="Predict")).to_be_disabled()

@@ -1,4 +1,4 @@
-"""Send the whole suite to a server, and write docs/reference/conformance.md."""
+"""Send the whole suite to a server, and write docs/reports/conformance.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.conformance.report import LEAST, Run, page, too_few
 from tools.conformance.running import over_the_wire, problem_in_process
 from tools.conformance.suite import cases
 
-PAGE = ROOT / "docs" / "reference" / "conformance.md"
+PAGE = ROOT / "docs" / "reports" / "conformance.md"
 
 
 def main() -> int:

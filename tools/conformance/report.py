@@ -51,7 +51,7 @@ def too_few(run: Run) -> list[str]:
 
 
 def page(run: Run, exceptions: Iterable[Excepted]) -> str:
-    """Return the text of the page docs/reference/conformance.md."""
+    """Return the text of the page docs/reports/conformance.md."""
     standard = {case.name for case in run.asked if case.element_types <= _NUMBERS}
     extension = {case.name for case in run.asked} - standard
     lines = [

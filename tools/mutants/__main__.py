@@ -31,7 +31,7 @@ from tools.mutants.report import LEAST, Result, page, score
 from tools.mutants.running import Baseline, Tree, context
 
 KEPT = ROOT / "build" / "mutants"
-PAGE = ROOT / "docs" / "reference" / "mutants.md"
+PAGE = ROOT / "docs" / "reports" / "mutants.md"
 
 console = Console(stderr=True)
 

@@ -1,4 +1,4 @@
-"""The page docs/reference/mutants.md: the mutants that were run, survived or are equivalent."""
+"""The page docs/reports/mutants.md: the mutants that were run, survived or are equivalent."""
 
 from __future__ import annotations
 

@@ -142,6 +142,9 @@ def _kinds(node: Schema) -> Iterator[str]:
         for kind in kinds:
             if kind == "array":
                 items = node["items"]
+                if "enum" in items:
+                    yield f"list of {', '.join(f'`{word}`' for word in items['enum'])}"
+                    continue
                 of = ["provider"] if "enum" in str(items) else list(_kinds(items))
                 yield "list of " + " or ".join(f"{one}s".replace("keyss", "keys") for one in of)
             elif kind != "null":

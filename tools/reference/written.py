@@ -22,7 +22,7 @@ def written() -> dict[Path, str]:
     return {
         PAGE: page(),
         PAGE.with_name("row-independence.md"): rows_page(),
-        PAGE.with_name("rounding.md"): rounding_page(),
+        ROOT / "docs" / "reports" / "rounding.md": rounding_page(),
         SCHEMAS / "config.yaml": template(),
         **{
             SCHEMAS / file.name.replace(".yaml", ".schema.json"): json.dumps(

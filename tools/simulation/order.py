@@ -1,6 +1,6 @@
 """The promised order and admission of requests by priority, kept apart from the server's own.
 
-See docs/decisions/0015: each step of priority counts as having arrived HEAD_START seconds
+See decision 0015: each step of priority counts as having arrived HEAD_START seconds
 earlier, and may fill so much of a queue. The priority of a request is that of the key it was sent
 with, whatever the server made of it.
 """

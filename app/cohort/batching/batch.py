@@ -15,7 +15,7 @@ from cohort.batching.output_limit import OutputLimit
 from cohort.batching.policy import BatchDecision, Key
 from cohort.batching.samples import Sample, Sampler, choose_below, sample_row
 from cohort.batching.stacking import Outputs, RowsDoNotFollow, Stacking
-from cohort.errors import CohortError, InferenceFailed, InvalidInput
+from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, NotReady
 from cohort.tensors import Arrays
 
 Reply = Callable[[Outputs | None, CohortError | None], None]
@@ -252,6 +252,8 @@ class Batch:
             self.cannot_batch = str(error)
             for ticket in tickets:
                 self._run([ticket])
+        except (NotReady, DeadlineExceeded) as error:  # of the process that runs the model
+            self.results += [error] * len(tickets)
         except (InvalidInput, InferenceFailed) as error:
             if isinstance(error, InferenceFailed) and error.device_lost:
                 self.device_lost = str(error)

@@ -1,7 +1,7 @@
 """Runs of at least so many rows: fewer are filled up, and the rest is dropped again.
 
 Some devices prepare anew whenever a run has another number of rows than the one before, which takes
-many times as long as the run (docs/decisions/0046). And some kernels round a row that is alone in
+many times as long as the run (decision 0046). And some kernels round a row that is alone in
 its run in another way than one in company.
 """
 

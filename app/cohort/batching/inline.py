@@ -5,7 +5,7 @@ off the loop until it was timed again, on a thread: it may have been long becaus
 something else meanwhile. The second run's time on a processor, which does not count that, decides;
 before it is taken for slow, two more are made. Runs that are slow by themselves stay off the loop
 until the version is loaded again, since what one input can do, it can do at any time
-(docs/decisions/0010).
+(docs/contributing/decisions/0010).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 LABELS_FILE = "labels.txt"
 
-KEYS = ("inputs", "outputs")
-"""Of `NAME.config.yaml`, which `cohort convert` writes beside NAME.onnx."""
+KEYS = ("inputs", "outputs", "session")
+"""Of `NAME.config.yaml`, which `cohort convert` and `prepare` write beside NAME.onnx."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class InitFiles:
 
 
 def _set_key(text: str, key: str, line: str) -> str:
-    return re.sub(rf"^# {key}: .*$", lambda _: line, text, count=1, flags=re.MULTILINE)
+    return re.sub(rf"^# {key}:.*$", lambda _: line, text, count=1, flags=re.MULTILINE)
 
 
 def files_beside(file: Path | None, labels: Path | None) -> InitFiles:
@@ -71,13 +71,16 @@ def _read(config: Path) -> dict[str, Any]:
     except (OSError, ValueError, YAMLError) as error:
         options.fail(f"{config} cannot be read: {error}")
     if not isinstance(read, dict) or not all(isinstance(read.get(key, {}), dict) for key in KEYS):
-        options.fail(f"{config} must have the keys {' and '.join(KEYS)}, as cohort convert writes")
+        options.fail(
+            f"{config} must have the keys {', '.join(KEYS)}, as cohort convert writes them"
+        )
     return {key: read[key] for key in KEYS if read.get(key)}
 
 
 def _named(keys: Mapping[str, Any]) -> list[str]:
     """The files that inputs and outputs name."""
-    names = [one.get("tokenizer") for one in keys.get("inputs", {}).values()]
+    inputs = keys.get("inputs", {}).values()
+    names = [one.get(key) for one in inputs for key in ("tokenizer", "categories")]
     names += [one.get("labels") for one in keys.get("outputs", {}).values()]
     return [name for name in names if isinstance(name, str) and Path(name).suffix]
 

@@ -1,7 +1,7 @@
 """Whether one ONNX Runtime is installed, and no more: packaging does not see to that.
 
 All of its distributions install into the same folder. With two, the one installed last silently
-wins, and removing either breaks the other (docs/decisions/0001).
+wins, and removing either breaks the other (docs/contributing/decisions/0001).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrays as raw bytes: little-endian, row after row, as the Open Inference binary extension.
 
 BYTES elements are each preceded by their length in four bytes. Elements of four and two bits are
-packed as in an ONNX file, the first in a byte's lowest bits (docs/decisions/0005).
+packed as in an ONNX file, the first in a byte's lowest bits (docs/contributing/decisions/0005).
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/binary-tensor-data-extension
 """
 

@@ -3,7 +3,7 @@
 https://www.rfc-editor.org/rfc/rfc9113, https://www.rfc-editor.org/rfc/rfc7541 and
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. A library's server makes a task and
 a dozen objects of each call, which costs five times as much as all else that a small call needs
-(docs/decisions/0037-an-http2-server-of-our-own.md).
+(docs/contributing/decisions/0037-an-http2-server-of-our-own.md).
 """
 
 from cohort.http2.connection import ConnectionLimits, Http2Connection

@@ -7,7 +7,7 @@ time, time and memory. What becomes of the child is kept by the model's digest, 
 inspected once.
 
 It is no jail: the child runs as the server's user, and a model that passed is then opened by the
-server (docs/decisions/0014).
+server (docs/contributing/decisions/0014).
 """
 
 from cohort.inspection.inspector import Inspected, InspectionLimits, Inspector

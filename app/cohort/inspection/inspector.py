@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from cohort.errors import LoadFailed
+from cohort.errors import LoadFailed, quoted_names
 from cohort.inspection.bundled import BUNDLED
 from cohort.inspection.findings import Finding, Findings
 from cohort.inspection.job import PEAK, ROW_VERDICT, Job, read_verdict
@@ -308,6 +308,8 @@ def _harm(job: Job, failure: JobFailed | None) -> tuple[str, bool]:
             "; a division of whole numbers, of the least one by -1, does that: have the model "
             "divide by 1 where its divisor is -1"
         )
+    if libraries := job.session["custom_op_libraries"]:
+        said += f"; its custom operators run there, of {quoted_names(libraries)}"
     if failure.signal:
         return f"{first} crashed ONNX Runtime {ORT_VERSION} ({failure.signal.name}{said})", True
     return f"{first} failed: {failure}{said}", False

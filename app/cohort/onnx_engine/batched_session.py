@@ -365,6 +365,7 @@ class BatchedSession:
                 session.rows,
             ),
             memory_bytes=self._prepared.memory_bytes,
+            made_up=self._prepared.made_up,
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:

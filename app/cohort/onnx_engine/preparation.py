@@ -50,6 +50,7 @@ class PreparedVersion:
     published: The version's manifest, and who signed it.
     example: The inputs of the manifest's first example, or else trial inputs that the model
         accepted; None where there are neither.
+    made_up: Whether the example is one of the trial inputs; default False.
     answer: The outputs for the example; default None: they are not known, or not short.
     files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
         default none: nothing needed them.
@@ -70,6 +71,7 @@ class PreparedVersion:
     copy: PrivateCopy | None = None
     measurement: Measurement | None = None
     memory_bytes: int = 0
+    made_up: bool = False
     answer: Outputs | None = None
 
     def keep_unbatched(self, reason: str) -> None:
@@ -145,6 +147,7 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
         opened.files,
         opener.copy,
         None if trial.problem else measurement,
+        made_up=not opened.given,
         answer=answer,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from time import monotonic
 from typing import Any
 
@@ -40,6 +41,7 @@ class ServedModel:
     example: Inputs that it accepts; None where none are known.
     labels: The names of its classes, of outputs that have none of their own; default none.
     answer: Its outputs for the example; default None: they are not known, or not short.
+    made_up: Whether the example is of synthetic numbers, of nobody's data; default False.
     """
 
     model: str
@@ -51,6 +53,7 @@ class ServedModel:
     example: Arrays | None
     labels: Sequence[str] = ()
     answer: Outputs | None = None
+    made_up: bool = False
 
 
 def list_served(catalog: Catalog) -> Iterator[ServedModel]:
@@ -68,6 +71,7 @@ def list_served(catalog: Catalog) -> Iterator[ServedModel]:
                     engine.example,
                     _labels(engine),
                     engine.example_outputs,
+                    engine.describe().made_up,
                 )
 
 
@@ -310,9 +314,15 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
             "transportable": spec.transportable,
             **({"part_of": spec.part_of} if spec.part_of else {}),
             **({"classes": list(spec.classes)} if spec.classes else {}),
+            **({"missing": spec.missing} if _is_plain(spec.missing) else {}),
         }
         for spec in specs
     ]
+
+
+def _is_plain(missing: float | str | None) -> bool:
+    """Whether a value stands for a missing one that JSON has."""
+    return missing is not None and (isinstance(missing, str) or isfinite(missing))
 
 
 def _describe_inputs(

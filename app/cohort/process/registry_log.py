@@ -21,11 +21,10 @@ from cohort.registry import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from cohort.repository import ModelConfig
+from cohort.session import FILE_DECODERS
 
 log = structlog.get_logger("cohort")
-
-IMAGE_DECODERS = frozenset({"com.microsoft.extensions.DecodeImage"})
-"""Operators whose decoders end the process on bad files."""
 
 MOST_REASONS = 1024
 """Reasons that are remembered, so that each is logged once."""
@@ -103,7 +102,7 @@ class RegistryLog:
             version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
         config = version.source.config
         if config is not None and config.session.custom_op_libraries:
-            _warn_of_decoders(version_log, version.engine)
+            _warn_of_decoders(version_log, version.engine, config)
         if held_back:
             version_log.warning("only requests that name the version reach it", reason=held_back)
         if (batching := description.batching) is not None:
@@ -159,13 +158,24 @@ def _log_measured(model: str, version: VersionEntry) -> None:
     )
 
 
-def _warn_of_decoders(version_log: Any, engine: Engine) -> None:
-    decoders = {node.operator for node in engine.assigned_nodes()} & IMAGE_DECODERS
-    if decoders:
+def _warn_of_decoders(version_log: Any, engine: Engine, config: ModelConfig) -> None:
+    decoders = {
+        node.operator for node in engine.assigned_nodes()
+        if tuple(node.operator.rsplit(".", 1)) in FILE_DECODERS
+    }  # fmt: skip
+    if not decoders:
+        return
+    reason = (
+        f"the model decodes images by {', '.join(sorted(decoders))}, which ends the process for "
+        "bytes that are no JPEG or PNG, and may compute for ever on a JPEG that was cut short "
+        "(onnxruntime-extensions #1094, #1096)"
+    )
+    instead = "let it take pixels instead, with `inputs: {<input>: {image: {}}}` in config.yaml"
+    if config.trust_decoder:
+        version_log.warning("callers can end this process", reason=f"{reason}: {instead}")
+    else:
         version_log.warning(
-            "callers can end this process",
-            reason=f"the model decodes images by {', '.join(sorted(decoders))}, which ends the "
-            "process for bytes that are no JPEG or PNG, and may compute for ever on a JPEG that "
-            "was cut short (onnxruntime-extensions #1094, #1096): let it take pixels instead, with "
-            "`inputs: {<input>: {image: {}}}` in config.yaml",
+            "callers can end the process of this model",
+            reason=f"{reason}. It runs in a process of its own, which is started again; others get "
+            f"503 meanwhile: {instead}",
         )

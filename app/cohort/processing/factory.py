@@ -57,9 +57,12 @@ def asked_by_config(source: Source) -> Asked | None:
 
 
 def with_trial(source: Source, asked: Asked | None) -> Source:
-    """A source whose load makes, and tries, what is asked for its inputs; None: nothing is."""
+    """A source whose load makes, and tries, what is asked for its inputs.
+
+    asked: None: nothing but what the metadata of the model's file may say.
+    """
     if asked is None:
-        return source
+        asked = Asked(ProcessingConfig(), f"{source.path.parent.parent.name}/config.yaml")
     return replace(source, preparation=TriedProcessing(asked, source.path.parent))
 
 
@@ -78,7 +81,7 @@ def open_around(
         return None
     if trial.processing is None:  # its load has not made it
         trial.fit(signature, properties)
-    return trial.processing
+    return trial.around
 
 
 def processed(opened: OpenedVersion, around: Around, workroom: Workroom) -> OpenedVersion:

@@ -98,14 +98,18 @@ class ImageStep:
         return {self._name: made}
 
     def _fill(self, into: Any, picture: Image.Image) -> None:
+        """A channel at a time: numpy takes three times as long for three side by side."""
         pixels = self._pixels
         values = np.asarray(picture).reshape(pixels.height, pixels.width, -1)
         if pixels.channels == "bgr":
             values = values[..., ::-1]
-        if self._scale is not None:
-            values = values * self._scale
-            values += self._offset
-        into[...] = pixels.arranged(values)
+        if self._scale is None:
+            into[...] = pixels.arranged(values)
+            return
+        for channel, plane in enumerate(pixels.planes(into)):
+            scaled = values[..., channel] * self._scale[channel]
+            scaled += self._offset[channel]
+            plane[...] = scaled
 
     def _wrong(self, row: int, error: BadPicture) -> InvalidInput:
         return InvalidInput(
@@ -171,7 +175,12 @@ def _normalization(context: StepContext, config: ImageInput, pixels: Pixels) -> 
             f"image.mean has {mean.max():g}, and values are from 0 to 1 before it is subtracted: "
             "divide mean and std by 255"
         )
-    return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+    scale, offset = 1 / (255 * std), -mean / std
+    shape = (count,)
+    return (
+        np.broadcast_to(scale, shape).astype(np.float32),
+        np.broadcast_to(offset, shape).astype(np.float32),
+    )
 
 
 def _example(pixels: Pixels) -> bytes:

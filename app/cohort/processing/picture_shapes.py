@@ -53,6 +53,12 @@ class Pixels:
             return values[..., 0]
         return values.transpose(2, 0, 1) if self.layout == "nchw" else values
 
+    def planes(self, row: Any) -> list[Any]:
+        """The channels of a row, each [height, width]."""
+        if self.flat:
+            return [row]
+        return list(row if self.layout == "nchw" else row.transpose(2, 0, 1))
+
 
 def pixels_of(context: StepContext, model: TensorSpec, config: ImageInput) -> Pixels:
     """What a model takes, by its shape and what a config adds.

@@ -11,12 +11,13 @@ from typing import NamedTuple
 from cohort.batching import Outputs
 from cohort.errors import CohortError, InvalidInput, LoadFailed, did_you_mean, quoted
 from cohort.processing.around import Watch
+from cohort.processing.columns import ColumnBlock, find_block, with_columns
 from cohort.processing.detections import boxes_spec
 from cohort.processing.outputs import Finish, finish_of, label_spec
-from cohort.processing.steps import Step, StepContext
-from cohort.repository import ProcessingConfig
-from cohort.session import Signature
-from cohort.tensors import Array, Arrays, TensorSpec
+from cohort.processing.steps import ReversibleStep, Step, StepContext
+from cohort.repository import InputConfig, ProcessingConfig
+from cohort.session import Signature, declared_categories
+from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 MakeStep = Callable[[StepContext], Step]
 
@@ -39,8 +40,44 @@ def _sound(context: StepContext) -> Step:
     return SoundStep(context)
 
 
-STEPS: Mapping[str, MakeStep] = {"image": _pictures, "audio": _sound, "tokenizer": _text}
+def _categories(context: StepContext) -> Step:
+    from cohort.processing.categories import CategoryStep  # noqa: PLC0415 - for models of tables
+
+    return CategoryStep(context)
+
+
+def _standardised(context: StepContext) -> Step:
+    from cohort.processing.standardising import StandardiseStep  # noqa: PLC0415 - for tables
+
+    return StandardiseStep(context)
+
+
+def _dates(context: StepContext) -> Step:
+    from cohort.processing.dates import DateStep  # noqa: PLC0415 - for models of tables
+
+    return DateStep(context)
+
+
+STEPS: Mapping[str, MakeStep] = {
+    "image": _pictures,
+    "audio": _sound,
+    "tokenizer": _text,
+    "categories": _categories,
+    "standardise": _standardised,
+    "date": _dates,
+}
 """What makes a step, by the key of `inputs.<name>` that asks for it."""
+
+ONLY_WITH: Mapping[str, str] = {
+    "max_length": "tokenizer",
+    "pairs": "tokenizer",
+    "unknown": "categories",
+    "one_hot": "categories",
+}
+"""Keys of `inputs.<name>` that say more of another."""
+
+JOINED_AT_ONCE = 1 << 14
+"""Cells of columns that are put together on the event loop: a tenth of a millisecond."""
 
 FINISHED_AT_ONCE = 1 << 14
 """Numbers of outputs that are worked on on the event loop: a tenth of a millisecond."""
@@ -53,6 +90,7 @@ class Processing:
     inputs, optional, outputs: The specs as callers know them.
     steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
     finishing: What becomes of the outputs at these places.
+    block: The model's only input, where callers send its columns; default None: they do not.
     given: What a caller may send, as the config has it; default None: it has no such example.
     """
 
@@ -61,12 +99,13 @@ class Processing:
     outputs: Sequence[TensorSpec]
     steps: Sequence[Step]
     finishing: Mapping[int, Finish]
+    block: ColumnBlock | None = None
     given: Arrays | None = None
 
     @property
     def prepares(self) -> bool:
-        """Whether there is a step."""
-        return bool(self.steps)
+        """Whether there is a step, or columns to be put together."""
+        return bool(self.steps) or self.block is not None
 
     @property
     def finishes(self) -> bool:
@@ -80,11 +119,16 @@ class Processing:
 
     def is_short(self, inputs: Arrays) -> bool:
         """Whether `prepare` takes less than a tenth of a millisecond."""
+        if self.block is not None and _rows(inputs) * self.block.width > JOINED_AT_ONCE:
+            return False
         return all(step.is_short(inputs[step.spec.name]) for step in self.steps)
 
     def prepared_bytes(self, inputs: Arrays, watch: Watch) -> int:
         """The bytes that `prepare` takes at most. Raises InvalidInput."""
-        return sum(step.prepared_bytes(inputs[step.spec.name], watch) for step in self.steps)
+        joined = 0 if self.block is None else self.block.size(_rows(inputs))
+        return joined + sum(
+            step.prepared_bytes(inputs[step.spec.name], watch) for step in self.steps
+        )
 
     def prepare(self, inputs: Arrays, watch: Watch) -> Arrays:
         """Make the model's inputs of those that a caller sent. Raises InvalidInput."""
@@ -96,7 +140,7 @@ class Processing:
             if rows and any(len(array) != rows for array in made.values()):
                 raise InvalidInput(f"input {quoted(step.spec.name)} did not give a row for each")
             prepared.update(made)
-        return prepared
+        return prepared if self.block is None else self.block.join(prepared)
 
     def finishes_at_once(self, outputs: Outputs) -> bool:
         """Whether `finish` is short."""
@@ -114,7 +158,9 @@ class Processing:
         """What a caller may send, of an example of the model's inputs; None where there is none."""
         if self.given is not None or inputs is None:
             return self.given
-        made = {step.spec.name: step.example for step in self.steps}
+        if self.block is not None:
+            inputs = self.block.split(inputs)
+        made = {step.spec.name: _example(step, inputs) for step in self.steps}
         return {
             spec.name: made[spec.name] if spec.name in made else _first_row(spec, inputs)
             for spec in self.inputs
@@ -125,7 +171,7 @@ class Processing:
         if inputs is None or outputs is None:
             return None
         if self.given is None and (
-            self.steps or any(_has_more_rows(spec, inputs) for spec in self.inputs)
+            self.prepares or any(_has_more_rows(spec, inputs) for spec in self.inputs)
         ):
             return None
         try:
@@ -140,6 +186,17 @@ class Processing:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _rows(inputs: Arrays) -> int:
+    """The rows of columns, which all have as many."""
+    return len(next(iter(inputs.values())))
+
+
+def _example(step: Step, inputs: Arrays) -> Array:
+    """What a caller may send for a step: by an example of the model's inputs, or any."""
+    made = step.undo(inputs) if isinstance(step, ReversibleStep) else None
+    return step.example if made is None else made[:1] if step.spec.rows_vary else made
 
 
 def _has_more_rows(spec: TensorSpec, inputs: Arrays) -> bool:
@@ -180,29 +237,27 @@ def _make(
     config: ProcessingConfig, signature: Signature, folder: Path, properties: Mapping[str, str]
 ) -> Processing:
     own = {spec.name: spec for spec in (*signature.inputs, *signature.optional)}
+    own, block = _with_columns(config, own, signature, folder, properties)
+    asked = _with_declared(config.inputs, own, properties)
     steps: list[Step] = []
     filled: dict[str, str] = {}
-    for name, one in config.inputs.items():
-        kinds = [key for key in STEPS if getattr(one, key) is not None]
+    for name, one in asked.items():
+        if block is not None and name == block.spec.name:
+            continue
         context = StepContext(name, one, own, folder, signature.tables)
-        if len(kinds) > 1:
-            raise context.problem(f"it is either {kinds[0]} or {kinds[1]}")
-        if not kinds:
-            if one.max_length is not None or one.pairs:
-                key = "max_length" if one.max_length is not None else "pairs"
-                raise context.problem(f"{key} is for an input with a tokenizer")
+        kind = _kind(context)
+        if not kind:
             spec = context.model_input()
             own[name] = replace(spec, missing=_missing(context, spec))
             continue
-        if one.missing is not None:
-            raise context.problem(f"missing is not for an input with {kinds[0]}")
-        step = STEPS[kinds[0]](context)
+        step = STEPS[kind](context)
         for fills in step.fills:
             if fills in filled:
                 raise context.problem(f"input {fills} comes from inputs.{filled[fills]}, too")
             filled[fills] = name
         steps.append(step)
-    left = [own[spec.name] for spec in signature.inputs if spec.name not in filled]
+    required = signature.inputs if block is None else block.specs()
+    left = [own[spec.name] for spec in required if spec.name not in filled]
     optional = [own[spec.name] for spec in signature.optional if spec.name not in filled]
     outputs = list(signature.outputs)
     places = {spec.name: place for place, spec in enumerate(outputs)}
@@ -219,8 +274,79 @@ def _make(
     for name, wanted in config.outputs.items():
         place = places[name]
         outputs[place] = boxes_spec(outputs[place], wanted, outputs, folder, properties)
-    inputs = [*(step.spec for step in steps), *left]
-    return Processing(inputs, optional, outputs, steps, finish)
+    inputs = _in_order(steps, left, [spec.name for spec in required])
+    return Processing(inputs, optional, outputs, steps, finish, block)
+
+
+def _kind(context: StepContext) -> str:
+    """The key that asks for a step; "" where there is none. Raises LoadFailed."""
+    config = context.config
+    kinds = [key for key in STEPS if getattr(config, key) is not None]
+    if len(kinds) > 1:
+        raise context.problem(f"it is either {kinds[0]} or {kinds[1]}")
+    kind = kinds[0] if kinds else ""
+    for key, other in ONLY_WITH.items():
+        if getattr(config, key) not in {None, False} and kind != other:
+            article = "a tokenizer" if other == "tokenizer" else other
+            raise context.problem(f"{key} is for an input with {article}")
+    if config.missing is not None and kind in {"image", "audio", "tokenizer"}:
+        raise context.problem(f"missing is not for an input with {kind}")
+    return kind
+
+
+Own = dict[str, TensorSpec]
+"""The inputs that a model takes, by name."""
+
+
+def _with_columns(
+    config: ProcessingConfig,
+    own: Own,
+    signature: Signature,
+    folder: Path,
+    properties: Mapping[str, str],
+) -> tuple[Own, ColumnBlock | None]:
+    """The inputs, with those columns of the only one of which something is said, if any is."""
+    for name, one in config.inputs.items():
+        if one.columns is not None:
+            context = StepContext(name, one, own, folder)
+            own = {**own, name: with_columns(context, context.model_input())}
+    required = [own[spec.name] for spec in signature.inputs]
+    block = find_block(required, [*config.inputs], [*declared_categories(properties)])
+    if block is None:
+        return own, None
+    whole = config.inputs.get(block.spec.name)
+    if whole is not None:
+        context = StepContext(block.spec.name, whole, own, folder)
+        if kind := _kind(context):
+            raise context.problem(f"{kind} is for an input whose columns are not inputs themselves")
+        block = replace(block, spec=replace(block.spec, missing=_missing(context, block.spec)))
+    columns = {spec.name: spec for spec in block.specs()}
+    return {**columns, **{spec.name: own[spec.name] for spec in signature.optional}}, block
+
+
+def _with_declared(
+    inputs: Mapping[str, InputConfig], own: Own, properties: Mapping[str, str]
+) -> Mapping[str, InputConfig]:
+    """What is said of inputs, by the config and by the metadata of the model's file."""
+    asked = dict(inputs)
+    for name, categories in declared_categories(properties).items():
+        spec, said = own.get(name), asked.get(name, InputConfig())
+        datatype = None if spec is None else BY_NAME.get(spec.datatype)
+        is_column = spec is not None and (spec.shape or ())[1:] in {(), (1,)}
+        said_more = any(getattr(said, key) is not None for key in STEPS)
+        if is_column and datatype and datatype.kind in {"int", "float"} and not said_more:
+            asked[name] = replace(said, categories=categories)
+    return asked
+
+
+def _in_order(
+    steps: Sequence[Step], left: Sequence[TensorSpec], names: Sequence[str]
+) -> list[TensorSpec]:
+    """The inputs of callers in the order of the model's, as a table without names has them."""
+    places = {name: place for place, name in enumerate(names)}
+    placed = [(places[spec.name], spec) for spec in left]
+    placed += [(min(places.get(name, 0) for name in step.fills), step.spec) for step in steps]
+    return [spec for _, spec in sorted(placed, key=lambda one: one[0])]
 
 
 def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None:

@@ -55,6 +55,14 @@ class TriedStep(Protocol):
         """
 
 
+@runtime_checkable
+class ReversibleStep(Protocol):
+    """A `Step` that can tell of which values the model's inputs may have been made."""
+
+    def undo(self, arrays: Arrays) -> Array | None:
+        """What a caller may have sent for the model's inputs; None: that is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """What a step is made from.

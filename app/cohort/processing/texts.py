@@ -107,6 +107,11 @@ class TextStep:
                 "another model's tokenizer"
             )
 
+    @property
+    def max_length(self) -> int:
+        """The most ids of a text."""
+        return self._tokenizer.max_length
+
     # -- requests
 
     def is_short(self, values: Array) -> bool:

@@ -41,16 +41,26 @@ class TriedProcessing:
         names = {spec.name for spec in signature.inputs}
         self._filled = names <= {name for step in made.steps for name in step.fills}
 
+    @property
+    def around(self) -> Processing | None:
+        """The processing; None where there is nothing to do."""
+        made, asked = self.processing, self._asked.config
+        idle = made is not None and not (made.prepares or asked.inputs or asked.outputs)
+        return None if idle else made
+
     def read(self, example: Mapping[str, Any]) -> Arrays | None:
         """See `Preparation`: it is what callers send where texts or files are given for steps.
 
         The string for a file is the name of one beside the model.
         """
         processing = self.processing
-        if processing is None or not processing.steps:
+        if processing is None or not processing.prepares:
             return None
-        specs = [step.spec for step in processing.steps]
-        if not all(spec.name in example and _is_sent(example[spec.name]) for spec in specs):
+        specs = [step.spec for step in processing.steps if step.spec.datatype == "BYTES"]
+        if processing.block is not None:
+            if processing.block.spec.name in example:
+                return None
+        elif not specs or not all(_is_sent(example.get(spec.name)) for spec in specs):
             return None
         values = {name: value for name, value in example.items() if name not in _files(specs)}
         rest = [spec for spec in processing.inputs if spec.name not in _files(specs)]

@@ -8,7 +8,7 @@ one, and unless the outputs agree, requests do not share runs.
 
 `find_trial` finds inputs to run a model with. `profile_briefly` measures at load what can be in a
 moment, and `profile_model` all of it, in idle moments; profiles are kept under the cache folder
-(docs/decisions/0017).
+(docs/contributing/decisions/0017).
 """
 
 from cohort.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency

@@ -3,7 +3,7 @@
 An engine answers the requests of one version. A factory makes the engines of all versions whose
 folder holds a file of one name, such as `model.onnx` (`cohort.onnx_engine`). The registry knows
 factories and engines, planes and rollouts know engines, and all of them only the Protocols below,
-with plain specs and arrays (docs/decisions/0009, 0056).
+with plain specs and arrays (docs/contributing/decisions/0009, 0056).
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ class EngineDescription:
     pipeline: The models that it is made of; default None: it is a model itself.
     memory_bytes: What the process's memory grew by while the version was loaded, shared with others
         that were loaded at the same time; default 0: not known.
+    made_up: Whether its example is of synthetic numbers, of nobody's data; default False.
     """
 
     metadata: Metadata
@@ -136,6 +137,7 @@ class EngineDescription:
     by_sequence: bool = False
     pipeline: PipelineDescription | None = None
     memory_bytes: int = 0
+    made_up: bool = False
 
 
 class Cancellable(Protocol):

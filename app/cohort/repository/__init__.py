@@ -62,6 +62,7 @@ from cohort.repository.processing_config import (
     OutputConfig,
     OutputConfigs,
     ProcessingConfig,
+    StandardiseInput,
 )
 from cohort.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from cohort.repository.sequence_config import SequencePolicy, StateConfig
@@ -129,6 +130,7 @@ __all__ = [
     "Snapshot",
     "SourceDifference",
     "SourceFramework",
+    "StandardiseInput",
     "StateConfig",
     "StepDifference",
     "StepRecord",

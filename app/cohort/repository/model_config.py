@@ -211,6 +211,9 @@ class ModelConfig:
     memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
         CPU and on CUDA; default None: no limit.
     max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
+    trust_decoder: Whether a model that decodes files in its graph runs in the server's process,
+        which some files can end or hang; default False: it runs in a process of its own, which is
+        started again.
     warm_up: Runs before a version takes traffic.
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
@@ -223,8 +226,8 @@ class ModelConfig:
         Requests like them are tried together. Where the graph proves rows independent for some
         sizes only, requests of the sizes of an example share runs. With outputs to be met: `cohort
         publish --examples`.
-    inputs: What callers send for inputs of the model, by name: pictures, sound, text; default none:
-        what the model takes.
+    inputs: What callers send for inputs of the model, by name: pictures, sound, text, words;
+        default none: what the model takes.
     outputs: What callers get of outputs of the model, by name, such as labels; default none: what
         the model gives.
     transform: A class of Python, `module:Class`, whose module lies beside this file or in the
@@ -259,6 +262,7 @@ class ModelConfig:
     objective_ms: float | None = None
     memory_limit_mb: int | None = None
     max_output_mb: int = 1024
+    trust_decoder: bool = False
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
     example: Annotated[

@@ -57,6 +57,21 @@ class AudioInput:
 
 
 @dataclass(frozen=True, slots=True)
+class StandardiseInput:
+    """`inputs.<input>.standardise`: callers send numbers as they are.
+
+    mean: Taken from each number: one for all, or one for each column.
+    std: What each number is divided by then: one for all, or one for each column.
+    """
+
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+
+
+DatePart = Literal["year", "month", "day", "weekday", "day_of_year", "days", "hour", "minute"]
+
+
+@dataclass(frozen=True, slots=True)
 class InputConfig:
     """`inputs.<name>`: how an input of callers becomes inputs of the model.
 
@@ -69,6 +84,20 @@ class InputConfig:
     pairs: Whether each row is two texts, such as a question and an answer: [N, 2]; default False.
     missing: What stands for null and for an empty cell: a number, or a string where the model takes
         strings; default None: NaN for floats; for others such a request is refused.
+    columns: The names of the columns of an only input [N, columns]; default None: those in the
+        model's metadata. A column may then be an input here, by its name.
+    categories: Callers send one of these, and the model takes its place in this list, from 0: a
+        list, or the name of a file in the version's folder with one a line; default None: those in
+        the model's metadata, if any.
+    unknown: What stands for a word that is none of the categories: one of them, a number for the
+        model, or nan; default None: such a request is refused.
+    one_hot: Whether the model takes 1 for the category and 0 for all others, [N, categories], or in
+        columns NAME_CATEGORY as pandas' get_dummies has them; default False: it takes codes.
+    standardise: Callers send numbers as they are, and the model takes them standardised; default
+        None: it takes them as they are sent.
+    date: Callers send a date in ISO 8601, and the model takes these parts of it as numbers, in this
+        order, [N, parts], or in columns NAME_PART; `weekday` is 0 on Mondays, and `days` are those
+        since 1970-01-01; default None: it is no date.
     """
 
     image: ImageInput | None = None
@@ -77,6 +106,12 @@ class InputConfig:
     max_length: int | None = None
     pairs: bool = False
     missing: float | str | None = None
+    columns: tuple[str, ...] | None = None
+    categories: tuple[float | str, ...] | str | None = None
+    unknown: float | str | None = None
+    one_hot: bool = False
+    standardise: StandardiseInput | None = None
+    date: tuple[DatePart, ...] | None = None
 
     @property
     def takes(self) -> str:

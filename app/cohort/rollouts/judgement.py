@@ -16,7 +16,7 @@ Grünwald, Vovk & Shafer, "Game-theoretic statistics and safe anytime-valid infe
 A change after a long good past: a bet that has lost is given up for a new one, as in an e-detector
 (Shin, Ramdas & Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
 2023, arXiv:2203.03532). Half of alpha is for the first bet, the other half for each RESTARTS that
-follow (docs/decisions/0028).
+follow (decision 0028).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Guard:
     min_requests: Requests of the variant that count before a verdict on latency or disagreement;
         default 200. The test is valid without it, and a verdict on errors does not wait for it.
     confidence: A variant that keeps within all limits is rolled back with a probability of at most
-        1 - confidence (docs/decisions/0028 says for how long); default 0.95: one good variant in
+        1 - confidence (decision 0028 says for how long); default 0.95: one good variant in
         twenty, the usual level of a test.
     """
 

@@ -7,11 +7,11 @@ start only while no other request waits.
 
 A run that starts while nothing else runs or waits is exclusive: it may use the other cores too.
 
-Four rules keep a slow model from delaying a fast one (docs/decisions/0004, 0023):
+Four rules keep a slow model from delaying a fast one (docs/contributing/decisions/0004, 0023):
 
 - Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot, because the way to a
   thread and back takes longer than the run. Those of a model whose runs cannot be estimated do not
-  (docs/decisions/0010).
+  (docs/contributing/decisions/0010).
 - Each device has one extra slot, the express slot, for a run that is at least `EXPRESS_RATIO` times
   shorter than every run in flight. So a short run does not wait for a long one to end. A run lasts
   at least as long as it has gone on, whatever was expected; one that stays on the express slot

@@ -4,7 +4,7 @@ Most of the cost of a small request is not its model but the objects and calls m
 request. Where a model runs a row in less time than that, this cost limits requests per second. So
 requests of a few rows for the same version, read in one iteration and answered in the same form,
 share one array, one lease, one run and one text that their responses are cut from
-(docs/decisions/0008, 0043).
+(docs/contributing/decisions/0008, 0043).
 
 Requests that cannot be coalesced are answered one by one, as all other requests, with the same
 response. What is known before a body is parsed decides first: a model whose runs are too long

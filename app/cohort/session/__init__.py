@@ -9,8 +9,10 @@ from cohort.session.assignment import AssignedNode
 from cohort.session.cancellation import CancellationToken, WorkCancelled
 from cohort.session.chains import DefaultChain, default_chain
 from cohort.session.declared_classes import metadata_labels
+from cohort.session.declared_inputs import declared_categories
 from cohort.session.digests import Digests
 from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
+from cohort.session.file_decoders import FILE_DECODERS
 from cohort.session.file_kinds import why_pointer
 from cohort.session.identity import machine, runtime_build
 from cohort.session.memory import give_back_memory
@@ -51,6 +53,7 @@ from cohort.system.processor import available_memory, cores, cpu_limit, share_ma
 __all__ = [
     "ANY_MODEL",
     "CPU_DEVICE",
+    "FILE_DECODERS",
     "MAX_NODES",
     "MEMORY_GROWTH",
     "ORT_VERSION",
@@ -81,6 +84,7 @@ __all__ = [
     "clean_copies",
     "cores",
     "cpu_limit",
+    "declared_categories",
     "default_chain",
     "find_external",
     "give_back_arenas",

@@ -1,8 +1,10 @@
-"""What a model's metadata says of its inputs: the names of columns, and missing values.
+"""What a model's metadata says of its inputs: names of columns, missing values, categories.
 
 `feature_names` is JSON: the names of the columns of the only input, [rows, columns], in their
 order. `cohort.missing` is JSON, too: for an input's name, the text or number that stands for a
-missing value. `cohort convert` writes both, since tensors have no other place for them.
+missing value. So is `cohort.categories`: for the name of an input, or of a column, the list of the
+words or numbers whose places are the codes that the model takes. `cohort convert` writes them,
+since tensors have no other place for that.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from cohort.tensors import BY_NAME, TensorSpec
 
 COLUMNS_KEY = "feature_names"
 MISSING_KEY = "cohort.missing"
+CATEGORIES_KEY = "cohort.categories"
 
 MAX_CHARACTERS = 1 << 22
 """Of the JSON; a longer one is not read."""
@@ -38,6 +41,24 @@ def declared_inputs(
     if len(made) == 1 and _are_columns(names, made[0]):
         return (replace(made[0], columns=tuple(names)),)
     return tuple(made)
+
+
+def declared_categories(
+    properties: Mapping[str, str],
+) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
+    """The categories by input or column, of those that are listed as they should be."""
+    found = _read(properties.get(CATEGORIES_KEY, ""))
+    if not isinstance(found, dict):
+        return {}
+    return {name: tuple(listed) for name, listed in found.items() if _are_categories(listed)}
+
+
+def _are_categories(listed: Any) -> bool:
+    if not isinstance(listed, list) or not listed:
+        return False
+    words = all(isinstance(one, str) for one in listed)
+    numbers = all(type(one) in (int, float) for one in listed)
+    return (words or numbers) and len({*listed}) == len(listed)
 
 
 def _read(text: str) -> Any:

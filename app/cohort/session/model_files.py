@@ -20,6 +20,7 @@ from cohort.row_independence import NOT_READ, RowVerdict, prove_for_requests, pr
 from cohort.session.class_maps import Classes, find_class_maps
 from cohort.session.digests import Digests, Stamp, stamp
 from cohort.session.divisions import Divisions, find_divisions
+from cohort.session.file_decoders import find_decoders
 from cohort.session.file_kinds import recognize
 from cohort.session.private_copy import PrivateCopy, copy_privately, read_content
 from cohort.session.rules import (
@@ -66,6 +67,7 @@ class ModelFiles:
         columns; empty before the model was read.
     parts: the tensors of outputs that are sequences, which are opened as outputs of their own;
         empty before the model was read.
+    decoders: its operators that decode files, with their domains; none before the model was read.
     divisions: its divisions of whole numbers that could end the process; none before the model was
         read.
     """
@@ -83,6 +85,7 @@ class ModelFiles:
         self.needs_entries = False
         self.class_maps: Mapping[str, Classes] = {}
         self.parts: Parts = {}
+        self.decoders: Sequence[str] = ()
         self.divisions = Divisions()
         self.closed = False
         self.copy: PrivateCopy | None = None
@@ -229,6 +232,7 @@ class ModelFiles:
             graphs = model.graphs._replace(main=graph_with_parts(main, self.parts))
             self._graphs, self.tables = graphs, table_sizes(graphs.main)
             self.needs_entries = uses_any(graphs, ENDING_ON_EMPTY)
+            self.decoders = find_decoders(graphs)
             self.divisions = find_divisions(graphs)
             return replace(model, graphs=NO_GRAPHS)  # they are given up once they were looked at
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cohort.errors import LoadFailed
+from cohort.errors import LoadFailed, quoted
 from cohort.model_file.model import ModelFile
 from cohort.model_file.protobuf import DeclaredShape
 from cohort.session.assignment import count_nodes
 from cohort.session.cancellation import CancellationToken
+from cohort.session.child_runs import ChildRuns
 from cohort.session.class_maps import Classes, with_columns
 from cohort.session.declared_classes import declared_classes, with_classes
 from cohort.session.declared_inputs import declared_inputs
@@ -31,10 +32,14 @@ from cohort.session.runtime import FATAL_ONLY, ort
 from cohort.session.sequence_parts import with_parts
 from cohort.session.signatures import offered
 from cohort.session.thread_priority import with_low_priority
+from cohort.system.processor import available_memory
 from cohort.tensors import BY_ORT, TensorSpec
 
 EXTERNAL_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """Where the weights outside a model's file are, when the model is given as bytes."""
+
+COPIES = 3
+"""How often another process may have a model in memory, besides a quarter of what there is."""
 
 SPIN_MICROSECONDS = "50"
 """Longer than from one node to the next, shorter than from one request to the next."""
@@ -77,6 +82,8 @@ class Opener(ModelFiles):
     memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
         CPU and on CUDA; default None: no limit.
     max_output_bytes: the most that the texts of a run may take; default: any number.
+    decoder_seconds: How long a run may take of a model that decodes files in its graph, which then
+        runs in a process of its own; default None: it runs in this one.
     rules: what is allowed of any model; default: any size, no custom operators.
     cache: the folder for optimized graphs; None (default) keeps none.
     room: the memory for what is opened; default: any amount.
@@ -92,6 +99,7 @@ class Opener(ModelFiles):
         options: SessionOptions = SessionOptions(),
         memory_limit_mb: int | None = None,
         max_output_bytes: float = float("inf"),
+        decoder_seconds: float | None = None,
         rules: ModelRules = ANY_MODEL,
         cache: Path | None = None,
         room: Room = ANY_ROOM,
@@ -100,6 +108,7 @@ class Opener(ModelFiles):
         super().__init__(path, rules, options.custom_op_libraries)
         self.memory_limit_mb = memory_limit_mb
         self.max_output_bytes = max_output_bytes
+        self.decoder_seconds = decoder_seconds
         self._default = rules.default_chain if chain is None else None
         self.chain = rules.default_chain.links if chain is None else tuple(chain)
         self.policy = policy
@@ -150,7 +159,7 @@ class Opener(ModelFiles):
                 if not reason:
                     wanted = tuple(one.name for one in chain)
                     placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
-                    session = _session(raw, model, placement, link.device, self)
+                    session = _session(raw, model, placement, link.device, self, exclusive_threads)
                     if not self.unchanged():
                         session.close()
                         raise LoadFailed(CHANGED)
@@ -162,6 +171,30 @@ class Opener(ModelFiles):
         reasons = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
         hint = "" if CPU in {link.name for link in chain} else "; name cpu last to fall back on it"
         raise LoadFailed(f"no provider of the chain can serve it ({reasons}){hint}")
+
+    def child(self, exclusive_threads: int) -> ChildRuns | None:
+        """Where the model runs; None: here."""
+        if self.decoder_seconds is None or not self.decoders:
+            return None
+        on_cpu = all(link.name == CPU for link in self.chain)
+        memory = available_memory() // 4 + self.memory_needed() * COPIES
+        return ChildRuns(
+            self.origin.parent.parent.name,
+            seconds=self.decoder_seconds,
+            memory=memory if on_cpu else 0,  # CUDA reserves addresses beyond any limit
+            opening={
+                "path": str(self.path.absolute()),
+                "digests": self.file_digests(),
+                "chain": [[one.name, dict(one.options)] for one in self.chain],
+                "policy": self.policy,
+                "options": asdict(self.options),
+                "memory_limit_mb": self.memory_limit_mb,
+                "max_output_bytes": self.max_output_bytes,
+                "custom_ops": [str(folder.absolute()) for folder in self.rules.custom_ops],
+                "max_nodes": self.rules.max_nodes,
+                "exclusive_threads": exclusive_threads,
+            },
+        )
 
     def prefers_cpu(self) -> bool:
         """Whether the CPU is the first link of the chain that can be had."""
@@ -319,7 +352,12 @@ class _Runtime:
                 list(self._in_memory), content, list(map(len, content))
             )
         for library in self._libraries:
-            options.register_custom_ops_library(str(library))
+            try:
+                options.register_custom_ops_library(str(library))
+            except Exception as error:
+                reason = sentence(str(error))
+                what = f"custom operators {quoted(library.name)} cannot be loaded"
+                raise LoadFailed(f"{what}: {reason}") from error
         return options
 
     def _create(self, path: Path, options: Any, links: Sequence[Provider]) -> Any:
@@ -357,7 +395,12 @@ _LEVELS = {
 
 
 def _session(
-    raw: Any, model: ModelFile, placement: Placement, device: str, opener: Opener
+    raw: Any,
+    model: ModelFile,
+    placement: Placement,
+    device: str,
+    opener: Opener,
+    exclusive_threads: int,
 ) -> Session:
     try:
         properties = model.metadata.properties
@@ -385,6 +428,7 @@ def _session(
         needs_entries=opener.needs_entries,
         memory_limit_mb=opener.memory_limit_mb,
         max_output_bytes=opener.max_output_bytes,
+        elsewhere=opener.child(exclusive_threads),
     )
 
 

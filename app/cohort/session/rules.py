@@ -12,6 +12,7 @@ from cohort.errors import LoadFailed, quoted
 from cohort.model_file.graphs import MAX_NODES
 from cohort.session.chains import DefaultChain, default_chain
 from cohort.session.file_kinds import why_pointer
+from cohort.session.library_files import why_foreign
 from cohort.system.processor import available_memory
 
 EXTENSIONS = "extensions"
@@ -57,7 +58,7 @@ class ModelRules:
             try:
                 found, inside = (folder / name).resolve(), folder.resolve()
                 if found.is_relative_to(inside) and found.is_file():
-                    return found
+                    return _checked(found, name)
             except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
                 continue
         what = f"custom operators {quoted(name)} are"
@@ -67,6 +68,17 @@ class ModelRules:
 
 
 ANY_MODEL = ModelRules()
+
+
+def _checked(library: Path, name: str) -> Path:
+    """The library. Raises LoadFailed where it is none for this machine, or cannot be read."""
+    try:
+        why = why_foreign(library)
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+    if why:
+        raise LoadFailed(f"custom operators {quoted(name)} {why}")
+    return library
 
 
 def _find_extensions() -> Path:

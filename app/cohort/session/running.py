@@ -17,6 +17,7 @@ from cohort.errors import CohortError, InferenceFailed, InvalidInput, quoted
 from cohort.model_file.model import Metadata
 from cohort.row_independence import RowVerdict
 from cohort.session.assignment import AssignedNode, list_nodes
+from cohort.session.child_runs import ChildRuns
 from cohort.session.failures import run_failure
 from cohort.session.runtime import ort
 from cohort.session.signatures import Signature
@@ -126,11 +127,13 @@ class Session:
     needs_entries: Whether a run of an empty input would end the process; such a run is refused.
     memory_limit_mb: The limit that it was opened with, for errors; default None: none.
     max_output_bytes: The most that the texts of a run may take; default: any number.
+    elsewhere: Runs it in another process, and is closed with this; default None: runs are here.
     """
 
     __slots__ = (
-        "__weakref__", "_max_output_bytes", "_memory_limit_mb", "_names", "_raw", "_run", "device",
-        "inputs", "metadata", "optional_inputs", "outputs", "placement", "rows", "tables",
+        "__weakref__", "_elsewhere", "_max_output_bytes", "_memory_limit_mb", "_names", "_nodes",
+        "_raw", "_run", "device", "inputs", "metadata", "optional_inputs", "outputs", "placement",
+        "rows", "tables",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +151,7 @@ class Session:
         needs_entries: bool,
         memory_limit_mb: int | None = None,
         max_output_bytes: float = float("inf"),
+        elsewhere: ChildRuns | None = None,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.optional_inputs = optional_inputs
@@ -155,25 +159,34 @@ class Session:
         self.rows, self.tables = rows, tables
         self._memory_limit_mb, self._max_output_bytes = memory_limit_mb, max_output_bytes
         self._names = [spec.name for spec in outputs if spec.transportable]
-        self._raw = raw
-        # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
-        self._run: _Run = raw._sess.run
-        if any(map(_needs_ortvalue, outputs)):
-            self._run = self._run_with_ortvalues
-        elif any(map(_needs_ortvalue, (*inputs, *optional_inputs))):
-            self._run = self._run_fed_ortvalues
-        if gives_texts(outputs):
-            bound = bound_texts(outputs, rows)
-            self._run = _choose_by_texts(bound, self._run, self._run_with_ortvalues)
+        self._raw, self._elsewhere = raw, elsewhere
+        self._nodes: Sequence[AssignedNode] | None = None
+        self._run: _Run
+        if elsewhere is None:
+            self._run = self._run_here()
+        else:
+            self._run, self._raw, self._nodes = elsewhere.run, None, [*list_nodes(raw)]
         if len(self._names) < len(outputs):
             self._run = _leave_out(self._run, outputs)
         if any(spec.classes for spec in outputs):
             self._run = _check_columns(self._run, outputs)
         if needs_entries:
             self._run = _refuse_empty(self._run)
-        if device == CPU_DEVICE:
+        if device == CPU_DEVICE and elsewhere is None:
             with _adding:
                 _sessions.add(self)
+
+    def _run_here(self) -> _Run:
+        # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
+        run: _Run = self._raw._sess.run
+        if any(map(_needs_ortvalue, self.outputs)):
+            run = self._run_with_ortvalues
+        elif any(map(_needs_ortvalue, (*self.inputs, *self.optional_inputs))):
+            run = self._run_fed_ortvalues
+        if gives_texts(self.outputs):
+            bound = bound_texts(self.outputs, self.rows)
+            run = _choose_by_texts(bound, run, self._run_with_ortvalues)
+        return run
 
     @property
     def signature(self) -> Signature:
@@ -216,7 +229,7 @@ class Session:
         `feeds` are inputs that it takes. They are not run: a run that is stopped before its first
         node gives back as any does.
         """
-        if self.device == CPU_DEVICE:
+        if self.device == CPU_DEVICE and self._elsewhere is None:
             control = self.control(shrink=True)
             control.stop()
             with suppress(CohortError, AttributeError):  # the latter where it is closed meanwhile
@@ -224,12 +237,14 @@ class Session:
 
     def assigned_nodes(self) -> Iterator[AssignedNode]:
         """The nodes that `placement` counts, one by one."""
-        return list_nodes(self._raw)
+        return list_nodes(self._raw) if self._nodes is None else iter(self._nodes)
 
     def close(self) -> None:
-        """Free the model. Runs in flight finish; later ones raise InferenceFailed."""
+        """Free the model. Runs in flight finish, but not those in another process."""
         self._run = _closed
         self._raw = None
+        if self._elsewhere is not None:
+            self._elsewhere.close()
 
     def _run_fed_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any

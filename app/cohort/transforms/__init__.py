@@ -3,7 +3,7 @@
 The class has `before(request)`, which makes the model's inputs of what a caller sent, or
 `after(outputs)`, which makes the answer of the model's outputs, or both. It runs in a process of
 its own for each version (`child`), which may crash, leak or loop without harm to others
-(`process`). Arrays go there and back through files in memory (`array_file`).
+(`process`).
 
 What a serving process uses is imported from the modules: the child imports little.
 """

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cohort.system.array_file import MOST_BYTES, ArrayFile
 from cohort.system.job_child import end_copy
 from cohort.tensors import Array, Arrays
-from cohort.transforms.array_file import MOST_BYTES, ArrayFile
 
 STAGES = ("before", "after")
 NICENESS = 5

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import rich_click as click
 
@@ -15,7 +16,7 @@ from cohort.cli.frame import Report, report_of, reporting
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from cohort_prepare.recipe import ModelRecipe, StepSection
+    from cohort_prepare.recipe import GraftSection, ModelRecipe, PublishSection, StepSection
 
 
 @click.command("prepare")
@@ -25,8 +26,9 @@ def prepare(recipe: Path) -> Report:
     """Take a model the whole way that RECIPE.yaml describes, from its framework to a version.
 
     Each section of the file is the command of that name with its options: convert, verify,
-    optimize, quantize, publish. Ends at the first verdict against the model, with that command's
-    exit code. The same files give the same model, digest by digest.
+    optimize, quantize, publish. add_image_input, add_tokenizer and add_labels put into the model
+    what callers would do around it. Ends at the first verdict against the model, with that
+    command's exit code. The same files give the same model, digest by digest.
 
     \b
       cohort prepare recipe.yaml
@@ -60,6 +62,8 @@ class _Chain:
     recipe: ModelRecipe
     folder: Path
     model: Path = field(init=False)
+    config: dict[str, Any] = field(default_factory=dict)
+    example: Path | None = None
     done: list[dict[str, object]] = field(default_factory=list)
     shown: list[RenderableType] = field(default_factory=list)
 
@@ -67,6 +71,8 @@ class _Chain:
         """Do all steps. Raises as the step does that fails, with what was done in its findings."""
         from cohort_prepare.failures import PrepareFailed
 
+        if self.recipe.is_onnx:
+            self.model = Path(self.recipe.source)
         inputs = _digests(self.recipe)
         names = [name for name, _ in self.recipe.steps]
         for place, (name, section) in enumerate(self.recipe.steps, 1):
@@ -85,9 +91,17 @@ class _Chain:
 
     def _step(self, name: str, section: StepSection) -> bool:
         """Do one step, and say whether the chain goes on."""
-        from cohort_prepare.recipe import arguments_of, publish_arguments, source_arguments
+        from cohort_prepare.recipe import (
+            GraftSection,
+            PublishSection,
+            arguments_of,
+            publish_arguments,
+            source_arguments,
+        )
 
         made = self.folder / f"{name}.onnx"
+        if isinstance(section, GraftSection):
+            return self._graft(name, section, made)
         options = arguments_of(section)
         match name:
             case "convert":
@@ -98,6 +112,8 @@ class _Chain:
                 before += source_arguments(self.recipe)
             case "publish":
                 before = [str(self.model), *publish_arguments(self.recipe)]
+                if self.example is not None and getattr(section, "examples", None) is None:
+                    before += ["--examples", str(self.example)]
             case _:
                 before = [str(self.model), "--out", str(made)]
         made.unlink(missing_ok=True)  # of an earlier time: a step may well write none
@@ -108,8 +124,37 @@ class _Chain:
             {"step": name, "good": report.good, **report.findings, "sha256": self._digest()}
         )
         self.shown += [f"— {name}", *report.shown]
+        if isinstance(section, PublishSection) and report.good and self.config:
+            self.shown.append(self._configure(section))
         left_as_it_is = getattr(section, "recipe", "") == "auto"  # which is no verdict against it
         return report.good or left_as_it_is
+
+    def _graft(self, name: str, section: GraftSection, made: Path) -> bool:
+        from cohort_prepare.grafting.from_recipe import do_graft, write_config, write_example
+
+        grafted = do_graft(section, self.model, made)
+        self.model = made
+        self.config.update(grafted.config)
+        if grafted.example:
+            self.example = write_example(grafted, made)
+        if self.config:
+            write_config(self.config, made.with_suffix(".config.yaml"), made.name)
+        self.done.append({"step": name, "good": True, **grafted.findings, "sha256": self._digest()})
+        self.shown += [f"— {name}", grafted.what]
+        return True
+
+    def _configure(self, section: PublishSection) -> str:
+        """Have the published model's config say what it needs; what was done, or is to be."""
+        from cohort.system.remote_address import is_remote
+        from cohort_prepare.grafting.from_recipe import write_config
+
+        needed = ", ".join(f"{key}: {json.dumps(value)}" for key, value in self.config.items())
+        config = Path(section.to) / section.name / "config.yaml"
+        if is_remote(section.to) or config.exists():
+            where = f"{section.to}/{section.name}/config.yaml" if is_remote(section.to) else config
+            return f"{where} must have: {needed}"
+        write_config(self.config, config, section.name)
+        return f"Wrote {config}: {needed}"
 
     def _digest(self) -> str:
         from cohort_prepare.onnx_files import model_digest

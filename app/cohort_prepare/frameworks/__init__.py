@@ -178,6 +178,8 @@ class Exported:
         than the datatypes tell: text that it was trained on; default none.
     columns: The names of the columns of its only input, which has all; default: not known.
     missing: What the server puts in the place of a missing value, by input; default: nothing.
+    categories: For the name of a column, or of an input, the words or numbers whose places are the
+        codes that the model takes; default: nothing.
     files: The names of files that were written beside the model, and belong there.
     config: What `config.yaml` is to say of inputs and outputs; default: nothing.
     """
@@ -188,6 +190,7 @@ class Exported:
     sample: Mapping[str, Any] = field(default_factory=dict)
     columns: Sequence[str] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, Sequence[str] | Sequence[float]] = field(default_factory=dict)
     files: Sequence[str] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
 

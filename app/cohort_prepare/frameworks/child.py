@@ -62,6 +62,7 @@ def export(
         "sample": _write(sample, exported.sample),
         "columns": list(exported.columns),
         "missing": dict(exported.missing),
+        "categories": {name: list(known) for name, known in exported.categories.items()},
         "files": list(exported.files),
         "config": dict(exported.config),
         "versions": _versions(FRAMEWORKS[framework]),

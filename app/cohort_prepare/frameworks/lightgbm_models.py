@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ class LightgbmModels:
     def export(self, model: Any, request: ExportRequest) -> Exported:
         """A label and probabilities, or a prediction."""
         if not _is_booster(model):
-            return SklearnModels().export(model, request)
+            made = SklearnModels().export(model, request)
+            booster = getattr(model, "booster_", None)  # a pipeline has none
+            return made if booster is None else replace(made, **_of_columns(booster))
         from onnxmltools import convert_lightgbm
         from onnxmltools.convert.common.data_types import FloatTensorType
 
@@ -72,6 +75,7 @@ class LightgbmModels:
             f"LightGBM Booster for {objective}",
             classes={"probabilities": list(range(classes))} if classes else {},
             sample=tree_sample(made, name, features, missing=True),
+            **_of_columns(model),
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -88,6 +92,37 @@ class LightgbmModels:
 
 
 PICKLED = (".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill")
+
+
+def _of_columns(booster: Any) -> dict[str, Any]:
+    """The names of a Booster's columns, the categories of some, and what is not known of these.
+
+    It keeps the categories of pandas' columns in their order, and not which columns these are. They
+    are those that it splits by categories, where it does so of as many: not of ordered ones.
+    """
+    names = booster.feature_name()
+    if names == [f"Column_{place}" for place in range(len(names))]:
+        return {}
+    known = booster.pandas_categorical or []
+    infos = booster.dump_model(num_iteration=1)["feature_infos"]
+    codes = {name: infos[name]["values"] for name in names if infos.get(name, {}).get("values")}
+    if len(codes) == len(known) and all(
+        max(values) < len(words) for values, words in zip(codes.values(), known, strict=True)
+    ):
+        return {"columns": names, "categories": dict(zip(codes, map(_plain, known), strict=True))}
+    note = (
+        f"it was trained on {len(known)} columns of categories, and which these are is not known: "
+        "name them in config.yaml, as in inputs: {COLUMN: {categories: [red, green]}}"
+    )
+    return {"columns": names, "notes": [note] if known else []}
+
+
+def _plain(categories: list[Any]) -> list[Any]:
+    """Categories as words, or all as numbers."""
+    if all(type(one) in {int, float} for one in categories):
+        return categories
+    return [str(one) for one in categories]
+
 
 _CLASSIFYING = frozenset({"binary", "multiclass", "multiclassova"})
 

@@ -139,19 +139,18 @@ def around(thresholds: list[Any], rows: int, *, missing: bool) -> Any:
             columns.append(random.standard_normal(rows).astype(np.float32))
             continue
         at = values[random.integers(0, len(values), rows)]
-        if values.dtype.kind == "i":
-            columns.append(at.astype(np.float32))
-            continue
-        spread = np.float32(np.ptp(values) or abs(float(values[0])) or 1)
-        column = np.choose(
-            random.integers(0, 4, rows),
-            [
-                at,
-                np.nextafter(at, np.float32(-np.inf)),
-                np.nextafter(at, np.float32(np.inf)),
-                at + spread * random.standard_normal(rows).astype(np.float32),
-            ],
-        ).astype(np.float32)
+        column = at.astype(np.float32)
+        if values.dtype.kind != "i":
+            spread = np.float32(np.ptp(values) or abs(float(values[0])) or 1)
+            column = np.choose(
+                random.integers(0, 4, rows),
+                [
+                    at,
+                    np.nextafter(at, np.float32(-np.inf)),
+                    np.nextafter(at, np.float32(np.inf)),
+                    at + spread * random.standard_normal(rows).astype(np.float32),
+                ],
+            ).astype(np.float32)
         if missing:
             column[random.random(rows) < 0.1] = np.nan
         columns.append(column)

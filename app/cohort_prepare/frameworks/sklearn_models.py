@@ -42,6 +42,7 @@ class SklearnModels:
         from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 
         _register()
+        _check_categories(model)
         table = features_of(model, request.example)
         filled, missing = without_text_imputers(model, table)
         convertible = _convertible(filled)
@@ -87,6 +88,22 @@ class SklearnModels:
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """As the exported model names its outputs."""
         return run_estimator(model, features_of(model, inputs).rows(inputs))
+
+
+def _check_categories(model: Any) -> None:
+    """Raise Rejected for trees with splits by categories, which skl2onnx writes as numbers."""
+    for inner in [one for _, one in getattr(model, "steps", ())]:
+        _check_categories(inner)
+    if hasattr(model, "best_estimator_"):
+        _check_categories(model.best_estimator_)
+    categorical = getattr(model, "is_categorical_", None)
+    if categorical is not None and np.any(categorical):
+        raise Rejected(
+            f"the {type(model).__name__} splits by categories, and skl2onnx writes none: train it "
+            "with categorical_features=None behind a OneHotEncoder or an OrdinalEncoder in a "
+            "pipeline, which takes words as they are; or train LightGBM, whose categories are "
+            "converted"
+        )
 
 
 def _one_line(error: Exception) -> str:

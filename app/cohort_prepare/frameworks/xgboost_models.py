@@ -66,6 +66,7 @@ class XgboostModels:
             initial_types=[(name, FloatTensorType([None, features]))],
             target_opset=BOOSTER_OPSET,
         )
+        columns = booster.feature_names or []
         objective = _objective(booster)
         names = {"variable": "prediction", "output_label": "label"}
         rename_outputs(made, {**names, "output_probability": "probabilities"})
@@ -74,6 +75,7 @@ class XgboostModels:
             f"XGBoost {type(model).__name__} for {objective}",
             classes=_classes(model, booster),
             sample=tree_sample(made, name, features, missing=True),
+            columns=columns,
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -111,7 +113,8 @@ def _check_convertible(booster: Any) -> None:
     if any(kind == "c" for kind in booster.feature_types or ()):
         raise Rejected(
             "the model splits on categorical features, which XGBoost's converter does not write: "
-            "encode them as numbers first, by a OneHotEncoder"
+            "train it without enable_categorical, behind a OneHotEncoder or an OrdinalEncoder in "
+            "its pipeline; or train LightGBM, whose categories are converted"
         )
     name = learner["gradient_booster"]["name"]
     if name != "gbtree":

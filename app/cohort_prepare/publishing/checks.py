@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from cohort.session import ANY_MODEL, Opener
 from cohort.session.runtime import ort
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import check_interface
+from cohort_prepare.onnx_files import IMAGE_OPERATORS, TEXT_OPERATORS, serving_options
 
 _MOST_NAMED = 5
 """Operators that a sentence lists."""
@@ -42,9 +43,8 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
 
     Raises Misused where it is no model, and Rejected where it is one that cannot serve.
     """
-    opener = Opener(path, rules=ANY_MODEL)
     try:
-        external = opener.external()
+        external = Opener(path, rules=ANY_MODEL).external()
     except LoadFailed as error:
         failure = Rejected if "external data" in str(error) else Misused
         raise failure(f"{path}: {error}") from error
@@ -58,7 +58,10 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         raise Rejected(
             f"{path.name} names its own file as that of its external data: export the model again"
         )
-    if unknown := _unknown_operators(model):
+    options = serving_options(model)
+    opener = Opener(path, options=options, rules=ANY_MODEL)
+    added = {TEXT_OPERATORS, IMAGE_OPERATORS} if options.custom_op_libraries else set()
+    if unknown := _unknown_operators(model, added):
         raise Rejected(f"ONNX Runtime {ort.__version__} does not have {unknown}")
     try:
         onnx.checker.check_model(str(path), full_check=True)
@@ -79,8 +82,11 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
     return CheckedModel(model, external, session.rows)
 
 
-def _unknown_operators(model: onnx.ModelProto) -> str:
-    """The operators that the runtime does not have, with domain and opset; "" where it has all."""
+def _unknown_operators(model: onnx.ModelProto, added: Set[str]) -> str:
+    """The operators that the runtime does not have, with domain and opset; "" where it has all.
+
+    added: Domains of operators of a library.
+    """
     known: dict[tuple[str, str], int] = {}
     for schema in ort.capi.onnxruntime_pybind11_state.get_all_operator_schema():
         key = schema.domain, schema.name
@@ -91,7 +97,11 @@ def _unknown_operators(model: onnx.ModelProto) -> str:
         domain = _domain(node.domain)
         opset = opsets.get(domain, 0)
         since = known.get((domain, node.op_type))
-        if (node.domain, node.op_type) in own or (since is not None and since <= opset):
+        if (
+            domain in added
+            or (node.domain, node.op_type) in own
+            or (since is not None and since <= opset)
+        ):
             continue
         later = "" if since is None else f", there since {since}"
         unknown[f"{node.op_type} of {domain or 'ai.onnx'}, opset {opset}{later}"] += 1

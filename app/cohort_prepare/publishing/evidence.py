@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cohort.codec.base64_json import is_stream
 from cohort.comparing import Pair, Tolerance, explain
 from cohort.errors import CohortError
 from cohort.profiling import find_trial
@@ -22,7 +23,7 @@ from cohort.repository import (
     SourceDifference,
     describe_features,
 )
-from cohort.session import ORT_VERSION, Session, SessionOptions, machine, open_session
+from cohort.session import ORT_VERSION, Session, machine, open_session
 from cohort.tensors import Array
 from cohort_prepare.detecting import Say
 from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
@@ -32,6 +33,7 @@ from cohort_prepare.evaluating.graph_hints import Precision, read_hints
 from cohort_prepare.evaluating.pairing import settle
 from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.onnx_files import options_for
 from cohort_prepare.source import SourceModel
 from cohort_prepare.verifying import verify_model
 
@@ -93,7 +95,7 @@ def gather_evidence(
     """
     notes: list[str] = []
     precision = read_hints(path).precision
-    session = open_session(path)
+    session = open_session(path, options=options_for(path))
     try:
         cases = _cases(session, examples)
         say("Comparing outputs")
@@ -145,7 +147,10 @@ def _batches(session: Session, cases: Cases) -> Iterator[tuple[int, Cases]]:
 
 
 def _rows_vary(session: Session) -> bool:
-    return bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
+    """Whether rows are along axis 0 of all inputs; the bytes of one file are no rows."""
+    return bool(session.inputs) and all(
+        spec.rows_vary and not is_stream(spec) for spec in session.inputs
+    )
 
 
 def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
@@ -213,7 +218,7 @@ def _examples(
         places = np.unique(np.linspace(0, cases.rows - 1, EXAMPLE_ROWS).astype(int))
         several = Cases({name: array[places] for name, array in cases.inputs.items()})
         candidates = [several.part(0, 1), several] if len(places) > 1 else [several]
-    plain = open_session(path, options=SessionOptions(graph_optimization="none"))
+    plain = open_session(path, options=replace(options_for(path), graph_optimization="none"))
     examples = []
     try:
         for one in candidates:

@@ -19,9 +19,11 @@ NOTHING_LOST = frozenset(
 REASONS: Mapping[str, str] = {
     "dynamic_batching.preferred_batch_size": "the best size is measured when the model loads",
     "dynamic_batching.preserve_ordering": "match answers with their requests by id",
-    "dynamic_batching.priority_levels": "give callers' keys a priority: docs/guide/security.md",
+    "dynamic_batching.priority_levels": (
+        "give callers' keys a priority: docs/operations/security.md"
+    ),
     "dynamic_batching.default_priority_level": "give callers' keys a priority: "
-    "docs/guide/security.md",
+    "docs/operations/security.md",
     "dynamic_batching.priority_queue_policy": "there is one queue for all priorities",
     "dynamic_batching.default_queue_policy.timeout_action": "requests that are late are answered "
     "by an error: DEADLINE_EXCEEDED, 504",
@@ -41,7 +43,7 @@ REASONS: Mapping[str, str] = {
     "sequences: {max_sequences: …} bounds how many are remembered",
     "sequence_batching.iterative_sequence": "call the model again for each step, from the caller",
     "model_transaction_policy": "one request has one answer: a decoupled model stays on Triton",
-    "model_repository_agents": "check files by signed manifests (docs/guide/security.md)",
+    "model_repository_agents": "check files by signed manifests (docs/operations/security.md)",
     "model_warmup": "the inputs of warm-up runs are made from the model's file, or from example: "
     "in config.yaml",
     "batch_input": "the model must take its inputs as callers send them",

@@ -20,6 +20,8 @@ def find(sentence: str) -> list[Rule]:
         "What is left when the runs have ended.",
         "Whether all models were looked for once, and fetched.",
         "Whether a run has several threads.",
+        "What is left of its needs.",
+        "What may have been sent.",
         "How soon the parent learns that connections have closed.",
         "How many more requests may be queued.",
         "Of the output.",

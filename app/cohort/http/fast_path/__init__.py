@@ -3,7 +3,7 @@
 A request over ASGI costs a scope, a task, and a call for each part of its body and response,
 several times what a small model takes. Here a request to a known path goes from the parser to the
 data plane and back to the socket by plain calls: over HTTP/1.1 or 1.0, kept or closing, with a
-query, in however many segments (docs/decisions/0051). A head that came before is not parsed again.
+query, in however many segments (decision 0051). A head that came before is not parsed again.
 Everything else (another method, `Expect`, escapes in the path, a compressed body) goes to FastAPI,
 whose routes answer the same: both use `cohort.http.calls`, and a test compares them byte by byte.
 

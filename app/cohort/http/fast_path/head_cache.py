@@ -3,7 +3,7 @@
 A client sends the same head with each request, and a lookup takes a tenth of the time of parsing.
 What differs from request to request are lines that nothing here reads: a trace, a cookie, the
 address that a proxy forwards for. Such lines are learned when a head comes again with another
-value in them, and are left out of what the next one is looked up by (docs/decisions/0042).
+value in them, and are left out of what the next one is looked up by (decision 0042).
 """
 
 from __future__ import annotations

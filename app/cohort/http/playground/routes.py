@@ -141,6 +141,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         for one in served:
             bodies = {} if are_shortened(one) else await asyncio.to_thread(predict_examples, one)
             found["example"] = bodies["by name"]["inputs"] if bodies else None
+            found["made_up"] = one.made_up
         return json_response(found)
 
     async def model_file(request: Request) -> Response:

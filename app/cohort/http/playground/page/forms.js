@@ -14,7 +14,8 @@ const MOST_EXAMPLE_ROWS = 20;
 
 /**
  * What inputs are filled in by. `read` raises an Error that tells what is missing.
- * @typedef {{element: HTMLElement, clear: () => void, read: () => Tensor[]}} Form
+ * `columns` are those of a table.
+ * @typedef {{element: HTMLElement, clear: () => void, read: () => Tensor[], columns?: import("./tables.js").Column[]}} Form
  */
 
 /**
@@ -48,6 +49,7 @@ export function formFor(specs, optional, example, properties, whole = false) {
     element: h("div", {}, fitting.element, json.element, h("p", {}, choice, " ", h("label", { for: "as-json" }, "as JSON"))),
     clear: () => current.clear(),
     read: () => current.read(),
+    columns: fitting.columns,
   };
 }
 
@@ -91,12 +93,14 @@ export function featureNames(properties) {
 function exampleRows(columns, example, most) {
   if (!example) return [];
   const given = /** @type {Record<string, any>} */ (example);
-  const count = Math.min(...columns.map(({ spec }) => (Array.isArray(given[spec.name]) ? given[spec.name].length : 0)), most);
+  const known = columns.filter(({ spec }) => Array.isArray(given[spec.name]));
+  const count = known.length ? Math.min(...known.map(({ spec }) => given[spec.name].length), most) : 0;
   const rows = Array.from({ length: count }, (_, number) => columns.map(({ spec, place }) => {
-    const values = given[spec.name][number];
+    const values = given[spec.name]?.[number] ?? (spec.name in given ? null : "");
     return Array.isArray(values) ? values[place] : values;
   }));
-  return rows.some(row => row.some(value => value === undefined || value === null)) ? [] : rows.map(row => row.map(String));
+  const whole = rows.every(row => row.every((value, place) => value !== undefined && (value !== null || columns[place].gaps)));
+  return whole ? rows.map(row => row.map(value => (value === null ? "" : String(value)))) : [];
 }
 
 /** A box for a text. @param {Spec} spec @param {Record<string, unknown> | null} example @returns {Form} */
@@ -116,7 +120,7 @@ function textForm(spec, example) {
 
 /** All inputs as JSON. @param {Spec[]} specs @param {Spec[]} optional @param {Record<string, unknown> | null} example @returns {Form & {take: (tensors: Tensor[]) => void}} */
 function jsonForm(specs, optional, example) {
-  const start = compact(example ?? Object.fromEntries(specs.map(spec => [spec.name, filledIn(spec)])));
+  const start = compact(Object.fromEntries(specs.map(spec => [spec.name, example?.[spec.name] ?? filledIn(spec)])));
   const box = h("textarea", { id: "json", rows: "10", spellcheck: "false", class: "code" });
   box.value = start;
   return {

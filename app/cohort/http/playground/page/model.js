@@ -13,7 +13,8 @@ import { parse, stringify } from "./json.js";
 import { badge, troubles } from "./models.js";
 import { keepWord, link, wordOf } from "./routes.js";
 import { snippets } from "./snippets.js";
-import { nested, outputsOf, readBinary, request } from "./tensors.js";
+import { tableFileBox } from "./table_files.js";
+import { isText, nested, outputsOf, readBinary, request } from "./tensors.js";
 
 /** @typedef {import("./answers.js").Answer} Answer */
 
@@ -79,14 +80,14 @@ async function tryIt(name, model, ready, left) {
   const useVersion = async (/** @type {AbortSignal} */ signal) => {
     const version = byVersion.get(choice.value);
     try {
-      const { example, ...more } = await askJson(dataPathOf(name, choice.value), { signal });
+      const { example, made_up, ...more } = await askJson(dataPathOf(name, choice.value), { signal });
       given = more;
       const { properties } = version.metadata, wanted = JSON.stringify([version.inputs, version.optional_inputs, featureNames(properties)]);
       if (inputs !== wanted) { // else what is filled in stays
         inputs = wanted;
         const linked = linkedInputs(version);
-        form = formFor(version.inputs, version.optional_inputs, linked ?? example, properties, linked !== null);
-        fill(place, form.element);
+        form = formFor(version.inputs, version.optional_inputs, linked ?? (made_up ? textsOf(version, example) : example), properties, linked !== null);
+        fill(place, form.element, form.columns && tableFileBox(form.columns, name, version, askRows, left));
       }
     } catch (error) {
       if (!signal.aborted) choice.value = shown;
@@ -128,6 +129,8 @@ async function tryIt(name, model, ready, left) {
       return predict(version, tensors, signal, true);
     }
   };
+  /** @type {import("./table_files.js").Ask} */
+  const askRows = async (tensors, signal) => (await predict(choice.value, tensors, signal)).answer.outputs;
   const onPredict = guarded(async signal => {
     const tensors = form.read();
     keepInAddress(choice.value, tensors);
@@ -189,6 +192,12 @@ async function tryIt(name, model, ready, left) {
         ready.length > 1 && h("label", { for: "against" }, " compared with "), ready.length > 1 && against),
       here.options.length > 1 && !runHere.hidden && h("p", {}, h("label", { for: "here" }, "In the browser by "), here)),
     answer);
+}
+
+/** Of an example that is made up, what the server makes texts or words of: the rest would look like data. @param {any} version @param {Record<string, unknown> | null} example */
+function textsOf(version, example) {
+  const texts = version.inputs.filter((/** @type {any} */ one) => isText(one.datatype) && one.processing && example && one.name in example);
+  return texts.length ? Object.fromEntries(texts.map((/** @type {any} */ { name }) => [name, example?.[name]])) : null;
 }
 
 /** The inputs that the address has, where they are those of a version; else null. @param {any} version @returns {Record<string, unknown> | null} */

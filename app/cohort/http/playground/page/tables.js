@@ -2,11 +2,14 @@
 
 import { isValue, rowsFor } from "./csv.js";
 import { fill, h, sentence } from "./dom.js";
-import { isText, typed } from "./tensors.js";
+import { isFloat, isText, typed } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Spec} Spec */
 
-/** A column: of which input, and which of its values. @typedef {{name: string, spec: Spec, place: number, wide: number, kind: import("./csv.js").Kind}} Column */
+/**
+ * A column: of which input, and which of its values; `gaps` is whether a cell may be empty.
+ * @typedef {{name: string, spec: Spec, place: number, wide: number, kind: import("./csv.js").Kind, gaps: boolean}} Column
+ */
 
 const MOST_COLUMNS = 64, MOST_ROWS = 1000, SHOWN = 20;
 
@@ -26,7 +29,7 @@ export function columnsOf(specs, names) {
     if (typeof wide !== "number" || wide < 1 || columns.length + wide > MOST_COLUMNS) return null;
     const kind = isText(spec.datatype) ? "text" : spec.datatype === "BOOL" ? "truth" : "number";
     for (let place = 0; place < wide; place++)
-      columns.push({ name: wide === 1 ? spec.name : `${spec.name} ${place + 1}`, spec, place, wide, kind });
+      columns.push({ name: wide === 1 ? spec.name : `${spec.name} ${place + 1}`, spec, place, wide, kind, gaps: isFloat(spec.datatype) || spec.missing !== undefined });
   }
   if (names.length === columns.length && new Set(names).size === names.length) names.forEach((name, place) => { columns[place].name = name; });
   return columns.length ? columns : null;
@@ -113,34 +116,45 @@ export function tableForm(columns, example) {
     clear: () => { rows = [empty()]; said.textContent = ""; show(0); },
     read: () => {
       if (area.value.trim() && !paste(area.value)) throw new Error(said.textContent ?? "");
+      if (rows.every(row => row.every(cell => !cell.trim()))) { focusOn(first, 0); throw new Error("Fill in a row first."); }
       for (const [number, row] of rows.entries()) {
-        const place = columns.findIndex(({ kind }, at) => !isValue(kind, row[at]));
+        const place = wrongCell(columns, row);
         if (place < 0) continue;
         if (number < first || number >= first + SHOWN) show(number);
         focusOn(number, place);
-        throw new Error(`${columns[place].name}${rows.length > 1 ? `, row ${number + 1},` : ""} ${complaint(columns[place], row[place].trim())}.`);
+        throw new Error(`${columns[place].name}${rows.length > 1 ? `, row ${number + 1},` : ""} ${complaint(columns[place], row[place])}.`);
       }
-      const specs = [...new Set(columns.map(column => column.spec))];
-      return specs.map(spec => {
-        const own = columns.flatMap((column, place) => (column.spec === spec ? [place] : []));
-        const flat = rows.flatMap(row => own.map(place => valueOf(columns[place], row[place])));
-        const shape = spec.shape?.length === 1 ? [rows.length] : [rows.length, own.length];
-        return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, flat) };
-      });
+      return tensorsOf(columns, rows);
     },
+    columns,
   };
 }
 
+/** The place of the first cell that is no value of its column; -1 where there is none. @param {Column[]} columns @param {string[]} row */
+export const wrongCell = (columns, row) => columns.findIndex(({ kind, gaps }, at) => !isValue(kind, row[at], gaps));
+
+/** The inputs that rows are. @param {Column[]} columns @param {string[][]} rows @returns {import("./tensors.js").Tensor[]} */
+export function tensorsOf(columns, rows) {
+  return [...new Set(columns.map(column => column.spec))].map(spec => {
+    const own = columns.flatMap((column, place) => (column.spec === spec ? [place] : []));
+    const flat = rows.flatMap(row => own.map(place => valueOf(columns[place], row[place])));
+    const shape = spec.shape?.length === 1 ? [rows.length] : [rows.length, own.length];
+    return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, flat) };
+  });
+}
+
 /** What is wrong with a cell. @param {Column} column @param {string} cell */
-function complaint({ kind }, cell) {
+export function complaint({ kind }, cell) {
+  cell = cell.trim();
   if (!cell) return "is empty";
   const wanted = kind === "truth" ? "true or false" : "a number";
   return `is to be ${wanted}, not "${cell.slice(0, 40)}"${/^[+-]?\d+,\d+$/.test(cell) ? " (decimals are written with a point)" : ""}`;
 }
 
 /** @param {Column} column @param {string} cell @returns {number | bigint | string} */
-function valueOf({ kind, spec }, cell) {
+function valueOf({ kind, spec, gaps }, cell) {
   const text = cell.trim();
+  if (!text && gaps) return spec.missing ?? NaN;
   if (kind === "text") return cell;
   if (kind === "truth") return Number(/^(true|1)$/i.test(text));
   return /^U?INT64$/.test(spec.datatype) && /^[+-]?\d+$/.test(text) ? BigInt(text.replace(/^\+/, "")) : Number(text);

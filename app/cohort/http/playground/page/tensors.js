@@ -11,7 +11,8 @@ import { parse, stringify } from "./json.js";
 /**
  * An input or output as the server describes it. A dimension may be a name or null: any size.
  * `takes` says what callers send where that is no array: image, audio, text or file; `processing` what becomes of it.
- * @typedef {{name: string, datatype: string, shape: (number | string | null)[] | null, transportable: boolean, takes?: string, processing?: string}} Spec
+ * `missing` stands for a missing value, where that is not NaN.
+ * @typedef {{name: string, datatype: string, shape: (number | string | null)[] | null, transportable: boolean, takes?: string, processing?: string, missing?: number | string}} Spec
  */
 
 /** @type {Record<string, new (values: number[] | number) => ArrayLike<number>>} */

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+from cohort.system.array_file import ArrayFile
 from cohort.tensors import DATATYPES
-from cohort.transforms.array_file import ArrayFile
 
 MOST = 1 << 20
 

@@ -1,0 +1,118 @@
+"""Numbers of the model that are made of one column of callers: under one name, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cohort.errors import InvalidInput, LoadFailed, quoted
+from cohort.processing.steps import StepContext
+from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
+
+MOST_COLUMN_BYTES = 1 << 30
+"""Of what one column of a request may become."""
+
+
+class Features:
+    """Where the numbers of a column go.
+
+    That is the model's input of its name, [N], [N, 1] or [N, numbers], or else an input or a column
+    NAME_PART for each: `day_month` of `day`. Raises LoadFailed where the model has neither.
+
+    parts: What each number is called.
+    optional: Parts that need no column of their own; default: none.
+    """
+
+    def __init__(
+        self, context: StepContext, parts: Sequence[str], optional: Sequence[str] = ()
+    ) -> None:
+        own = context.inputs.get(context.name)
+        self._name = context.name
+        self._whole = own
+        self._parts: list[tuple[int, TensorSpec]] = []
+        if own is not None:
+            _check_width(context, own, len(parts))
+        for place, part in enumerate(() if own is not None else parts):
+            spec = context.inputs.get(f"{context.name}_{part}")
+            if spec is not None:
+                _check_width(context, spec, 1)
+                self._parts.append((place, spec))
+            elif part not in optional:
+                raise _no_input(context, part)
+        if own is None and not self._parts:
+            raise _no_input(context, parts[-1])
+        self.specs = [own] if own is not None else [spec for _, spec in self._parts]
+        self.fills = [spec.name for spec in self.specs]
+        self.width = len(parts)
+        first = self.specs[0].shape
+        self.rows: int | str = first[0] if first and first[0] is not None else "N"
+        self.takes_nan = all(BY_NAME[spec.datatype].kind == "float" for spec in self.specs)
+
+    def size(self, rows: int) -> int:
+        """The bytes that so many rows become. Raises InvalidInput where they are too many."""
+        size = rows * sum(
+            (self.width if spec is self._whole else 1) * spec.dtype.itemsize for spec in self.specs
+        )
+        if size > MOST_COLUMN_BYTES:
+            raise InvalidInput(
+                f"input {quoted(self._name)}: its {rows} rows become {size:,} bytes, and "
+                f"{MOST_COLUMN_BYTES:,} are the most in one request"
+            )
+        return size
+
+    def one_hot(self, codes: NDArray[np.float64]) -> Arrays:
+        """1 where the code of a row, [N], is the part, and 0 elsewhere; -1 is none of them."""
+        if self._whole is None:
+            return {
+                spec.name: self._shaped(spec, (codes == place).astype(spec.dtype))
+                for place, spec in self._parts
+            }
+        made = np.zeros((len(codes), self.width), self._whole.dtype)
+        known = np.flatnonzero(codes >= 0)
+        made[known, codes[known].astype(np.int64)] = 1
+        return {self._whole.name: made}
+
+    def fill(self, numbers: Array) -> Arrays:
+        """The model's inputs, of numbers [N, parts]."""
+        if self._whole is not None:
+            return {self._whole.name: self._shaped(self._whole, numbers.astype(self._whole.dtype))}
+        return {
+            spec.name: self._shaped(spec, numbers[:, place].astype(spec.dtype))
+            for place, spec in self._parts
+        }
+
+    @staticmethod
+    def _shaped(spec: TensorSpec, numbers: Array) -> Array:
+        wide = spec.shape is not None and len(spec.shape) == 2
+        return numbers.reshape(len(numbers), -1) if wide else numbers.reshape(len(numbers))
+
+
+def check_text(values: Array, name: str) -> None:
+    """Raise InvalidInput for an input of BYTES whose elements are no text."""
+    if values.dtype.type is np.void:
+        raise InvalidInput(f"input {quoted(name)} takes text, got bytes that are not UTF-8")
+
+
+def _check_width(context: StepContext, spec: TensorSpec, width: int) -> None:
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind not in {"float", "int"} or datatype.packed:
+        raise context.problem(f"the model's input {spec.name} takes {spec.datatype}, no numbers")
+    shape = spec.shape
+    fits = shape is not None and (
+        (len(shape) == 1 and width == 1) or (len(shape) == 2 and shape[1] in {width, None})
+    )
+    if not fits and not (shape is not None and len(shape) == 2 and isinstance(shape[1], str)):
+        raise context.problem(
+            f"each row becomes {width} number{'s' if width > 1 else ''}, and the model's input "
+            f"{spec.name} takes shape {spec.shape_text}"
+        )
+
+
+def _no_input(context: StepContext, part: str) -> LoadFailed:
+    there = ", ".join([*context.inputs][:8])
+    neither = f"neither an input {context.name} nor {context.name}_{part}"
+    return context.problem(
+        f"the model has {neither if part else 'no such input'}; available: {there}"
+    )

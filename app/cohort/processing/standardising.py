@@ -1,0 +1,73 @@
+"""`inputs.<name>.standardise`: numbers as people have them, less a mean, by a deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cohort.processing.steps import Check, StepContext
+from cohort.tensors import BY_NAME, Array, Arrays
+
+FEW_NUMBERS = 1 << 14
+"""Numbers that are worked on on the event loop: less than a tenth of a millisecond."""
+
+
+class StandardiseStep:
+    """Takes a mean from numbers and divides them, in FP64. Implements `Step`. Raises LoadFailed."""
+
+    def __init__(self, context: StepContext) -> None:
+        config = context.config.standardise
+        assert config is not None  # noqa: S101 - which is why this step is made
+        spec = context.model_input()
+        datatype = BY_NAME.get(spec.datatype)
+        if datatype is None or datatype.kind != "float" or not datatype.numpy_native:
+            raise context.problem(f"standardise: the model takes {spec.datatype}, no floats")
+        self._mean: NDArray[np.float64] = np.array(config.mean, np.float64)
+        self._std: NDArray[np.float64] = np.array(config.std, np.float64)
+        shape = spec.shape or ()
+        width = shape[-1] if len(shape) > 1 else 1
+        for key, numbers in (("mean", self._mean), ("std", self._std)):
+            if numbers.ndim and isinstance(width, int) and len(numbers) != width:
+                raise context.problem(
+                    f"standardise: {len(numbers)} numbers in {key} for {width} columns, shape "
+                    f"{spec.shape_text}"
+                )
+        if not np.all(self._std):
+            raise context.problem("standardise: std is 0, by which nothing can be divided")
+        self._name, self._dtype = spec.name, spec.dtype
+        self.spec = spec
+        self.fills: Sequence[str] = [spec.name]
+        sizes = [size if isinstance(size, int) else 1 for size in shape]
+        self.example: Array = np.broadcast_to(self._mean, sizes).astype(spec.dtype)
+        few = [
+            f"{numbers:g}" if not numbers.ndim else f"[{', '.join(f'{n:g}' for n in numbers[:4])}]"
+            for numbers in (self._mean, self._std)
+        ]
+        self.description = f"less {few[0]}, divided by {few[1]}"
+
+    def is_short(self, values: Array) -> bool:
+        """Whether there are few numbers."""
+        return values.size <= FEW_NUMBERS
+
+    def prepared_bytes(self, values: Array, check: Check) -> int:
+        """The bytes of the numbers, in FP64 too."""
+        del check
+        return values.nbytes + 8 * values.size
+
+    def prepare(self, values: Array, check: Check) -> Arrays:
+        """The model's input."""
+        del check  # it takes no longer than to copy them
+        exact = values.astype(np.float64)
+        with np.errstate(over="ignore"):
+            exact -= self._mean
+            exact /= self._std
+            return {self._name: exact.astype(self._dtype)}
+
+    def undo(self, arrays: Arrays) -> Array | None:
+        """The numbers of which the model's were made."""
+        if self._name not in arrays:
+            return None
+        made = arrays[self._name].astype(np.float64) * self._std + self._mean
+        return made.astype(self._dtype)

@@ -1,0 +1,84 @@
+"""Runs of a model in a process of its own, where its operators may end or hang the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cohort.errors import (
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    RunRefused,
+)
+from cohort.system.array_file import MOST_BYTES
+from cohort.system.array_process import ArrayProcess
+from cohort.system.jobs import JobRaised, JobTimedOut, bare_environment
+from cohort.tensors import Array
+
+CHILD = "cohort.session.child"
+
+LONGEST_WAIT = 5.0
+"""Seconds between two starts of a process at most: what ends it is a request, and not its code."""
+
+
+class ChildRuns:
+    """Runs a model in another process, one run at a time, on the thread that asks.
+
+    model: What logs call it.
+    seconds: How long a run may take; the process is ended then.
+    memory: Bytes that it may take, besides what a Python takes that did nothing yet; 0: any.
+    opening: What `child.load` needs to open the model.
+
+    Raises LoadFailed where the process cannot open it.
+    """
+
+    def __init__(
+        self, model: str, *, seconds: float, memory: int, opening: Mapping[str, object]
+    ) -> None:
+        self._seconds = seconds
+        self._process = ArrayProcess(
+            what="decoder",
+            model=model,
+            load=f"{CHILD}:load",
+            arguments=opening,
+            environment=bare_environment(),
+            memory=memory,
+            most_bytes=MOST_BYTES,  # what a run gives is bounded where it is sent
+            longest_wait=LONGEST_WAIT,
+        )
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
+        """Run, as a session of ONNX Runtime does; `options` stop it before it begins only.
+
+        Raises what `Session.run` does, NotReady where the process ended, and DeadlineExceeded.
+        """
+
+        def begin() -> None:
+            if options.terminate:
+                raise InferenceFailed("the run was stopped", blames_input=False)
+
+        begin()
+        try:
+            given = self._process.call(
+                f"{CHILD}:run", dict(feeds), wait=self._seconds, seconds=self._seconds, begin=begin
+            )
+        except JobTimedOut as failure:
+            raise DeadlineExceeded(self._seconds) from failure
+        except JobRaised as failure:
+            raise _raised(failure) from failure
+        return [given[name] for name in names]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+
+def _raised(failure: JobRaised) -> CohortError:
+    for kind in (RunRefused, InvalidInput):
+        if failure.is_a(kind):
+            return kind(str(failure))
+    if failure.is_a(InferenceFailed):
+        return InferenceFailed(str(failure))
+    return InferenceFailed(failure.sentence)

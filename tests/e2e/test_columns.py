@@ -1,0 +1,302 @@
+"""Words, dates and plain numbers for models of numbers, as config or metadata say, on every API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort, free_port, run_command
+from tests.rpc.client import connected
+from tests.waiting import PATIENCE
+
+GAP = -100.0
+"""What the models give for NaN."""
+
+
+def shown(columns: int, datatype: int = TensorProto.FLOAT, **properties: Any) -> onnx.ModelProto:
+    """`x` [N, columns] → `y`: the same, and GAP for NaN."""
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["gap"]),
+        helper.make_node("Where", ["gap", "no", "x"], ["y"]),
+    ]
+    no = helper.make_tensor("no", datatype, [1], [GAP])
+    if datatype == TensorProto.INT64:
+        nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "shown",
+            [helper.make_tensor_value_info("x", datatype, ["N", columns])],
+            [helper.make_tensor_value_info("y", datatype, ["N", columns])],
+            [no] if datatype == TensorProto.FLOAT else [],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    helper.set_model_props(model, {key: json.dumps(value) for key, value in properties.items()})
+    return model
+
+
+def added() -> onnx.ModelProto:
+    """`age` FP32 [N] and `city` FP32 [N, 1] → `y` FP32 [N]: the first, and ten times the second."""
+    nodes = [
+        helper.make_node("Reshape", ["city", "flat"], ["codes"]),
+        helper.make_node("Mul", ["codes", "ten"], ["tens"]),
+        helper.make_node("Add", ["age", "tens"], ["y"]),
+    ]
+    shapes = {"age": ["N"], "city": ["N", 1], "y": ["N"]}
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    ]
+    weights = [
+        helper.make_tensor("flat", TensorProto.INT64, [1], [-1]),
+        helper.make_tensor("ten", TensorProto.FLOAT, [1], [10.0]),
+    ]
+    graph = helper.make_graph(nodes, "added", values[:2], values[2:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+CATEGORIES: Any = {"cohort.categories": {"city": ["Bern", "Basel", "Ulm"], "size": [3, 5]}}
+COLUMNS: Any = {"feature_names": ["age", "city", "size"]}
+
+CONFIGS: Mapping[str, tuple[onnx.ModelProto, str]] = {
+    "told": (shown(3, **CATEGORIES, **COLUMNS), ""),
+    "other": (
+        shown(3, **CATEGORIES, **COLUMNS),
+        "inputs: {age: {missing: 40}, city: {unknown: Ulm, missing: Bern}}",
+    ),
+    "listed": (
+        shown(3),
+        "inputs:\n"
+        "  x: {columns: [age, city, size]}\n"
+        "  city: {categories: cities.txt}\n"
+        "  size: {categories: [3, 5], unknown: -1}\n",
+    ),
+    "apart": (added(), "inputs: {city: {categories: [Bern, Ulm]}}"),
+    "whole": (shown(1, TensorProto.INT64), "inputs: {x: {categories: [red, green]}}"),
+    "hot": (shown(3), "inputs: {x: {categories: [red, green, blue], one_hot: true}}"),
+    "dummies": (
+        shown(3, feature_names=["age", "city_Basel", "city_Ulm"]),
+        "inputs: {city: {categories: [Bern, Basel, Ulm], one_hot: true, unknown: nan}}",
+    ),
+    "scaled": (shown(2), "inputs: {x: {standardise: {mean: [1, 2], std: [2, 4]}}}"),
+    "dated": (
+        shown(4, feature_names=["age", "day_year", "day_month", "day_weekday"]),
+        "inputs:\n"
+        "  age: {standardise: {mean: 40, std: 10}}\n"
+        "  day: {date: [year, month, weekday]}\n",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All of these models."""
+    made = tmp_path_factory.mktemp("columns")
+    for name, (model, config) in CONFIGS.items():
+        onnx_models.save(model, made / f"models/{name}/1/model.onnx")
+        if config:
+            (made / f"models/{name}/config.yaml").write_text(config)
+    (made / "models/listed/1/cities.txt").write_text("Bern\nBasel\nUlm\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Cohort]:
+    """It serves them."""
+    with cohort(folder / "models", folder, grpc_port=free_port()) as started:
+        yield started
+
+
+def post(server: Cohort, path: str, body: Any, **headers: str) -> Any:
+    content = body if isinstance(body, str) else json.dumps(body)
+    answer = httpx.post(server.url + path, content=content, headers=headers, timeout=PATIENCE)
+    return answer.json()
+
+
+def predicted(server: Cohort, model: str, rows: Any) -> Any:
+    answer = post(server, f"/models/{model}/predict", {"rows": rows})
+    return answer.get("outputs", {}).get("y") or answer["error"]
+
+
+ROWS: Any = [{"city": "Ulm", "size": 5, "age": 30}, {"age": None, "city": None, "size": 3}]
+WANTED = [[30, 2, 1], [GAP, GAP, 0]]
+
+
+def v2(**data: list[Any]) -> dict[str, Any]:
+    datatypes = {"age": "FP32", "city": "BYTES", "size": "FP64"}
+    return {
+        "inputs": [
+            {"name": name, "datatype": datatypes[name], "shape": [len(values)], "data": values}
+            for name, values in data.items()
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "answer"),
+    [
+        ("/models/told/predict", {"rows": ROWS}, "outputs"),
+        (
+            "/models/told/predict",
+            {"inputs": {"city": ["Ulm", None], "age": [30, None], "size": [5, 3]}},
+            "outputs",
+        ),
+        ("/v1/models/told:predict", {"instances": ROWS}, "predictions"),
+        (
+            "/v2/models/told/infer",
+            v2(age=[30, None], city=["Ulm", None], size=[5, 3]),
+            "data",
+        ),
+        ("/invocations?model=told", {"dataframe_records": ROWS}, "predictions"),
+        (
+            "/invocations?model=told",
+            {
+                "dataframe_split": {
+                    "columns": ["size", "age", "city"],
+                    "data": [[5, 30, "Ulm"], [3, None, None]],
+                }
+            },
+            "predictions",
+        ),
+    ],
+)
+def test_words_come_by_the_names_of_columns(
+    server: Cohort, path: str, body: Any, answer: str
+) -> None:
+    """The model gets the codes that its metadata says, on every API in JSON."""
+    found = post(server, path, body)
+    if answer == "data":
+        rows = np.reshape(found["outputs"][0]["data"], (-1, 3)).tolist()
+    else:
+        rows = found[answer]["y"] if answer == "outputs" else found[answer]
+    assert rows == WANTED
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["size,city,age\n5,Ulm,30\n3,,\n", "30,Ulm,5\n,,3\n"],
+    ids=["with names", "in the model's order"],
+)
+def test_words_come_as_csv(server: Cohort, text: str) -> None:
+    """With names in any order, or without in that of the model; an empty cell is a gap."""
+    found = post(server, "/invocations?model=told", text, **{"content-type": "text/csv"})
+    assert found["predictions"] == WANTED
+
+
+def test_inputs_that_are_columns_stay_in_the_models_order(server: Cohort) -> None:
+    """Of a CSV without names, where the second is the one that is made of words."""
+    found = post(
+        server, "/invocations?model=apart", "3,Ulm\n4,Bern", **{"content-type": "text/csv"}
+    )
+    assert found["predictions"] == [13, 4]
+
+
+async def test_words_come_over_grpc(server: Cohort) -> None:
+    """As BYTES [N], and the metadata says so."""
+    rows = {
+        "age": np.array([30, 31], np.float32),
+        "city": np.array(["Ulm", "Bern"], np.object_),
+        "size": np.array([5, 3], np.float64),
+    }
+    async with connected(server.grpc) as client:
+        found = await client.infer("told", rows)
+    assert found["y"].tolist() == [[30, 2, 1], [31, 0, 0]]
+    said = httpx.get(f"{server.url}/v2/models/told", timeout=PATIENCE).json()["inputs"]
+    assert [(one["name"], one["datatype"]) for one in said] == [
+        ("age", "FP32"),
+        ("city", "BYTES"),
+        ("size", "FP64"),
+    ]
+
+
+def test_what_is_no_category_is_the_callers_fault(server: Cohort) -> None:
+    """The answer names the column, the row, the word, and some that are known."""
+    rows = [*ROWS, {"city": "Base", "size": 3, "age": 1}]
+    said = predicted(server, "told", rows)
+    assert said == (
+        "input 'city' row 2: 'Base' is none of its 3 categories: 'Bern', 'Basel', 'Ulm'; did you "
+        "mean 'Basel'?"
+    )
+    assert "input 'size' row 0: 4 is none of its 2" in predicted(
+        server, "told", [{"city": "Ulm", "size": 4, "age": 1}]
+    )
+
+
+def test_a_config_says_what_stands_for_gaps_and_unknown_words(server: Cohort) -> None:
+    """Of a column whose categories the metadata has."""
+    rows = [{"age": None, "city": None, "size": 3}, {"age": 1, "city": "Zug", "size": 5}]
+    assert predicted(server, "other", rows) == [[40, 0, 0], [1, 2, 1]]
+
+
+def test_a_config_names_columns_and_their_categories(server: Cohort) -> None:
+    """Of a model that says nothing of itself; a file has one category a line."""
+    rows = [{"size": 9, "city": "Basel", "age": 4}]
+    assert predicted(server, "listed", rows) == [[4, 1, -1]]
+    assert predicted(server, "whole", [{"x": "green"}, {"x": "red"}]) == [[1], [0]]
+    assert "takes BYTES, got null" in predicted(server, "whole", [{"x": None}])
+
+
+def test_a_word_becomes_ones_and_zeros(server: Cohort) -> None:
+    """In one input, or in columns as pandas' get_dummies has them, the first of which may lack."""
+    assert predicted(server, "hot", [{"x": "blue"}, {"x": None}]) == [[0, 0, 1], [0, 0, 0]]
+    rows = [{"age": 1, "city": word} for word in ("Bern", "Ulm", "Zug")]
+    assert predicted(server, "dummies", rows) == [[1, 0, 0], [1, 0, 1], [1, 0, 0]]
+
+
+def test_numbers_and_dates_come_as_people_have_them(server: Cohort) -> None:
+    """Standardised, and taken apart; what is no date is the caller's fault."""
+    scaled = post(server, "/models/scaled/predict", {"input": [[3, 4]]})
+    assert scaled["prediction"] == [[1, 0.5]]
+    rows = [{"age": 50, "day": "2026-02-01"}, {"age": None, "day": "2026-03-02T23:30:00+01:00"}]
+    assert predicted(server, "dated", rows) == [[1, 2026, 2, 6], [GAP, 2026, 3, 0]]
+    assert predicted(server, "dated", [{"age": 1, "day": "1.2.2026"}]) == (
+        "input 'day' row 0: '1.2.2026' is no date, as 2026-01-31 or 2026-01-31T09:30"
+    )
+
+
+def test_long_requests_get_what_short_ones_get(server: Cohort) -> None:
+    """Of rows that are prepared on a thread."""
+    rows = [{"age": n, "city": ["Bern", "Ulm"][n % 2], "size": 3 + n % 2 * 2} for n in range(9000)]
+    assert predicted(server, "told", rows) == [[n, n % 2 * 2, n % 2] for n in range(9000)]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is there twice"),
+        ("city: {categories: [Bern, 3]}", "they are all words, or all numbers"),
+        ("city: {categories: none.txt}", "there is no none.txt beside model.onnx"),
+        ("city: {unknown: Zug}", "unknown is for an input with categories"),
+        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is none of its categories"),
+        ("town: {categories: [a]}", "the model has no such input; available: age, city, size"),
+        ("town: {categories: [a, b], one_hot: true}", "neither an input town nor town_b"),
+        ("city: {categories: [a, b], one_hot: true}", "each row becomes 2 numbers"),
+        ("x: {columns: [a, b]}", "columns: 2 names for an input of 3 columns"),
+        ("x: {standardise: {mean: [1], std: 1}}", "1 numbers in mean for 3 columns"),
+        ("x: {standardise: {mean: 1, std: 0}}", "std is 0"),
+        ("city: {date: [year], categories: [a]}", "it is either categories or date"),
+        ("city: {date: []}", "date: it names none of year"),
+        ("town: {date: [year]}", "neither an input town nor town_year"),
+    ],
+)
+def test_check_says_what_does_not_fit(tmp_path: Path, config: str, said: str) -> None:
+    """With the file, the input, and both numbers that do not fit."""
+    model = shown(3, **COLUMNS)
+    onnx_models.save(model, tmp_path / "models/told/1/model.onnx")
+    (tmp_path / "models/told/config.yaml").write_text(f"inputs: {{{config}}}\n")
+    found = run_command("check", "--models", str(tmp_path / "models"), cwd=tmp_path)
+    assert found.returncode == 1
+    text = " ".join((found.stdout + found.stderr).split())
+    assert "told/config.yaml: inputs." in text
+    assert said in text
