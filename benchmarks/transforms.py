@@ -1,11 +1,11 @@
-"""What callers of a model wait while another one's transform misbehaves.
+"""Latency of one model while the transform of another one misbehaves.
 
     python -m benchmarks.transforms               prints a table
     python -m benchmarks.transforms --write       writes results/transforms.md
 
-Each round asks a plain model at a steady pace, first while nobody asks the other one, then while
-two callers do whose transform behaves or does not: their ratio is that round's. In the first row
-nobody asks the other one in either turn: what its ratio is off by, the machine is.
+A round has two turns with a steady load on a plain model. In the second turn, two callers also ask
+the model with the transform. The ratio of a round compares its turns. In the first row neither turn
+has such callers: its ratios show the noise of the machine.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from benchmarks.usage import busy_seconds
 
 RESULTS = Path(__file__).parent / "results/transforms.md"
 
-NOBODY = "nobody asks it"
+NOBODY = "gets no requests"
 
 KINDS = {
     NOBODY: "",
     "behaves": "",
     "takes 20 ms of Python": "end = time.monotonic() + 0.02\nwhile time.monotonic() < end: pass",
     "leaves four busy threads": "[busy() for _ in range(4 - threading.active_count())]",
-    "loops until its time is over": "while True: pass",
+    "loops until its time limit": "while True: pass",
     "leaks until its memory is full": "kept.append(bytearray(os.urandom(1 << 16) * 1024))",
     "crashes": "os.abort()",
     "prints without end": "while True: os.write(2, b'x' * 65536)",
 }
-"""What `before` does, by what the table calls it."""
+"""The body of `before`, by the label in the table."""
 
 MODULE = """\
 import os
@@ -93,7 +93,7 @@ def write_troubled(models: Path) -> list[str]:
 
 
 async def asked(url: str, other: str, seconds: float) -> tuple[list[float], int]:
-    """How long each request to the plain model took, and the requests to the other one."""
+    """Seconds of each request to the plain model, and the count of requests to the other one."""
     took: list[float] = []
     until = time.perf_counter() + seconds
     troubles = 0
@@ -169,8 +169,8 @@ def table(rows: list[list[str]]) -> str:
     """A table of Markdown."""
     head = [
         "its transform",
-        f"p99 while {NOBODY}, ms",
-        "p99 beside it, ms",
+        "p99 alone, ms",
+        "p99 next to it, ms",
         "ratio",
         "its requests",
     ]
@@ -194,12 +194,12 @@ def main() -> None:
     machine = describe()
     facts = "\n".join(f"- {key}: {machine[key]}" for key in ("machine", "python", "cohort"))
     text = (
-        "# What callers wait beside a transform that misbehaves\n\n"
+        "# Latency next to a transform that misbehaves\n\n"
         "Written by `python -m benchmarks.transforms --write`, "
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC. {CALLERS} callers ask a tiny plain model, each "
-        f"{PAUSE * 1000:.0f} ms after its last answer, while {TROUBLING} ask one whose transform "
-        "does what the table says. Medians of rounds, with their range; the ratio is of two turns "
-        "one after the other. The callers run on the same machine.\n\n"
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC.\n{CALLERS} callers ask a tiny plain model, each "
+        f"{PAUSE * 1000:.0f} ms after its last answer, while {TROUBLING} ask one with the "
+        "transform of the table.\nMedians of rounds, with their range; the ratio is of two turns "
+        "one after the other.\nThe callers run on the same machine.\n\n"
         f"{facts}\n- {options.rounds} rounds of {options.seconds:g} s each; other work on the "
         f"machine used {cores}\n\n{table(rows)}\n"
     )

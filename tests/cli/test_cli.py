@@ -216,7 +216,7 @@ def transformed(models: Path, name: str) -> Path:
 
 
 def test_check_loads_transforms_where_that_is_allowed(models: Path) -> None:
-    """It shows what callers send and get, and what fails, in which config."""
+    """It shows the inputs and outputs of callers, and each failure with its config."""
     transformed(models, "Halves")
     done = run("check", str(models), "--model-code", "allow")
     assert done.exit_code == 0, done.output
@@ -234,7 +234,7 @@ def test_check_loads_transforms_where_that_is_allowed(models: Path) -> None:
 
 
 def test_check_says_that_a_transform_was_not_loaded(models: Path) -> None:
-    """Nothing of its module has run; that is no problem of the models."""
+    """Its module has not run, and the command succeeds."""
     folder = transformed(models, "Halves")
     touched = models.parent / "touched"
     (folder / "halves.py").write_text(f"open({str(touched)!r}, 'w')")

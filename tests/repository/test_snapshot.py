@@ -649,7 +649,7 @@ def test_a_model_whose_versions_are_gone_is_still_there(models: Path) -> None:
 
 
 def test_modules_beside_a_config_with_a_transform_count(models: Path) -> None:
-    """A change shows once nothing writes any more; tests, and modules of no transform, do not."""
+    """A change counts after the last write; tests, and modules without a transform, do not."""
     put(models, "m/1")
     module, config = models / "m/transform.py", models / "m/config.yaml"
     module.write_text("one")

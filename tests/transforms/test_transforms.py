@@ -386,7 +386,7 @@ def test_code_runs_only_where_that_is_allowed(tmp_path: Path) -> None:
 
 
 def test_a_module_that_is_edited_is_read_again(tmp_path: Path) -> None:
-    """The new one answers by itself; one that cannot be loaded leaves the last that could."""
+    """The server loads the new module; a broken one leaves the last good one serving."""
     folder = tmp_path / "models/words"
     onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
     module = folder / "code_.py"

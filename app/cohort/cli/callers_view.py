@@ -1,4 +1,4 @@
-"""What `cohort check` tells of a version as its callers have it."""
+"""The inputs and outputs of a version for `cohort check`, as callers see them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from cohort.registry import Source
     from cohort.session import Session, Signature
 
-MOST_WAITING = 1 << 30
+MAX_WAITING = 1 << 30
 """Bytes for a transform whose process is ended before anything waits for it."""
 
 NOT_LOADED = "only with COHORT_MODEL_CODE=allow is it, here as in a server"
@@ -19,7 +19,7 @@ def as_callers_see(
 ) -> tuple[Signature, list[str]]:
     """The inputs and outputs of a version, as its config has them, and notes for people.
 
-    runs_code: Whether its transform is loaded, and called with zeros.
+    runs_code: True to load its transform, and to call it with zeros.
 
     Raises LoadFailed.
     """
@@ -56,6 +56,6 @@ def _transformed(
         return signature, []
     if not runs_code:
         return signature, [f"its transform was not loaded: {NOT_LOADED}"]
-    transform = open_transform(source, signature, MOST_WAITING)
+    transform = open_transform(source, signature, MAX_WAITING)
     transform.close()
     return Signature(transform.inputs, transform.outputs, transform.optional), []

@@ -42,8 +42,7 @@ class Source:
     config: The model's config; None where it cannot be used.
     problem: Why it cannot be used; default "".
     model: The model's name; default "": not known.
-    code: Changes whenever a module beside its config does, of which it has a transform; default "":
-        it has none.
+    code: Changes with the Python modules next to its config; default "": it has no transform.
     preparation: What becomes of requests before; default None: nothing.
     """
 

@@ -76,8 +76,8 @@ class FoundModel:
     """A model with at least one version that is complete, or that had one, and its folder.
 
     `config` is the last that could be read: None where it never could. `problem` says what is wrong
-    with the file as it is now. `code` changes with the modules beside the config, where this names
-    a transform. `signatures` are those of the versions that may not take
+    with the file as it is now. `code` changes with the Python modules next to the config, if the
+    config names a transform. `signatures` are those of the versions that may not take
     over from one another whatever they are; none where they may.
     """
 

@@ -76,7 +76,7 @@ def stamp_files(folder: str) -> tuple[str, float]:
 def stamp_modules(folder: Path, files: Iterable[str]) -> tuple[str, float]:
     """Give a digest of the Python modules among the files of a folder, and their last change.
 
-    Tests do not count. Never raises: a module that cannot be looked at counts as none.
+    Tests do not count. Never raises: a module that cannot be read is ignored.
     """
     names = [name for name in files if name.endswith(".py") and not name.startswith("test_")]
     found = [(name, one) for name in names if (one := _stat(f"{folder}/{name}")) is not None]

@@ -70,7 +70,7 @@ class ArrayFile:
     def write(self, arrays: Mapping[str, Array], most_bytes: int = MOST_BYTES) -> list[Place]:
         """Put arrays in the place of those before.
 
-        Raises OSError where there is no room, and ValueError for more than `most_bytes`.
+        Raises OSError if the file system is full, and ValueError for more than `most_bytes`.
         """
         os.ftruncate(self._file, 0)
         places, end = [], 0

@@ -2,8 +2,8 @@
 
 A job is a function by its dotted path, `module:function`, with arguments and an answer that JSON
 has. The child (`cohort.system.job_child`) reads jobs from its standard input, a line each. It
-writes lines to its standard output, each begun by the number of the job: what the job tells, and at
-last its answer or what it raised.
+writes lines to its standard output: what the job tells, and at last its answer or what it raised.
+Each line begins with the number of the job.
 What the job and its libraries print goes to standard error; the end of that is kept.
 
 The child leads a process group. All of it is killed with the job's process, and if this process
@@ -137,7 +137,7 @@ class JobTimedOut(JobFailed):
 class JobCrashed(JobFailed):
     """The process ended before the job's answer, with an exit status or by another signal.
 
-    It was ended if it wrote without end where answers are written.
+    A process that floods the pipe of its answers is killed.
     """
 
 

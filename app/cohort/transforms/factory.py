@@ -46,12 +46,12 @@ class TransformedEngines(FactoryAround):
 
 
 def open_transform(source: Source, signature: Signature, maximum: int) -> Transform:
-    """The transform that a version's config names, in a process of its own.
+    """Start the transform that a version's config names, in a separate process.
 
-    signature: What the model takes and gives.
+    signature: The model's inputs and outputs.
     maximum: Bytes that inputs may take that wait for it.
 
-    The caller closes it. Raises LoadFailed, which says where the transform is named.
+    The caller closes it. Raises LoadFailed, with the path of the config.
     """
     config, folder = source.config, source.path.parent
     assert config is not None  # noqa: S101 - it names a transform

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.onnx",
     help="The model to write; a file that is there is replaced once the new one is whole. May be "
-    "left out for a config.pbtxt: then the file is beside it.",
+    "left out for a config.pbtxt: then the file is written next to it.",
 )
 @click.option(
     "--example",
@@ -77,7 +77,7 @@ def convert(
 
     SOURCE is a file, a folder, module:callable, a function that gives the model, or
     models:/NAME/VERSION of MLflow. A framework that is not installed here is fetched into an
-    environment of its own (by uv). Of Triton's config.pbtxt a pipeline.yaml or config.yaml is made.
+    environment of its own (by uv). Triton's config.pbtxt becomes a pipeline.yaml or config.yaml.
 
     \b
       cohort convert training:model --out models/churn/1/model.onnx
@@ -138,7 +138,7 @@ def _from_triton(source: Path, out: Path | None) -> Report:
     made = import_config(source, out)
     lines = [f"Note: {note}" for note in made.notes]
     if made.out is None:
-        first = f"No {made.kind} is needed: {source} says nothing that the model's file does not."
+        first = f"No {made.kind} is needed: the model's file has all that {source} contains."
     else:
         first = f"Wrote {made.out}:\n\n{made.text}"
         lines.append(f"Once it is the {made.kind} of a model, 'cohort check' sees whether it fits.")

@@ -1,5 +1,5 @@
-"""`cohort convert config.pbtxt`: what Triton's file says of a model, in Cohort's files.
+"""`cohort convert config.pbtxt`: Cohort's files made from Triton's file.
 
-An `ensemble_scheduling` becomes a pipeline.yaml, any other ONNX model's file a config.yaml. What
-has no counterpart is named, with what to do (`left_out`).
+An `ensemble_scheduling` becomes a pipeline.yaml, any other ONNX model's file a config.yaml. Fields
+without a counterpart are listed, each with advice (`left_out`).
 """

@@ -21,7 +21,7 @@ Tensors = Mapping[str, str]
 def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
     """The keys of a pipeline.yaml, and notes. Raises Misused.
 
-    path: The config.pbtxt, beside whose folder those of the models are looked at.
+    path: The config.pbtxt. Those of the steps' models are read from the folders next to its own.
     """
     file = path.name
     steps = _named(fields, file)
@@ -33,7 +33,7 @@ def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
             if tensor in tensors:
                 raise Misused(
                     f"{file}: the tensor {quoted(tensor)} comes from {quoted(tensors[tensor])}, "
-                    f"and from step {quoted(name)}, too: give one another name"
+                    f"and from step {quoted(name)}: rename one of them"
                 )
             tensors[tensor] = f"{name}.{output}"
     used: set[str] = set()
@@ -47,7 +47,9 @@ def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
         outputs[name] = {"from": _source(name, tensors, used, f"output {quoted(name)}", file)}
         if labels := one.text("label_filename"):
             outputs[name]["labels"] = labels
-            notes.append(f"keep {quoted(labels)} beside the pipeline.yaml: it has the labels")
+            notes.append(
+                f"keep {quoted(labels)} in the folder of the pipeline.yaml: it has the labels"
+            )
     for name in inputs:
         if name not in used:
             notes.append(f"the input {quoted(name)} is left out: no step and no output uses it")
@@ -67,7 +69,7 @@ def _named(fields: Fields, file: str) -> dict[str, Fields]:
     for step in steps:
         model = step.text("model_name")
         if not MODEL_NAME.fullmatch(model):
-            raise Misused(f"{file}: {quoted(model)} is no name of a model, in a step")
+            raise Misused(f"{file}: {quoted(model)}, in a step, is not a valid model name")
         base = re.sub(r"[^A-Za-z0-9_-]", "_", model)[:56]
         name, number = base, 2
         while name in found:
@@ -106,7 +108,7 @@ def _source(tensor: str, tensors: Tensors, used: set[str], where: str, file: str
 
 
 def _on_model(step: str, model: str, path: Path) -> list[str]:
-    """What to know of a step's model, of its own config.pbtxt, where there is one."""
+    """Notes on the model of a step, from its own config.pbtxt if it has one."""
     own = path.absolute().parent.parent / model / path.name
     try:
         if not own.is_file() or own.stat().st_size > MAX_BYTES:

@@ -27,11 +27,11 @@ ENSEMBLE = "ensemble"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was made of a config.pbtxt.
+    """The result of converting a config.pbtxt.
 
     out: The file that was written; None: nothing of it is worth keeping.
     kind: The name that its file must have.
-    text: What it says.
+    text: The content of the file.
     notes: Sentences on what was not carried over, and what to do.
     """
 
@@ -42,9 +42,9 @@ class Imported:
 
 
 def import_config(path: Path, out: Path | None) -> Imported:
-    """Write what a config.pbtxt says.
+    """Convert a config.pbtxt, and write the result.
 
-    out: The file; default None: pipeline.yaml or config.yaml beside it, where there is none yet.
+    out: The file; default None: a new pipeline.yaml or config.yaml next to it.
 
     Raises Misused, and OSError where it cannot be read or written.
     """
@@ -82,7 +82,7 @@ def _text(path: Path) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Misused(f"{path.name} is no text") from None
+        raise Misused(f"{path.name} is not UTF-8 text") from None
 
 
 def _yaml(tree: dict[str, Any]) -> str:
@@ -105,4 +105,4 @@ def _check(text: str, kind: str, file: str) -> None:
         else:
             parse_model_config(text, kind)
     except ConfigProblems as error:
-        raise Misused(f"{file} says what {kind} cannot: {error}") from error
+        raise Misused(f"{file} has values that {kind} does not allow: {error}") from error

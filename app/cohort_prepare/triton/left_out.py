@@ -38,8 +38,8 @@ REASONS: Mapping[str, str] = {
     "export the model without it; state begins with sequence_start",
     "sequence_batching.state.initial_state": "state begins with zeros, or the number that "
     "sequences: {initial: …} has for it",
-    "sequence_batching.direct": "requests of different sequences share runs by themselves",
-    "sequence_batching.oldest": "requests of different sequences share runs by themselves; "
+    "sequence_batching.direct": "requests of different sequences share runs automatically",
+    "sequence_batching.oldest": "requests of different sequences share runs automatically; "
     "sequences: {max_sequences: …} bounds how many are remembered",
     "sequence_batching.iterative_sequence": "call the model again for each step, from the caller",
     "model_transaction_policy": "one request has one answer: a decoupled model stays on Triton",
@@ -51,22 +51,22 @@ REASONS: Mapping[str, str] = {
     "input.allow_ragged_batch": "inputs of different lengths are padded: batching: {pad: …}",
     "input.reshape": "callers send the shape that the model's file has",
     "output.reshape": "callers get the shape that the model's file has",
-    "input.format": "the model's file says the order of the axes; pictures: inputs: {NAME: "
+    "input.format": "the model's file defines the order of the axes; pictures: inputs: {NAME: "
     "{image: {layout: nhwc}}}",
     "optimization.priority": "runs of all models are taken in the order in which they came",
     "optimization.graph": "only level is carried over",
-    "parameters": "ONNX Runtime's options stand under session and providers in config.yaml "
+    "parameters": "ONNX Runtime's options are under session and providers in config.yaml "
     "(docs/reference/configuration.md)",
     "optimization.execution_accelerators": "name execution providers, with their options, under "
     "providers in config.yaml",
-    "instance_group": "a model's providers stand in its config.yaml",
+    "instance_group": "a model's providers are configured in its config.yaml",
     "sequence_batching": "see docs/guide/sequences.md",
     "ensemble_scheduling.step.model_namespace": "models have one namespace: their folders' names",
-    "response_cache": "a cache stands in the config.yaml of each model of the pipeline",
-    "dynamic_batching": "a model's batching stands in its config.yaml",
+    "response_cache": "a cache is configured in the config.yaml of each model of the pipeline",
+    "dynamic_batching": "a model's batching is configured in its config.yaml",
     "optimization": "session and providers in config.yaml have what is like it",
     "max_batch_size": "each model of a pipeline bounds its own runs",
-    "version_policy": "write versions: … into config.yaml beside the pipeline.yaml",
+    "version_policy": "write versions: … into the config.yaml of the pipeline's folder",
 }
 
 
@@ -79,4 +79,4 @@ def reason(path: str) -> str:
         if sentence := REASONS.get(asked):
             return f"{path} is not carried over: {sentence}"
         asked = asked.rpartition(".")[0]
-    return f"{quoted(path)} is not carried over: it is no field that is known here"
+    return f"{quoted(path)} is not carried over: the field is unknown"

@@ -1,4 +1,4 @@
-"""A config.yaml of what Triton's file says of an ONNX model."""
+"""A config.yaml from Triton's file for an ONNX model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cohort_prepare.triton.reading import Fields
 BACKENDS = frozenset({"onnxruntime", "onnxruntime_onnx"})
 
 LEVELS = {"-1": "basic", "1": "extended", "2": "none"}
-"""Of graph optimization, as the ONNX Runtime backend numbers them."""
+"""The levels of graph optimization, by the numbers of the ONNX Runtime backend."""
 
 CACHE_MB = 64
-"""Of a response cache, whose size stands in Triton's command line."""
+"""A response cache has this size: Triton sets one for all models on its command line."""
 
 
 def is_onnx(fields: Fields) -> bool:
-    """Whether it is of the ONNX Runtime backend, or names none."""
+    """Return True for the ONNX Runtime backend, and for an ONNX file without a named backend."""
     named = fields.text("backend") or fields.text("platform")
     return named in BACKENDS or (not named and _file(fields).endswith(".onnx"))
 
@@ -34,8 +34,7 @@ def model_config(fields: Fields, file: str) -> tuple[dict[str, Any], list[str]]:
         named = fields.text("backend") or fields.text("platform") or _file(fields)
         raise Misused(
             f"{file} is of the backend {quoted(named)}, and Cohort serves ONNX: export the model "
-            "(cohort convert), or make code that stands around a model a transform: "
-            "docs/guide/transform.md"
+            "(cohort convert). Code around a model becomes a transform: docs/guide/transform.md"
         )
     notes: list[str] = []
     config: dict[str, Any] = {
@@ -101,7 +100,9 @@ def _labels(fields: Fields, notes: list[str]) -> dict[str, Any]:
         one.numbers("dims")
         if name := one.text("label_filename"):
             found[one.text("name")] = {"labels": name}
-            notes.append(f"copy {quoted(name)} into each version's folder: labels lie beside it")
+            notes.append(
+                f"copy {quoted(name)} into each version's folder, where labels are read from"
+            )
     return found
 
 
@@ -116,8 +117,8 @@ def _session(fields: Fields, notes: list[str]) -> dict[str, Any]:
             found["intra_op_threads"] = int(text)
         else:
             notes.append(
-                f"the parameter {quoted(key)} is not carried over: what ONNX Runtime has like it "
-                "stands under session or providers (docs/reference/configuration.md)"
+                f"the parameter {quoted(key)} is not carried over: ONNX Runtime's "
+                "options are under session or providers (docs/reference/configuration.md)"
             )
     if libraries := fields.message("model_operations").texts("op_library_filename"):
         found["custom_op_libraries"] = libraries

@@ -1,4 +1,4 @@
-"""Fields of a `config.pbtxt` by their paths, of which each is taken or told."""
+"""Fields of a `config.pbtxt` by their paths, with a record of the fields that were read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cohort_prepare.failures import Misused
 from cohort_prepare.triton.left_out import reason
 from cohort_prepare.triton.text_format import Message, Value, Word
 
-MOST_NOTES = 64
+MAX_NOTES = 64
 
 
 class Fields:
-    """The fields of a message, and which of them were looked at.
+    """The fields of a message, with a record of those that were read.
 
-    file: What errors call the file.
-    path: Where the message stands in it.
+    file: The file's name in errors.
+    path: The path of the message in the file.
     """
 
     def __init__(self, message: Message, file: str, path: str = "") -> None:
@@ -31,7 +31,7 @@ class Fields:
         return name in self._fields
 
     def text(self, name: str) -> str:
-        """A string; "" where there is none."""
+        """A string; "" without the field."""
         found = self._last(name)
         if found is None:
             return ""
@@ -40,18 +40,18 @@ class Fields:
         return found
 
     def word(self, name: str) -> str:
-        """A name of an enum; "" where there is none."""
+        """A name of an enum; "" without the field."""
         found = self._last(name)
         if found is not None and not isinstance(found, Word):
             raise self._wrong(name, "must be a name such as TYPE_FP32, without quotes")
         return found or ""
 
     def truth(self, name: str) -> bool:
-        """Whether it is true; it is false where it is not there."""
+        """A truth value; False without the field."""
         return self.word(name).lower() in {"true", "t", "1"}
 
     def number(self, name: str) -> int:
-        """A whole number; 0 where there is none."""
+        """A whole number; 0 without the field."""
         numbers = self.numbers(name)
         return numbers[-1] if numbers else 0
 
@@ -76,7 +76,7 @@ class Fields:
         return [str(one) for one in found]
 
     def messages(self, name: str) -> list[Fields]:
-        """The messages of a field; none where there is none."""
+        """The messages of a field; an empty list without the field."""
         if name not in self._inside:
             path = f"{self._path}{name}."
             found = []
@@ -88,7 +88,7 @@ class Fields:
         return self._inside[name]
 
     def message(self, name: str) -> Fields:
-        """The last message of a field; an empty one where there is none."""
+        """The last message of a field; an empty one without the field."""
         found = self.messages(name)
         return found[-1] if found else Fields(Message(), self._file, f"{self._path}{name}.")
 
@@ -102,11 +102,11 @@ class Fields:
         return found
 
     def left_out(self) -> list[str]:
-        """A sentence for each field that nobody took, with what to do."""
+        """A sentence for each field that was not read, with advice."""
         paths = dict.fromkeys(self._untaken())
-        notes = list(dict.fromkeys(reason(path) for path in islice(paths, MOST_NOTES)))
-        if len(paths) > MOST_NOTES:
-            notes.append(f"{len(paths) - MOST_NOTES} more fields are not carried over")
+        notes = list(dict.fromkeys(reason(path) for path in islice(paths, MAX_NOTES)))
+        if len(paths) > MAX_NOTES:
+            notes.append(f"{len(paths) - MAX_NOTES} more fields are not carried over")
         return [one for one in notes if one]
 
     def _untaken(self) -> Iterator[str]:

@@ -61,7 +61,9 @@ class _Reader:
         self._file = file
         self._line = 1
         if len(text) > MAX_BYTES:
-            raise Misused(f"{file} has more than {MAX_BYTES >> 20} MiB, and is no model's config")
+            raise Misused(
+                f"{file} has more than {MAX_BYTES >> 20} MiB, more than a model's config may have"
+            )
         self._tokens = self._read(text)
         self._kind, self._token = next(self._tokens)
 

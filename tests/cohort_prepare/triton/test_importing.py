@@ -56,7 +56,7 @@ ensemble_scheduling {
 
 
 def imported(folder: Path, text: str, name: str = "m") -> Imported:
-    """What is made of a config.pbtxt in a model's folder."""
+    """The result of converting a config.pbtxt in a model's folder."""
     path = folder / name / "config.pbtxt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -168,7 +168,7 @@ def test_keys_of_a_model_become_those_of_a_config(
     ],
 )
 def test_what_is_not_carried_over_is_named(tmp_path: Path, text: str, note: str) -> None:
-    """With what to do."""
+    """Each note has advice."""
     assert note in config(tmp_path, f"{text} platform: 'onnxruntime_onnx'")[1]
 
 
@@ -187,7 +187,11 @@ def test_models_of_other_backends_are_named(tmp_path: Path) -> None:
         ('value: "RAW"', 'value: "RAWW"', "input 'x' is from 'RAWW', which no step gives; did you"),
         ('name: "SCORES"', 'name: "OTHER"', "output 'OTHER' is from 'OTHER'"),
         ('value: "plain:0"', 'value: "SCORES"', "'SCORES' comes from 'mlp.y', and from step"),
-        ('model_name: "mlp"', 'model_name: "../mlp"', "'../mlp' is no name of a model"),
+        (
+            'model_name: "mlp"',
+            'model_name: "../mlp"',
+            "'../mlp', in a step, is not a valid model name",
+        ),
         ('model_name: "mlp"', "model_name: mlp", "model_name must be a text in quotes"),
         ("model_version: 1", 'model_version: "1"', "step.model_version must be a whole number"),
         ("ensemble_scheduling {", "ensemble_scheduling: 7 x {", "must be a message in braces"),
@@ -225,5 +229,5 @@ def test_no_text_does_harm(tmp_path: Path) -> None:
             assert len(imported(tmp_path, text, f"m{number}").notes) < 200
     (tmp_path / "m/config.pbtxt").parent.mkdir(exist_ok=True)
     (tmp_path / "m/config.pbtxt").write_bytes(b"\xff\xfe")
-    with pytest.raises(Misused, match="no text"):
+    with pytest.raises(Misused, match="not UTF-8 text"):
         import_config(tmp_path / "m/config.pbtxt", None)
