@@ -171,7 +171,11 @@ outputs:
 
 def test_files_of_categories_and_detections_are_published(tmp_path: Path) -> None:
     """A pipeline's manifest names each file that its inputs and outputs name."""
-    for name, text in {"pipeline.yaml": NAMES_FILES, "words.txt": "a\n", "things.txt": "b\n"}.items():
+    for name, text in {
+        "pipeline.yaml": NAMES_FILES,
+        "words.txt": "a\n",
+        "things.txt": "b\n",
+    }.items():
         (tmp_path / name).write_text(text)
     made = publish(tmp_path / "pipeline.yaml", "whole", tmp_path / "models", None)
     assert set(made["manifest"]["files"]) == {"pipeline.yaml", "words.txt", "things.txt"}
