@@ -63,7 +63,7 @@ def test_who_may_see_some_models_is_not_told_why_another_worker_is_not_ready() -
     assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
     assert plane.readiness(plane.seen_by(None)) == plane.readiness()
     seen = plane.readiness(plane.seen_by(frozenset({"m"})))
-    assert seen == Readiness(False, "not everything that is configured can be served")
+    assert seen == Readiness(False, "some configured models cannot be served")
 
 
 def test_nor_is_who_asks_a_worker_that_retires() -> None:
