@@ -90,7 +90,7 @@ def describe_failures(catalog: Catalog) -> list[str]:
     return [
         f"{model.name}/{entry.number}: "
         + (
-            "serves its previous files because those on disk cannot be loaded"
+            "serves its previous files; those on disk cannot be loaded"
             if entry.outdated
             else "failed"
         )

@@ -88,4 +88,4 @@ class ControlPlane(Protocol):
     # -- metrics
 
     async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
-        """Return the metrics in blocks, in the format that an Accept header prefers, and their type."""
+        """Return the metrics in blocks, in the format of an Accept header, and the content type."""
