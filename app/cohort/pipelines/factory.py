@@ -100,7 +100,7 @@ class PipelineEngines:
                     raise ModelNotFound(model, models.catalog)
                 entry = models.find(model, None if version is None else str(version))
                 if entry.engine is None or entry.engine.by_tensors is None:
-                    raise NotReady(f"model {quoted(model)} takes no tensors")
+                    raise NotReady(f"model {quoted(model)} does not accept tensors")
                 if entry.engine.describe().by_sequence:
                     raise NotReady(f"model {quoted(model)} {STATE_IN_STEP}")
             except CohortError as error:
