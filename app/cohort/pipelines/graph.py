@@ -86,11 +86,11 @@ class Graph:
 def build_graph(pipeline: Pipeline) -> Graph:
     """Put the steps in order. Raises LoadFailed, which names the step and what is wrong with it."""
     for name in pipeline.inputs or ():
-        step, dot, _ = name.partition(".")
-        if dot and step in pipeline.steps:
+        owner, dot, _ = name.partition(".")
+        if dot and owner in pipeline.steps:
             raise LoadFailed(
-                f"input {quoted(name)}: an output of step {quoted(step)} has the same name; rename "
-                "the input or the step"
+                f"input {quoted(name)}: an output of step {quoted(owner)} has the same name; "
+                "rename the input or the step"
             )
     places = dict(_places(pipeline))
     found = {name: _step(name, step, places) for name, step in pipeline.steps.items()}
