@@ -89,8 +89,8 @@ def build_graph(pipeline: Pipeline) -> Graph:
         made_by, dot, _ = name.partition(".")
         if dot and made_by in pipeline.steps:
             raise LoadFailed(
-                f"input {quoted(name)}: an output of step {quoted(made_by)} has the same name; rename "
-                "the input or the step"
+                f"input {quoted(name)}: an output of step {quoted(made_by)} has the same name; "
+                "rename the input or the step"
             )
     places = dict(_places(pipeline))
     found = {name: _step(name, step, places) for name, step in pipeline.steps.items()}
