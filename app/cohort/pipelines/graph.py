@@ -86,10 +86,10 @@ class Graph:
 def build_graph(pipeline: Pipeline) -> Graph:
     """Put the steps in order. Raises LoadFailed, which names the step and what is wrong with it."""
     for name in pipeline.inputs or ():
-        owner, dot, _ = name.partition(".")
-        if dot and owner in pipeline.steps:
+        made_by, dot, _ = name.partition(".")
+        if dot and made_by in pipeline.steps:
             raise LoadFailed(
-                f"input {quoted(name)}: an output of step {quoted(owner)} has the same name; "
+                f"input {quoted(name)}: an output of step {quoted(made_by)} has the same name; "
                 "rename the input or the step"
             )
     places = dict(_places(pipeline))
