@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MAX_WAITING = 1 << 30
 """Bytes for a transform whose process is ended before anything waits for it."""
 
-NOT_LOADED = "only with COHORT_MODEL_CODE=allow is it, here as in a server"
+NOT_LOADED = "set COHORT_MODEL_CODE=allow, for this command and for the server"
 
 
 def as_callers_see(

@@ -20,7 +20,7 @@ HEAD = """\
 #
 # A model made of others. Each input of a step is from an input of the pipeline, as here, or from an
 # output of another step, as step.output; 'when: max(step.output) < 0.8' makes a step run for some
-# rows only. 'cohort check' says what is wrong.
+# rows only. 'cohort check' reports mistakes.
 """
 
 
