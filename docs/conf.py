@@ -72,9 +72,11 @@ NAVIGATION = {
         "guide/prepare",
     ],
     "Operations": [
-        *("operations/deploy", "operations/scale", "operations/load-balancer"),
+        *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),
+        *("operations/scale", "operations/capacity", "operations/upgrade"),
+        *("operations/security", "operations/keys", "operations/tls"),
+        *("operations/limits", "operations/model-safety"),
         *("operations/monitoring", "operations/runbook", "operations/reliability"),
-        "Keys, TLS and limits <operations/security>",
     ],
     "Migration": ["migration/README", "migration/*"],
     "Reference": [
@@ -82,6 +84,7 @@ NAVIGATION = {
         *(
             "reference/grpc",
             "TensorFlow Serving (V1) <reference/v1>",
+            "reference/metrics",
             "reference/profile",
             "reference/row-independence",
             "reference/converters",

@@ -150,7 +150,7 @@ def _read_classes(text: str) -> list[str]:
     """The names of classes in a file, one a line, or between commas."""
     file = Path(text)
     if file.is_file():
-        names = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
+        names = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
         while names and not names[-1]:
             names.pop()
         return names
