@@ -56,7 +56,8 @@ myst_fence_as_directive = ["mermaid"]
 NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
-        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
+        *("guide/install", "guide/calling", "guide/inputs"),
+        *("guide/playground", "guide/benchmark", "guide/browsers"),
         "guide/tables",
         "guide/pipelines",
         "guide/transform",
@@ -66,10 +67,11 @@ NAVIGATION = {
         "guide/labels",
         "guide/custom-operators",
         *("guide/sequences", "guide/response-cache"),
-        "In a program of your own <guide/embed>",
+        "In a Python program <guide/embed>",
         "Rollouts <guide/rollout>",
-        "guide/remote",
-        "guide/prepare",
+        *("guide/rollout-replicas", "guide/webhooks"),
+        *("guide/remote", "guide/model-stores", "guide/prepare"),
+        *("guide/recipes", "guide/in-graph"),
     ],
     "Operations": [
         *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -203,6 +204,15 @@ def test_mistakes_of_an_ensemble_are_told(tmp_path: Path, old: str, new: str, sa
         imported(tmp_path, ENSEMBLE.replace(old, new))
     assert said in str(raised.value)
     assert [one.name for one in (tmp_path / "m").iterdir()] == ["config.pbtxt"]
+
+
+def test_an_input_with_the_name_of_an_output_stays_the_input(tmp_path: Path) -> None:
+    """Its step gets another name: an output from the step would be the input else."""
+    text = imported(tmp_path, ENSEMBLE.replace('"RAW"', '"mlp.y"'), "both").text
+    made: Any = parse_yaml(text, "pipeline.yaml")
+    assert list(made["steps"]) == ["same_1", "mlp_2", "mlp_3"]
+    assert made["steps"]["mlp_3"]["inputs"] == {"x": "mlp.y"}
+    assert made["outputs"]["SCORES"]["from"] == "mlp_2.y"
 
 
 def test_no_text_does_harm(tmp_path: Path) -> None:
