@@ -23,7 +23,7 @@ HEAD = """\
 Mutation testing makes faults in the code, one at a time, and runs the package's tests on each.
 A mutant is killed if a test fails or does not end.
 `make mutants` runs it and writes this page.
-The folder [tools/mutants](../../tools/mutants) has the kinds of faults, and the list of equivalent mutants.
+The folder [tools/mutants](../../tools/mutants) lists kinds of faults, and equivalent mutants.
 No test could notice an equivalent mutant; these do not run or count.
 
 **{run} of {made} mutants ran{sample}: the tests killed {killed}, and {survived} survived.
