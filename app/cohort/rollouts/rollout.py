@@ -54,7 +54,7 @@ class Shadow:
     sample: The share of requests that are copied, 0 to 1; default 1.
     keep_examples: The number of last disagreeing requests to keep; default 0. They contain callers'
         data.
-    redact: The inputs and outputs whose values are left out of kept examples; default: empty.
+    redact: The inputs and outputs whose values are left out of kept examples; default none.
     exact: If true, outputs disagree if any bit differs; if false, if another decision follows from
         them; default false.
     """
