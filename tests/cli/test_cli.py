@@ -81,7 +81,7 @@ def test_help_of_serve_shows_every_setting() -> None:
     for name in Settings.model_fields:
         assert f"--{name.replace('_', '-')} " in shown.output
         assert variable(name) in shown.output
-    for default in ("8000", "127.0.0.1", "rollouts.yaml beside", "admin routes answer 403"):
+    for default in ("8000", "127.0.0.1", "rollouts.yaml next to", "admin routes answer 403"):
         assert default in shown.output
 
 
