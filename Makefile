@@ -163,7 +163,7 @@ docs: site $(VENV)/dev.stamp  ## The same; then run the code on every page, and 
 pictures: $(VENV)/dev.stamp packages  ## Take the pictures of /docs in docs/images again, with Chromium
 	@$(VENV)/bin/python -m tools.pictures
 
-rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write it into docs/guide/rollout.md
+rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write docs/reports/guard.md
 	@$(VENV)/bin/python -m benchmarks.rollouts --write
 
 bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX Runtime (ARGS=--quick: about 3 minutes)

@@ -1,7 +1,7 @@
 """How often the guard of a rollout is wrong, and how soon it is right, on simulated traffic.
 
     python -m benchmarks.rollouts            2,000 runs of each kind of traffic, on all cores
-    python -m benchmarks.rollouts --write    and write the table into docs/guide/rollout.md
+    python -m benchmarks.rollouts --write    and write the tables into docs/reports/guard.md
     python -m benchmarks.rollouts --write --only sticky    rows that match, the others as they stand
 
 Every outcome takes the way of a served one: `LiveRollout.count` decides whether it counts, has the
@@ -32,7 +32,7 @@ GUARD = Guard(max_error_rate_increase=0.01)
 ROLLOUT = Rollout("m", {"a": Variant("a", 1, 4), "b": Variant("b", 2, 1)}, "a")
 RATIO = 4
 REQUESTS = 2000
-GUIDE = Path("docs/guide/rollout.md")
+GUIDE = Path("docs/reports/guard.md")
 TABLE = re.compile(r"(?<=<!-- benchmarks.rollouts -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -220,7 +220,7 @@ WITHIN, AT = constant(0.01, 0.01), constant(0.01, 0.02)
 def false_alarms() -> list[tuple[str, Case, Case]]:
     """Kinds of traffic: with a canary as good as the baseline, and with one at the limit."""
     kinds: list[tuple[str, Traffic]] = [
-        ("each request by itself", independent),
+        ("independent requests", independent),
         *((f"runs of {size} that fail together", batches(size)) for size in (4, 8, 16)),
         *((f"callers whose {size} requests all fail", callers(size)) for size in (4, 8, 16)),
         ("failures that are tried three times", retries),

@@ -56,7 +56,8 @@ myst_fence_as_directive = ["mermaid"]
 NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
-        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
+        *("guide/install", "guide/calling", "guide/inputs"),
+        *("guide/playground", "guide/benchmark", "guide/browsers"),
         "guide/tables",
         "guide/pipelines",
         "guide/transform",
@@ -66,15 +67,18 @@ NAVIGATION = {
         "guide/labels",
         "guide/custom-operators",
         *("guide/sequences", "guide/response-cache"),
-        "In a program of your own <guide/embed>",
+        "In a Python program <guide/embed>",
         "Rollouts <guide/rollout>",
-        "guide/remote",
-        "guide/prepare",
+        *("guide/rollout-replicas", "guide/webhooks"),
+        *("guide/remote", "guide/model-stores", "guide/prepare"),
+        *("guide/recipes", "guide/in-graph"),
     ],
     "Operations": [
-        *("operations/deploy", "operations/scale", "operations/load-balancer"),
+        *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),
+        *("operations/scale", "operations/capacity", "operations/upgrade"),
+        *("operations/security", "operations/keys", "operations/tls"),
+        *("operations/limits", "operations/model-safety"),
         *("operations/monitoring", "operations/runbook", "operations/reliability"),
-        "Keys, TLS and limits <operations/security>",
     ],
     "Migration": ["migration/README", "migration/*"],
     "Reference": [
@@ -82,6 +86,7 @@ NAVIGATION = {
         *(
             "reference/grpc",
             "TensorFlow Serving (V1) <reference/v1>",
+            "reference/metrics",
             "reference/profile",
             "reference/row-independence",
             "reference/converters",

@@ -1,1 +1,1 @@
-"""What preparing models is worth: the tables of docs/guide/prepare.md."""
+"""Measure quantization and ONNX Runtime: the tables of docs/reports/preparing.md."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs/guide/prepare.md"
+PAGE = Path(__file__).parents[2] / "docs/reports/preparing.md"
 
 
 def write_table(name: str, text: str) -> None:

@@ -215,7 +215,7 @@ def row(case: Case, name: str, folder: Path) -> str:
     if not out.exists():
         said = json.loads(done.stdout)
         why = said.get("reason") or said.get("error") or ""
-        return f"| {case.title} | {name} | none: {_cell(why)} | | | |"
+        return f"| {case.title} | {name} | not written: {_cell(why)} | | | |"
     before, after = open_session(case.path), open_session(out)
     size = model_size(out) / model_size(case.path) - 1
     speeds = [_speed(before, after, case.make(rows)) for rows in case.rows]

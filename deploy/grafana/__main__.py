@@ -1,4 +1,4 @@
-"""Write dashboards/*.json again."""
+"""Write dashboards/*.json."""
 
 from __future__ import annotations
 

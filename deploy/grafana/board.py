@@ -1,7 +1,7 @@
-"""Dashboards in plain values, and as Grafana has them.
+"""Describe dashboards in plain values, and write them as Grafana's JSON.
 
-Queries for one moment use `$__range`, the time the reader looks at; those over time use
-`$__rate_interval`, the shortest time that surely holds a few scrapes.
+Queries for one moment use `$__range`, the time shown. Queries over time use `$__rate_interval`,
+the shortest time that contains a few scrapes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked, and what a series of the answer is called."""
+    """A query, and the name of each of its series."""
 
     expression: str
     legend: str = ""
@@ -64,11 +64,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`description` says how to read it; `unit` is Grafana's name for one.
+    """A panel of a dashboard.
 
-    Lines are drawn at `thresholds`, where a limit is the same for all; one that differs is a query
-    whose legend ends with "objective" or "limit". `link` is where a click on a series leads. A
-    number below `least` is red. A timeline shows when each series was 1, and when 0.
+    description: How to read the panel.
+    unit: Grafana's name of a unit.
+    thresholds: Limits that all series share, drawn as lines. A limit that differs by series is a
+        query whose legend ends with "objective" or "limit".
+    least: A number below it is red.
+    link: The target of a click on a series.
+
+    A timeline shows when each series was 1, and when 0.
     """
 
     title: str
@@ -88,13 +93,13 @@ class Panel:
 
     @property
     def instant(self) -> bool:
-        """Asked for at one moment, not over time."""
+        """True if the query is for one moment, not over time."""
         return self.kind in {"number", "table"}
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """What the reader chooses: the values of a label of `metric`, all at once where `many`."""
+    """A choice among the values of a label of `metric`; `many`: several at once."""
 
     name: str
     title: str
@@ -105,7 +110,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the reader chooses of `values`, by their names; `chosen` until another is."""
+    """A choice among `values` by their names; `chosen` is the default."""
 
     name: str
     title: str
@@ -115,9 +120,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A moment that every panel over time shows: where `expression` has a value.
+    """A moment when `expression` has a value, marked on every panel over time.
 
-    `at` says that the value is the moment itself, in milliseconds since 1970.
+    at: The value itself is the moment, in milliseconds since 1970.
     """
 
     name: str
@@ -139,7 +144,7 @@ class Board:
     events: Sequence[Event] = ()
 
     def json(self) -> str:
-        """As Grafana reads it."""
+        """Return the JSON that Grafana reads."""
         builder = (
             dashboard.Dashboard(self.title)
             .uid(self.uid)
@@ -171,7 +176,7 @@ class Board:
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    """What is not set is Grafana's to choose; a null would be a choice."""
+    """Remove unset values, so that Grafana uses its defaults."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -196,7 +201,7 @@ def _choice(choice: Choice) -> dashboard.CustomVariable:
 
 
 def _annotation(event: Event) -> dict[str, Any]:
-    """As Grafana's Prometheus source has it; the SDK knows no text of one."""
+    """Return an event as Grafana's Prometheus source has it; the SDK lacks its text."""
     return {
         "datasource": {"type": SOURCE.type_val, "uid": SOURCE.uid},
         "enable": True,
@@ -263,7 +268,7 @@ _LIMIT = [
     DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [10, 10]}),
     DynamicConfigValue(id_val="custom.fillOpacity", value=0),
 ]
-"""How a line is drawn that others are to stay below."""
+"""The style of a line that is a limit for the others."""
 
 
 _NO_REQUESTS = SpecialValueMap(
@@ -271,7 +276,7 @@ _NO_REQUESTS = SpecialValueMap(
         SpecialValueMatch.NA_N, ValueMappingResult("no requests", "text")
     )
 )
-"""A share of nothing."""
+"""The text for a share of no requests."""
 
 _WELL = ValueMap(
     {

@@ -1,7 +1,7 @@
 """Draw the dashboards' panels into docs/guide/pictures, from a minute of load on real servers.
 
-`python -m deploy.grafana.pictures` starts two replicas and a Prometheus, and asks it what Grafana
-would ask. The drawing is matplotlib's, not Grafana's.
+`python -m deploy.grafana.pictures` starts two replicas and a Prometheus, and runs Grafana's
+queries. Matplotlib draws the results, not Grafana.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VALUES = {
     "baseline": "stable",
     "quantile": "0.95",
 }
-MOST = 8  # panels in a picture
+MAX_PANELS = 8  # in a picture
 
 LIMIT = re.compile(r"(objective|limit)$")  # as in board.py
 
@@ -41,7 +41,7 @@ Series = Mapping[str, tuple[list[float], list[float]]]
 
 
 async def load(running: Fleet) -> None:
-    """More and more, then less; two thirds of the way an operator rolls the canary back."""
+    """Raise the load, then lower it; after two thirds of the time, roll the canary back."""
     began = time.monotonic()
     rolled_back = False
     while (now := time.monotonic() - began) < SECONDS:
@@ -54,7 +54,7 @@ async def load(running: Fleet) -> None:
 
 
 def asked(running: Fleet, panel: Panel, end: float) -> Series:
-    """The panel's lines: times in seconds from the beginning, and values, by legend."""
+    """Return the panel's lines by legend: times in seconds from the beginning, and values."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for query in panel.queries:
         text = re.sub(r"\$(\w+)", lambda name: VALUES[name[1]], query.expression)
@@ -75,7 +75,7 @@ def asked(running: Fleet, panel: Panel, end: float) -> Series:
 
 
 def legend(query: Query, labels: Mapping[str, str]) -> str:
-    """What Grafana calls the line."""
+    """Return the name that Grafana gives to the line."""
     name = query.legend
     for label in re.findall(r"\{\{(\w+)\}\}", query.legend):
         name = name.replace(f"{{{{{label}}}}}", labels.get(label, ""))
@@ -91,7 +91,7 @@ FORMATS = {
 
 
 def draw(axes: Axes, panel: Panel, series: Series) -> None:
-    """One panel."""
+    """Draw one panel."""
     axes.set_title(panel.title, fontsize=9, loc="left")
     for name, (times, values) in sorted(series.items()):
         if panel.kind == "timeline":
@@ -116,10 +116,10 @@ def draw(axes: Axes, panel: Panel, series: Series) -> None:
 
 
 def picture(running: Fleet, board: Board, end: float) -> None:
-    """All panels over time of a dashboard, the first of them if there are many."""
+    """Draw the first panels over time of a dashboard."""
     panels: Sequence[Panel] = [
         panel for panel in board.panels if not panel.instant and panel.kind != "heatmap"
-    ][:MOST]
+    ][:MAX_PANELS]
     rows = math.ceil(len(panels) / 2)
     figure, places = plt.subplots(rows, 2, figsize=(11, 2.3 * rows), layout="constrained")
     for axes in places.flat[len(panels) :]:
@@ -132,7 +132,7 @@ def picture(running: Fleet, board: Board, end: float) -> None:
 
 
 def main() -> None:
-    """Serve, ask, draw."""
+    """Serve under load, run the queries, and draw the results."""
     mpl.use("agg")
     FOLDER.mkdir(exist_ok=True)
     with (

@@ -37,7 +37,7 @@ steps:
     model: digits
     inputs: {{image: crop.crops}}
     each: [crop.crops, find.scores]
-    when: find.scores > 0.5
+    when: find.scores >= 0.5
 outputs:
   boxes:
     from: find.boxes

@@ -237,7 +237,7 @@ def test_plain_http_is_told_what_the_port_speaks(place: Place) -> None:
         connection.sendall(request("/predict", {"input": ROW}))
         (answer,) = answers(read_all(connection))
     assert answer.status == 400
-    assert answer.json["error"] == "this port speaks HTTPS, and the request came without TLS"
+    assert answer.json["error"] == "this port requires HTTPS, but the request was sent without TLS"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

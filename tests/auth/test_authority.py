@@ -183,7 +183,7 @@ def test_a_caller_is_known_by_one_of_the_names_in_its_certificate() -> None:
 def test_a_certificate_of_nobody_or_of_several_is_refused(names: tuple[str, ...]) -> None:
     """Also on open routes nothing is shown to it."""
     authority = certified()
-    with pytest.raises(Unauthorized, match="no caller, or of several"):
+    with pytest.raises(Unauthorized, match="no caller, or more than one"):
         authority.caller(certificate(*names))
     assert authority.visible(certificate(*names)) == frozenset()
 

@@ -48,11 +48,11 @@ def test_a_caller_may_be_known_by_the_subject_of_its_tokens() -> None:
     (key,) = parse_keys('- {name: staff, subject: "*"}', "keys.yaml")
     assert key == ApiKey("staff", subject="*")
     assert problems('- {name: staff, subject: "*", admin: true}') == [
-        "keys.yaml: [0].admin: whoever has a token would be an admin; name the subjects"
+        "keys.yaml: [0].admin: every token holder would be an admin; name the subjects"
     ]
     for wrong in ("''", "' web'", '"a\\nb"', "x" * 256):
         (said,) = problems(f"- {{name: web, subject: {wrong}}}")
-        assert "is not the 'sub' of a token" in said
+        assert "is not a valid 'sub' of a token" in said
     (said,) = problems("- {name: web, subject: 12}")
     assert said == "keys.yaml: [0].subject: must be a string, got 12"
 
@@ -77,8 +77,8 @@ def test_an_entry_says_what_its_key_may() -> None:
         ("priority: 2", "[0].priority: must be from -1 to 1 (1 goes first, -1 last), got 2"),
         ("priority: high", "[0].priority: must be a whole number, got the string 'high'"),
         ("admin: yes", "[0].admin: must be true or false, got the string 'yes'"),
-        ("certificate: ' web'", "[0].certificate: ' web' is not a name that a certificate has"),
-        ("certificate: ''", "[0].certificate: '' is not a name that a certificate has"),
+        ("certificate: ' web'", "[0].certificate: ' web' is not a valid name in a certificate"),
+        ("certificate: ''", "[0].certificate: '' is not a valid name in a certificate"),
         ("models: iris", "[0].models: must be a list, got the string 'iris'; write [iris]"),
         (
             "models: ['*']",
@@ -106,12 +106,12 @@ def test_names_and_keys_are_there_once() -> None:
     """The log and the metrics tell callers apart by names; `admin` may be taken."""
     text = f'- {{name: a, sha256: "{DIGEST}"}}\n- {{name: a, sha256: "{DIGEST}"}}'
     assert problems(text) == [
-        "keys.yaml: [1].name: 'a' is the name of [0]",
+        "keys.yaml: [1].name: 'a' is already the name of [0]",
         "keys.yaml: [1].sha256: is the same as [0]'s",
     ]
     admin = f'- {{name: admin, sha256: "{OTHER}"}}'
     assert problems(admin, "admin") == [
-        "keys.yaml: [0].name: 'admin' is the name of COHORT_ADMIN_TOKEN"
+        "keys.yaml: [0].name: 'admin' is reserved for COHORT_ADMIN_TOKEN"
     ]
     assert parse_keys(admin, "keys.yaml")
 

@@ -144,7 +144,7 @@ def test_types_that_a_good_token_may_have(kind: str | None) -> None:
             {"aud": None},
             ANOTHER_AUDIENCE,
         ),
-        ({"exp": None}, "the token never expires: it needs an 'exp'"),
+        ({"exp": None}, "the token has no expiry ('exp')"),
         ({"exp": time.time() - 1}, "the token has expired"),
         ({"exp": "9999999999"}, "the token's 'exp' is not a number of seconds"),
         ({"exp": True}, "the token's 'exp' is not a number of seconds"),
@@ -152,9 +152,9 @@ def test_types_that_a_good_token_may_have(kind: str | None) -> None:
         ({"nbf": time.time() + 10_000}, "the token is not valid yet ('nbf')"),
         ({"iat": time.time() + 10_000}, "the token is not valid yet ('iat')"),
         ({"iat": "now"}, "the token's 'iat' is not a number of seconds"),
-        ({"sub": None}, "the token names nobody: it needs a 'sub'"),
-        ({"sub": ""}, "the token names nobody: it needs a 'sub'"),
-        ({"sub": ["alice"]}, "the token names nobody: it needs a 'sub'"),
+        ({"sub": None}, "the token has no subject ('sub')"),
+        ({"sub": ""}, "the token has no subject ('sub')"),
+        ({"sub": ["alice"]}, "the token has no subject ('sub')"),
     ],
 )
 def test_claims_that_are_refused(changes: dict[str, object], said: str) -> None:
@@ -193,17 +193,17 @@ def test_a_token_expires_to_the_second_although_it_was_verified(
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ({"kid": "k2"}, "the token is signed by a key that the issuer does not have ('kid')"),
-        ({"kid": None}, "the token names no key: it needs a 'kid'"),
-        ({"kid": "../k1"}, "the token is signed by a key that the issuer does not have ('kid')"),
-        ({"crit": ["exp"], "exp": 1}, "the token has extensions ('crit') that are not known here"),
-        ({"crit": []}, "the token has extensions ('crit') that are not known here"),
-        ({"jwk": public_jwk()}, "the token brings its own key ('jwk')"),
-        ({"jku": "https://x.example/jwks"}, "the token brings its own key ('jku')"),
-        ({"x5u": "https://x.example/cert"}, "the token brings its own key ('x5u')"),
-        ({"x5c": ["MII"]}, "the token brings its own key ('x5c')"),
-        ({"typ": "logout+jwt"}, "the token is for another use ('typ')"),
-        ({"typ": "dpop+jwt"}, "the token is for another use ('typ')"),
+        ({"kid": "k2"}, "the token's key id ('kid') is not among the issuer's keys"),
+        ({"kid": None}, "the token has no key id ('kid')"),
+        ({"kid": "../k1"}, "the token's key id ('kid') is not among the issuer's keys"),
+        ({"crit": ["exp"], "exp": 1}, "the token has unsupported extensions ('crit')"),
+        ({"crit": []}, "the token has unsupported extensions ('crit')"),
+        ({"jwk": public_jwk()}, "the token contains its own key ('jwk')"),
+        ({"jku": "https://x.example/jwks"}, "the token contains its own key ('jku')"),
+        ({"x5u": "https://x.example/cert"}, "the token contains its own key ('x5u')"),
+        ({"x5c": ["MII"]}, "the token contains its own key ('x5c')"),
+        ({"typ": "logout+jwt"}, "the token has an unsupported type ('typ')"),
+        ({"typ": "dpop+jwt"}, "the token has an unsupported type ('typ')"),
     ],
 )
 def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:
@@ -228,7 +228,7 @@ def test_a_token_does_not_choose_how_it_is_verified(algorithm: object) -> None:
     header = {"alg": algorithm, "kid": "k1", "typ": "JWT"}
     for signature in (b"", b"x" * 64):
         sent = f"{segment(header)}.{segment(claims())}.{segment(signature)}"
-        assert refusal(sent) == "the token's algorithm ('alg') is not its key's"
+        assert refusal(sent) == "the token's algorithm ('alg') does not match its key"
 
 
 @pytest.mark.parametrize("key", ["RS256", "ES256", "EdDSA"])
@@ -243,7 +243,7 @@ def test_a_public_key_is_no_secret_to_sign_with(key: str) -> None:
             signed.encode(), secret
         )
         sent = f"{signed}.{segment(signature)}"
-        assert refusal(sent, by) == "the token's algorithm ('alg') is not its key's"
+        assert refusal(sent, by) == "the token's algorithm ('alg') does not match its key"
 
 
 def test_a_key_verifies_by_its_own_algorithm_only() -> None:
@@ -251,7 +251,7 @@ def test_a_key_verifies_by_its_own_algorithm_only() -> None:
     by = issuer(public_jwk("RS256", "k1", alg="PS256"))
     assert read(token(algorithm="PS256"), by)
     for algorithm in set(ALGORITHMS) - {"PS256"}:
-        assert refusal(token(algorithm=algorithm), by).endswith("('alg') is not its key's")
+        assert refusal(token(algorithm=algorithm), by).endswith("('alg') does not match its key")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -268,9 +268,9 @@ def test_a_key_that_was_taken_out_opens_nothing() -> None:
     assert read(old, by)
     by.follow(parse_jwks(jwks(public_jwk("EdDSA", "k2")), "jwks.json"))
     assert read(new, by)
-    assert refusal(old, by).endswith("('kid')")
+    assert "('kid')" in refusal(old, by)
     by.follow({})
-    assert refusal(new, by).endswith("('kid')")
+    assert "('kid')" in refusal(new, by)
 
 
 # --- What is no token
@@ -430,7 +430,7 @@ def test_wrong_signatures_are_verified_at_a_bounded_rate() -> None:
     assert first["Unauthorized"] == pytest.approx(FORGED_PER_SECOND, abs=1)
     assert later["Unauthorized"] == pytest.approx(FORGED_PER_SECOND / 2, abs=1)
     assert len(tried) == first["Unauthorized"] + later["Unauthorized"] + 1
-    assert refusal(token(kid="k2"), by).endswith("('kid')")
+    assert "('kid')" in refusal(token(kid="k2"), by)
 
 
 def test_until_there_are_keys_a_token_is_told_to_wait() -> None:

@@ -89,6 +89,6 @@ def test_loads_without_end_are_given_up(tmp_path: Path) -> None:
         assert ready(server) == set(GOOD)
         for name, stage in STAGES.items():
             told = server.get(f"/models/bad-{name}/versions/1").json()
-            said = f"it took longer than 8 s (load_timeout_s) to load, at last {stage}"
+            said = f"loading took longer than 8 s (load_timeout_s); last stage: {stage}"
             assert said in told["reason"]
         assert stops(server)

@@ -487,7 +487,7 @@ def test_a_variant_that_takes_other_inputs_is_a_warning(workspace: Workspace) ->
     models = workspace.folder / "models"
     for version, model in enumerate([onnx_models.gather(), onnx_models.mlp()], 1):
         onnx_models.save(model, models / "digits" / str(version) / "model.onnx")
-    said = "version 2 of variant canary does not take what callers send: it needs input 'x'"
+    said = "version 2 of variant canary does not accept what callers send: it needs input 'x'"
     assert said in workspace.done("set", "digits", "canary=2")
     checked = workspace.run_any("check", "--no-open")
     assert said in checked.output

@@ -98,6 +98,12 @@ def test_classes_may_have_a_column_for_each_class_or_be_text() -> None:
     assert [one["label"] for one in found(PLAIN, BOXES, SCORES, words)[0]] == ["b", "a"]
 
 
+def test_a_class_is_the_nearest_whole_number() -> None:
+    """Classes that were computed may be a little below their number."""
+    numbers = np.array([[0.9999999, -0.2]], np.float32)
+    assert [one["label"] for one in found(PLAIN, BOXES, SCORES, numbers)[0]] == ["cat", "dog"]
+
+
 def test_score_and_class_may_be_columns_of_the_boxes() -> None:
     """As YOLO's exports have them: [pictures, boxes, 6]."""
     packed = np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], -1, dtype=np.float32)

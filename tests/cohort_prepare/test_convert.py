@@ -167,7 +167,7 @@ def test_example_is_enough_where_nothing_else_is_taken(tmp_path: Path) -> None:
     found = convert_source(doubled(particular), out, example=EXAMPLE)
     assert "an unknown number" not in str(found.notes)
     assert "the source rejects them" in str(found.notes)
-    with pytest.raises(Misused, match=r"an unknown number.*give some with --example"):
+    with pytest.raises(Misused, match=r"an unknown number.*use --example"):
         convert_source(doubled(particular), tmp_path / "none.onnx")
     assert not (tmp_path / "none.onnx").exists()
 

@@ -105,7 +105,7 @@ def test_labels_that_their_file_does_not_hold_are_refused(tmp_path: Path) -> Non
             read_labels(tmp_path / name)
     np.save(tmp_path / "labels.npy", np.array(["a", "b"]))
     assert read_labels(tmp_path / "labels.npy", 2).tolist() == ["a", "b"]
-    with pytest.raises(Misused, match=r"labels of shape \[2\] for 3 rows"):
+    with pytest.raises(Misused, match=r"labels of shape \[2\], but 3 rows need one each"):
         read_labels(tmp_path / "labels.npy", 3)
 
 

@@ -149,7 +149,7 @@ def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> 
         ("models:/iris@nobody", "alias nobody not found"),
         ("models:/other/1", "has the flavours python_function; taken are onnx, sklearn"),
         ("models:/iris", "an MLflow model must be models:/NAME/VERSION"),
-        ("models:/iris/Production", "is no model of MLflow"),
+        ("models:/iris/Production", "an MLflow model must be"),
     ],
 )
 def test_what_is_not_there_is_told(asked: str, uri: str, told: str) -> None:

@@ -1,4 +1,4 @@
-"""Which metrics an expression reads, which a server has, and which the guide lists."""
+"""Which metrics an expression reads, which a server has, and which the reference lists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def metrics_of(exposition: str) -> set[str]:
 
 
 class Documented(NamedTuple):
-    """A row of the guide's table."""
+    """A row of the table of metrics in the reference."""
 
     name: str
     kind: str
@@ -59,8 +59,8 @@ class Documented(NamedTuple):
 
 def documented_metrics() -> Iterator[Documented]:
     """The rows of the table of metrics."""
-    guide = (ROOT / "docs" / "operations" / "monitoring.md").read_text()
-    table = guide.partition("| metric | kind |")[2].partition("\n\n")[0]
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    table = page.partition("| metric | kind |")[2].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         names, kind, labels, _ = (cell.strip() for cell in line.strip("|").split("|"))
         for name in re.findall(r"`([^`]+)`", names):

@@ -388,7 +388,7 @@ def test_refusals_are_those_the_clients_got(watched: Watched) -> None:
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         for model, reason in (("slow", "Overloaded"), ("digits", "NotReady")):
-            key = ("cohort-model", "Turned away, and left", "A")
+            key = ("cohort-model", "Rejected and cancelled", "A")
             (rate,) = watched.ask(key, span, model=model, instance=instance)
             assert rate.labels["reason"] == reason
             assert round(rate.value * span.seconds) == asked.codes(model)[reason] > 0
@@ -464,9 +464,7 @@ def test_states_are_those_of_the_models(watched: Watched) -> None:
         "READY": 14,
         "UNAVAILABLE": 2,
     }
-    fallen = watched.ask(
-        ("cohort-service", "Versions off the provider that was asked for", "A"), span
-    )
+    fallen = watched.ask(("cohort-service", "Versions on another provider than wanted", "A"), span)
     assert {one.labels["model"]: one.value for one in fallen if one.value} == {"iris": 2}
 
 

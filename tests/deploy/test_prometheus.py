@@ -163,7 +163,7 @@ def test_every_alert_says_what_to_do(alert: Mapping[str, Any]) -> None:
     page, _, anchor = notes["runbook_url"].partition("#")
     assert anchor == alert["alert"].lower()
     entry = headings(ROOT / page)[anchor]
-    for part in ("**Cause.**", "**Check.**", "**Fix.**"):
+    for part in ("**Cause:**", "**Check:**", "**Fix:**"):
         assert part in entry
 
 

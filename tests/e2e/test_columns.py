@@ -13,6 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from cohort.errors import InvalidInput
+from cohort.processing.dates import DateStep
+from cohort.processing.steps import StepContext
+from cohort.repository import InputConfig
+from cohort.tensors import TensorSpec
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.rpc.client import connected
@@ -83,6 +88,10 @@ CONFIGS: Mapping[str, tuple[onnx.ModelProto, str]] = {
         "  size: {categories: [3, 5], unknown: -1}\n",
     ),
     "apart": (added(), "inputs: {city: {categories: [Bern, Ulm]}}"),
+    "echo": (
+        onnx_models.identity("FP32", ("N", 2)),
+        "inputs: {x: {columns: [age, colour]}, colour: {categories: [red, green]}}",
+    ),
     "whole": (shown(1, TensorProto.INT64), "inputs: {x: {categories: [red, green]}}"),
     "hot": (shown(3), "inputs: {x: {categories: [red, green, blue], one_hot: true}}"),
     "dummies": (
@@ -233,6 +242,17 @@ def test_what_is_no_category_is_the_callers_fault(server: Cohort) -> None:
     )
 
 
+@pytest.mark.parametrize("gap", [{"age": None, "colour": "red"}, {"age": 1, "colour": None}])
+def test_nan_that_comes_of_a_gap_is_the_callers_fault(server: Cohort, gap: dict[str, Any]) -> None:
+    """In JSON and in CSV: the model answers NaN for a missing number and for a missing word."""
+    said = post(server, "/models/echo/predict", {"rows": [gap]})
+    assert said["code"] == "InvalidInput"
+    assert said["error"].endswith("the request has missing values, and this comes of them")
+    text = "age,colour\n" + ",".join("" if cell is None else str(cell) for cell in gap.values())
+    csv = post(server, "/invocations?model=echo", text, **{"Content-Type": "text/csv"})
+    assert csv == said
+
+
 def test_a_config_says_what_stands_for_gaps_and_unknown_words(server: Cohort) -> None:
     """Of a column whose categories the metadata has."""
     rows = [{"age": None, "city": None, "size": 3}, {"age": 1, "city": "Zug", "size": 5}]
@@ -272,12 +292,20 @@ def test_long_requests_get_what_short_ones_get(server: Cohort) -> None:
 
 
 def test_codes_are_numbers_of_the_models_datatype(tmp_path: Path) -> None:
-    """Neither 300 categories nor a code of -1 is forced into UINT8."""
-    for config, said in {
-        f"categories: {[*range(300)]}": "300 categories, and the model takes UINT8",
-        "categories: [1, 2], unknown: -1": "unknown is -1, and the model takes UINT8",
-    }.items():
-        model = onnx_models.identity("UINT8", ("N", 1))
+    """Neither categories that it does not tell apart nor a code of -1 are forced into it."""
+    for datatype, config, said in (
+        ("UINT8", f"categories: {[*range(300)]}", "300 categories, and the model takes UINT8"),
+        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, and the model takes UINT8"),
+        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, and the model takes FP16"),
+        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, and the model takes FP16"),
+        (
+            "FP16",
+            "categories: [1, 2], unknown: 70000",
+            "unknown is 70000, and the model takes FP16",
+        ),
+        ("FP16", f"categories: {[*range(2049)]}, unknown: 0.1, missing: nan", "No problems"),
+    ):
+        model = onnx_models.identity(datatype, ("N", 1))
         onnx_models.save(model, tmp_path / "models/small/1/model.onnx")
         (tmp_path / "models/small/config.yaml").write_text(f"inputs: {{x: {{{config}}}}}\n")
         found = run_command("check", "--models", str(tmp_path / "models"), cwd=tmp_path)
@@ -285,11 +313,28 @@ def test_codes_are_numbers_of_the_models_datatype(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("datatype", "day", "number"),
+    [("UINT8", "2026-01-31", 20484), ("UINT16", "1969-12-31", -1), ("FP16", "2026-02-01", 20485)],
+)
+def test_a_date_that_the_datatype_does_not_have_is_refused(
+    datatype: str, day: str, number: int
+) -> None:
+    """It would be another date, of a neighbouring or a wrapped number."""
+    spec = TensorSpec("day", datatype, ("N", 2))
+    config = InputConfig(date=("day", "days"))
+    step = DateStep(StepContext("day", config, {"day": spec}, Path()))
+    good = step.prepare(np.array(["1970-01-05"], np.object_), lambda: None)["day"]
+    assert good.tolist() == [[5, 4]]
+    with pytest.raises(InvalidInput, match=f"'day' row 1: '{day}' has days {number}, which"):
+        step.prepare(np.array(["1970-01-05", day], np.object_), lambda: None)
+
+
+@pytest.mark.parametrize(
     ("config", "said"),
     [
         ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is there twice"),
         ("city: {categories: [Bern, 3]}", "they are all words, or all numbers"),
-        ("city: {categories: none.txt}", "there is no none.txt beside model.onnx"),
+        ("city: {categories: none.txt}", "inputs.city.categories: there is no none.txt in the"),
         ("city: {unknown: Zug}", "unknown is for an input with categories"),
         ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is none of its categories"),
         ("town: {categories: [a]}", "the model has no such input; available: age, city, size"),

@@ -250,7 +250,7 @@ def test_shadows_do_not_judge_sequences(two_versions: Path) -> None:
         wait_until(lambda: Scrape(server.url).value("shadow_dropped_total", model="m") == 2)
         assert Scrape(server.url).value("shadow_disagreement_total", model="m") == 0
         assert server.get("/health").json()["problems"] == [
-            f"{judged}: nothing is rolled back by itself"
+            f"{judged}: nothing is rolled back automatically"
         ]
 
 

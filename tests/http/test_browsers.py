@@ -168,7 +168,7 @@ def test_without_the_setting_no_page_may_call(bundled: Cohort) -> None:
         f"{bundled.url}/models/iris/predict", headers={"origin": PAGE, **asked("POST", "")}
     )
     assert (told.status_code, told.headers["allow"]) == (405, "POST")
-    assert "COHORT_CORS_ORIGINS names the pages" in told.json()["error"]
+    assert "COHORT_CORS_ORIGINS lists the origins" in told.json()["error"]
     for one in (response, told):
         assert not any(name.startswith("access-control-") for name in one.headers)
 

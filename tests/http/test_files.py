@@ -273,7 +273,7 @@ def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None
     files = {name: (f"{name}.npy", npy(ROWS[:, :2])) for name in ("a", "b")}
     asked = {"accept": NPY}
     said = refusal(client.post("/models/pair/predict", files=files, headers=asked))
-    assert "is for one output, not 'sum', 'difference': name one, as ?outputs=sum" in said
+    assert "returns one output, not 'sum', 'difference'; choose one, such as ?outputs=sum" in said
     answer = client.post("/models/pair/predict?outputs=sum", files=files, headers=asked)
     assert np.array_equal(np.load(io.BytesIO(answer.content)), ROWS[:, :2] * 2)
     assert "is BYTES" in refusal(send(client, "text", b"a", "image/png", accept=NPY))

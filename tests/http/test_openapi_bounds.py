@@ -138,10 +138,10 @@ def test_a_thousand_models_are_described_in_part(app: FastAPI) -> None:
     document = json.loads(whole)
     assert "/models/m0000/predict" in document["paths"]
     assert "/models/m0999/predict" not in document["paths"]
-    assert "Of 1,000 versions" in document["info"]["description"]
+    assert " of 1,000 loaded versions" in document["info"]["description"]
     alone = json.loads(written(app, models[-1:]))
     assert "/models/m0999/predict" in alone["paths"]
-    assert "versions that are loaded" not in alone["info"]["description"]
+    assert "loaded versions" not in alone["info"]["description"]
 
 
 def test_operations_of_similar_names_differ(app: FastAPI) -> None:

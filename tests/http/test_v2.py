@@ -344,9 +344,9 @@ def test_a_wrong_header_length_is_told(client: httpx.Client, length: str) -> Non
         ),
         ("halves", bytes(3), "3 bytes are not a multiple of 2 bytes"),
         ("fixed", bytes(12), "takes 24 bytes, got 12"),
-        ("pair", bytes(16), "for a model with one input"),
-        ("matrix", bytes(16), "does not follow from the body's size"),
-        ("rank", bytes(16), "does not follow from the body's size"),
+        ("pair", bytes(16), "needs a model with one input"),
+        ("matrix", bytes(16), "cannot be derived from the body's size"),
+        ("rank", bytes(16), "cannot be derived from the body's size"),
         ("bytes", b"\xff\xfe", "UTF-8"),
     ],
 )

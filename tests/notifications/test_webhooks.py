@@ -89,7 +89,7 @@ def test_the_example_of_the_standard_is_signed_alike() -> None:
 @pytest.mark.parametrize("text", [f"{SECRET}\n", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"])
 def test_the_guide_tells_receivers_how_to_verify(text: str) -> None:
     """By a function that takes the secret as the file has it, and no other secret or time."""
-    page = (ROOT / "docs/guide/rollout.md").read_text()
+    page = (ROOT / "docs/guide/webhooks.md").read_text()
     code = next(part for part in page.split("```") if "def verify(" in part)
     guide: dict[str, Any] = {}
     exec(code.removeprefix("python\n"), guide)

@@ -36,7 +36,7 @@ def test_all_who_ask_get_one_drawing(path: Path) -> None:
         assert first is second
         path.unlink()
         assert await drawings.of(drawable(path)) is first
-        with pytest.raises(NotFound, match="cannot be drawn"):
+        with pytest.raises(NotFound, match="cannot draw the graph"):
             await drawings.of(drawable(path, "b"))
 
     asyncio.run(ask())
@@ -82,7 +82,9 @@ def test_what_was_drawn_of_other_files_is_not_kept(path: Path) -> None:
     async def ask() -> None:
         drawings = Drawings()
         version = drawable(path)._replace(is_on_disk=lambda: next(there))
-        with pytest.raises(NotFound, match="the files of 'a' that serve are not on disk"):
+        with pytest.raises(
+            NotFound, match="the files that 'a' was loaded from are no longer on disk"
+        ):
             await drawings.of(version)
         assert await drawings.of(version)
 
@@ -100,10 +102,10 @@ def test_what_cannot_be_drawn_is_not_tried_again_at_once(
         content = path.read_bytes()
         path.write_bytes(b"no model")
         for key in "ab":
-            with pytest.raises(NotFound, match="cannot be drawn"):
+            with pytest.raises(NotFound, match="cannot draw the graph"):
                 await drawings.of(drawable(path, key))
         path.write_bytes(content)
-        with pytest.raises(NotFound, match="cannot be drawn"):
+        with pytest.raises(NotFound, match="cannot draw the graph"):
             await drawings.of(drawable(path, "a"))
         assert await drawings.of(drawable(path, "b"))
         monkeypatch.setattr(module, "monotonic", lambda: 1e12)

@@ -137,7 +137,7 @@ async def test_who_looks_away_for_long_begins_anew(monkeypatch: pytest.MonkeyPat
 
 async def test_as_many_may_look_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are refused until one leaves, also where all come at once."""
-    monkeypatch.setattr(live, "MOST_VIEWERS", 2)
+    monkeypatch.setattr(live, "MAX_VIEWERS", 2)
 
     async def read() -> Counts:
         return {}
@@ -146,7 +146,7 @@ async def test_as_many_may_look_as_there_is_room_for(monkeypatch: pytest.MonkeyP
     looking = [view.watch(bool) for _ in range(5)]
     found = await asyncio.gather(*map(anext, looking), return_exceptions=True)
     assert found[:2] == [[], []]
-    assert [str(one) for one in found[2:]] == ["2 others look at the live view already"] * 3
+    assert [str(one) for one in found[2:]] == ["the live view already has 2 viewers; close one"] * 3
     assert all(isinstance(one, Overloaded) for one in found[2:])
     await looking[0].aclose()
     assert await anext(view.watch(bool)) == []

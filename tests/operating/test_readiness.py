@@ -144,7 +144,7 @@ async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
     plane = make(make_registry({"m": [entry]}))
     assert plane.readiness().ready
     assert (await health_of(plane))["problems"] == [
-        "m/1: serves its former files, since those on disk cannot be: weights.bin is missing"
+        "m/1: serves its previous files; those on disk cannot be loaded: weights.bin is missing"
     ]
 
 

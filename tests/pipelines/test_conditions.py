@@ -28,7 +28,7 @@ def holds(text: str, *, by_rows: bool = True, **tensors: Array) -> Any:
     [
         ("max(a.p) < 0.8", [False, True, False]),
         ("max(a.p) <= 0.5", [False, True, False]),
-        ("max(a.p) > 0.8", [True, False, True]),
+        ("max(a.p) > 0.8", [True, False, False]),
         ("min(a.p) >= 0.2", [False, True, True]),
         ("argmax(a.p) == 1", [True, False, False]),
         ("argmax(a.p) != 1", [False, True, True]),
@@ -58,6 +58,16 @@ def test_all_datatypes_of_numbers(dtype: Any) -> None:
     """Numbers are compared as what they are: unsigned ones have a negative, too."""
     assert holds("x > 0 and -x < 0", x=np.array([0, 1], dtype)) == [False, True]
     assert holds("sum(x) >= 1", x=np.array([[0, 0], [1, 1]], dtype)) == [False, True]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_number_is_rounded_to_the_tensor_it_is_compared_with(dtype: Any) -> None:
+    """A score that is shown as 0.7 is at least 0.7, and not below it, as for a threshold."""
+    x = np.array([0.7, 0.71, 0.69], dtype)
+    assert holds("x >= 0.7", x=x) == [True, True, False]
+    assert holds("max(x) < 0.7", x=x[:, None]) == [False, False, True]
+    assert holds("-x > -0.7", x=x) == [False, False, True]
+    assert holds("x < 1e300", x=x) == holds("x < 100000", x=x) == [True] * 3
 
 
 def test_what_is_no_number_is_in_no_comparison() -> None:

@@ -70,6 +70,11 @@ def check(models: Path, text: str) -> list[str]:
         ),
         ("inputs: {x: {image: {}}}\n" + graph(step()), "inputs.x: image gives"),
         (
+            "inputs: {a.y: {}}\n" + graph(step(given="a.y")),
+            "input 'a.y': an output of step 'a' has the same name; rename the input or the step",
+        ),
+        (graph(step(), out="outputs: {y: x}"), "no output is from a step; 'a' is one"),
+        (
             graph(*[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)], out=OUT),
             "output 'y' is from 'a.y': there is no step 'a'",
         ),

@@ -161,7 +161,7 @@ def test_only_the_files_that_serve_are_given_and_drawn(tmp_path: Path) -> None:
         for path in ("files/model.onnx", f"files/{quote(odd)}"):
             refused = httpx.get(f"{data}/{path}")
             assert refused.status_code == httpx.codes.NOT_FOUND
-            assert "not on disk any more" in refused.json()["error"]
+            assert "no longer on disk" in refused.json()["error"]
         assert httpx.get(f"{data}/graph").json() == before
 
 

@@ -143,7 +143,7 @@ async def test_an_error_of_the_program_stays_what_it_is(
 async def test_a_runtime_is_entered_once(models: Path, folders: dict[str, Any]) -> None:
     """A second time is refused, and does not end the first."""
     async with Runtime(models=models, **folders) as runtime:
-        with pytest.raises(RuntimeError, match="entered once"):
+        with pytest.raises(RuntimeError, match="can be entered once"):
             async with runtime:
                 pass
         assert await runtime.infer("mlp", {"x": ROWS})
@@ -204,7 +204,7 @@ async def test_a_slip_in_the_types_of_arguments_is_named(
 ) -> None:
     """As Python names it; else letters of a name would be looked for among the outputs."""
     async with Runtime(models, **folders) as runtime:
-        with pytest.raises(TypeError, match=r"model is|inputs are|input's name|outputs are"):
+        with pytest.raises(TypeError, match=r"model must|inputs must|input's name|outputs must"):
             await runtime.infer(*arguments, **options)
 
 

@@ -183,7 +183,7 @@ async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> N
     with mock.patch.object(model_loader, "scan", long):
         async with service.running():
             await until(lambda: service.core.registry.settled)
-            assert 1 <= service.files.loader.pause <= model_loader.LONGEST_SCAN_PAUSE_SECONDS
+            assert 1 <= service.files.loader.pause <= model_loader.MAX_SCAN_PAUSE_SECONDS
 
 
 async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settings) -> None:

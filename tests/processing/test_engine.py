@@ -16,6 +16,7 @@ import structlog
 from cohort import Runtime
 from cohort.errors import DeadlineExceeded, InvalidInput, NotReady, Overloaded
 from cohort.processing import processing as under_test
+from cohort.processing.outputs import read_labels
 from cohort.processing.steps import Check, StepContext, files_spec
 from cohort.processing.workroom import Workroom
 from cohort.tensors import Array, Arrays
@@ -169,3 +170,9 @@ async def test_what_does_not_fit_the_model_is_named(models: Path, folders: dict[
     async with Runtime(models=models, **folders) as runtime:
         with pytest.raises(NotReady, match=r"mlp/config\.yaml: outputs\.y\.labels: 2 labels .* 3"):
             await runtime.infer("mlp", {"x": ROWS})
+
+
+def test_only_line_feeds_end_a_label(tmp_path: Path) -> None:
+    """Other separators of Unicode may be part of one: no later label moves to another column."""
+    (tmp_path / "labels.txt").write_bytes("a\u2028b\r\nc\x0cd\ne\n\n".encode())
+    assert read_labels("labels", tmp_path, "labels.txt") == ["a\u2028b", "c\x0cd", "e"]

@@ -257,9 +257,9 @@ async def test_a_model_that_takes_no_tensors_says_so(
     kinds.put_model("m")
     kinds.put_chain("c", "m")
     await kinds.load()
-    with pytest.raises(InvalidInput, match="takes no tensors"):
+    with pytest.raises(InvalidInput, match="does not accept tensors"):
         make_data_plane(kinds.registry, make_metrics()).pick("c")
-    with pytest.raises(InvalidInput, match="takes no tensors"):
+    with pytest.raises(InvalidInput, match="does not accept tensors"):
         kinds.registry.lease("c")
     kinds.registry.close()
 

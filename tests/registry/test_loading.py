@@ -98,7 +98,7 @@ async def test_a_load_ends_when_its_time_is_over() -> None:
     with capture_logs() as logs, pytest.raises(LoadFailed) as failed:
         await puppet.load(LoadThreads(), 1, 0.05)
     assert (
-        str(failed.value) == "it took longer than 0.05 s (load_timeout_s) to load, at last holding"
+        str(failed.value) == "loading took longer than 0.05 s (load_timeout_s); last stage: holding"
     )
     assert [(one["event"], one["stage"]) for one in logs] == [("load takes long", "holding")]
 
@@ -124,7 +124,7 @@ async def test_a_load_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPat
     """It is told so, it closes itself at last, and the version is loaded again only then."""
     monkeypatch.setattr(loading, "ENDING_SECONDS", 0.01)
     threads, stubborn, again = LoadThreads(), Puppet(), Puppet()
-    with pytest.raises(LoadFailed, match="at last holding, which cannot be ended"):
+    with pytest.raises(LoadFailed, match="last stage: holding, which cannot be cancelled"):
         await stubborn.load(threads, 1, 0.05)
     with pytest.raises(LoadFailed, match="an earlier load"):
         await again.load(threads, 1)
@@ -281,7 +281,7 @@ async def test_a_load_without_end_fails_and_is_not_begun_again(
     await disk.reconcile()
     entry = disk.registry.version("m", "1")
     assert (entry.state, held.begun) == (State.UNAVAILABLE, 1)
-    assert "(load_timeout_s) to load, at last held" in entry.reason
+    assert "(load_timeout_s); last stage: held" in entry.reason
     assert disk.registry.settled
 
 

@@ -159,3 +159,24 @@ def test_members_that_are_not_there_yet_are_noted(pipeline: Path, tmp_path: Path
     assert "cannot run with the models" in note
     assert "model 'member' not found" in note
     assert (models / "whole/1/labels.txt").read_text() == LABELS
+
+
+NAMES_FILES = """\
+inputs: {c: {categories: words.txt}}
+steps: {only: {model: member, inputs: {c: c, x: x}}}
+outputs:
+  boxes: {from: only.boxes, detections: {scores: 4, labels: things.txt}}
+"""
+
+
+def test_files_of_categories_and_detections_are_published(tmp_path: Path) -> None:
+    """A pipeline's manifest names each file that its inputs and outputs name."""
+    for name, text in {
+        "pipeline.yaml": NAMES_FILES,
+        "words.txt": "a\n",
+        "things.txt": "b\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    made = publish(tmp_path / "pipeline.yaml", "whole", tmp_path / "models", None)
+    assert set(made["manifest"]["files"]) == {"pipeline.yaml", "words.txt", "things.txt"}
+    assert (tmp_path / "models/whole/1/things.txt").read_text() == "b\n"

@@ -256,7 +256,7 @@ async def test_a_record_that_cannot_be_read_moves_nothing_up(tmp_path: Path, tex
     record.write_text(text)
     later = Replica(tmp_path)
     await later.watcher.check_file()
-    assert "how far the ramp is" in later.watcher.state_problems[0]
+    assert "the ramp's progress is unknown" in later.watcher.state_problems[0]
     await later.watcher.sync()
     assert later.share == 1
 

@@ -268,12 +268,12 @@ async def test_a_variant_that_takes_other_inputs_is_told_of(deployment: Deployme
     deployment.apply(HALVES.replace("canary: {version: 2", "canary: {version: 3"))
     (problem,) = deployment.rollouts.problems()
     assert problem == (
-        "rollout of m: version 3 of variant canary does not take what callers send: "
+        "rollout of m: version 3 of variant canary does not accept what callers send: "
         "it needs input 'x', unlike version 1, the baseline"
     )
     deployment.apply(f"{HALVES}, shadow: {{version: 3}}")
     (problem,) = deployment.rollouts.problems()
-    assert "version 3 of the shadow does not take" in problem
+    assert "version 3 of the shadow does not accept" in problem
     config = deployment.disk.models / "m" / "config.yaml"
     config.write_text(config.read_text() + "allow_signature_change: true\n")
     await deployment.disk.reconcile()

@@ -76,5 +76,5 @@ def test_copies_may_take_just_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     queue = queue_of(rig())
     for _ in range(2):
         queue.submit(inputs(), nothing)
-    with pytest.raises(Overloaded, match="too much memory"):
+    with pytest.raises(Overloaded, match="over its memory limit"):
         queue.submit(inputs(), nothing)

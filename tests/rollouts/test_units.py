@@ -119,7 +119,7 @@ def test_a_unit_without_an_outcome_is_none() -> None:
 
 @pytest.mark.parametrize("kind", range(len(rollouts.false_alarms())))
 def test_good_canaries_stay(kind: int) -> None:
-    """A sample of the table in docs/guide/rollout.md, at the limit: none of three."""
+    """A sample of the table in docs/reports/guard.md, at the limit: none of three."""
     _, _, at_limit = rollouts.false_alarms()[kind]
     assert all(rollouts.rolled_back_after(at_limit, seed) is None for seed in range(3))
 

@@ -348,7 +348,7 @@ async def test_another_folder_in_its_place_is_told_until_it_is_gone_again(
         for one in (decided, other):
             await one.watcher.step()
             assert one.out == ["b"]
-            assert "another one than before" in one.watcher.problems(settled=False)[0]
+            assert "not the same as before" in one.watcher.problems(settled=False)[0]
     assert decided.state.read().decisions["m"].keys() == {2}
     later = Replica(tmp_path)
     await later.watcher.check_file()
@@ -373,7 +373,7 @@ async def test_a_folder_that_a_restarted_replica_made_anew_learns_what_is_known(
     await decided.watcher.step()
     await later.watcher.step()
     assert (decided.out, later.out) == (["b"], ["b"])
-    assert "another one than before" in decided.watcher.problems(settled=False)[0]
+    assert "not the same as before" in decided.watcher.problems(settled=False)[0]
     assert not later.watcher.state_problems
 
 

@@ -119,7 +119,7 @@ def test_more_outputs_than_the_model_has_are_refused(plane: DataPlane) -> None:
     """Whatever their names, and however many; a name that is not there is told first."""
     with plane.pick("m") as lease:
         assert list(lease.select(["y", "y", "z"])) == [0, 0, 2]
-        with pytest.raises(InvalidInput, match="names 4 outputs, and the model has 3"):
+        with pytest.raises(InvalidInput, match="names 4 outputs, but the model has 3"):
             lease.select(["y"] * 4)
         with pytest.raises(InvalidInput, match="output 'w' not found"):
             lease.select([*["y"] * 3, "w"])

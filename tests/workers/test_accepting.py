@@ -47,4 +47,4 @@ def test_a_parent_without_a_descriptor_waits_for_one(tmp_path: Path) -> None:
         assert server.logged.count("cannot accept connections") == 1
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
         assert server.get("/health/live").status_code == 200
-        wait_until(lambda: "connections are accepted again" in server.logged)
+        wait_until(lambda: "accepting connections again" in server.logged)

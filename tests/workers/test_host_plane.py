@@ -63,7 +63,7 @@ def test_who_may_see_some_models_is_not_told_why_another_worker_is_not_ready() -
     assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
     assert plane.readiness(plane.seen_by(None)) == plane.readiness()
     seen = plane.readiness(plane.seen_by(frozenset({"m"})))
-    assert seen == Readiness(False, "not everything that is configured can be served")
+    assert seen == Readiness(False, "some configured models cannot be served")
 
 
 def test_nor_is_who_asks_a_worker_that_retires() -> None:
@@ -87,7 +87,7 @@ async def test_health_is_that_of_all_workers() -> None:
     health = await health_of(plane)
     assert (health["status"], health["reason"]) == ("unready", "worker 2: loading")
     assert health["models"] == {"m": {"1": "LOADING", "2": "READY"}}
-    assert health["problems"] == ["worker 2: disk", "process 4 does not say how it is"]
+    assert health["problems"] == ["worker 2: disk", "process 4 does not answer"]
     assert [one["pid"] for one in health["workers"]] == [2]
     seen = await health_of(plane, frozenset({"m"}))
     assert (seen["models"], seen["problems"]) == (health["models"], [])
@@ -146,7 +146,7 @@ async def test_a_model_is_loaded_in_all_workers_also_where_one_fails() -> None:
         await host(link, broken).load("m")
     assert link.asked == [("load", {"model": "m"}, "others")]
     link.answers["load"] = WorkerAnswers((answer(2, error="no memory"),))
-    with pytest.raises(NotReady, match="in process 2, another worker: no memory"):
+    with pytest.raises(NotReady, match="worker process 2: no memory"):
         await host(link).load("m")
     link.answers["load"] = WorkerAnswers((), silent=(3,))
     with pytest.raises(NotReady, match="has not finished yet"):

@@ -56,7 +56,7 @@ def test_problems_of_all_are_told_to_who_may_see_them() -> None:
     """Each once; a worker that says nothing is one."""
     other = said("READY", problems=["known", "new"])
     merged = merge_health(OWN, [other], [9], whole=True)
-    assert merged["problems"] == ["known", "worker 1: new", "process 9 does not say how it is"]
+    assert merged["problems"] == ["known", "worker 1: new", "process 9 does not answer"]
     assert merged["status"] == "degraded"
     assert merged["workers"] == [{"place": 1, "pid": 7, "ready": True, "reason": ""}]
     part = merge_health(OWN, [other], [9], whole=False)

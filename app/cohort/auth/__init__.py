@@ -1,9 +1,9 @@
-"""Who calls: callers by their keys, what each may see, and how much each may ask for.
+"""Callers: their keys, the models visible to them, and their quotas.
 
-A key is known by its SHA-256 only. `parse_keys` reads the operator's file, `KeyRing` finds the
-caller of a key in constant time, a `Caller` counts its requests against its quota, and `KeyWatcher`
-keeps the ring in step with the file. `Issuer` reads tokens, by the keys in the file that `jwks`
-reads; that module is imported only where there is one.
+Only the SHA-256 of a key is stored. `parse_keys` reads the operator's file, and `KeyRing` finds the
+caller of a key in constant time. A `Caller` counts its requests against its quota, and `KeyWatcher`
+keeps the ring in step with the file. `Issuer` reads tokens, with the keys in the file that `jwks`
+reads. That module is imported only if there is such a file.
 """
 
 from cohort.auth.caller import ADMIN, Caller

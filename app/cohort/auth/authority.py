@@ -1,8 +1,8 @@
-"""Who may do what, decided once for every adapter from what its protocol carries.
+"""Authorization, decided once for every adapter from the credentials of its protocol.
 
-Callers and operators are known by keys, tokens and client certificates (`cohort.auth`). An adapter
-reads what a request carries into `Credentials` and asks an `Authority`; what it gets is a `Caller`,
-whose `models` it passes to the planes, or an error.
+Callers and operators are identified by keys, tokens and client certificates (`cohort.auth`). An
+adapter puts the credentials of a request into `Credentials` and asks an `Authority`. The result is
+a `Caller`, whose `models` the adapter passes to the planes, or an error.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ __all__ = ["KEY_HEADERS", "Authority", "Caller", "Credentials", "bearer_token", 
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 KEY_HEADERS = frozenset({AUTHORIZATION, API_KEY})
-"""The headers over HTTP, and the metadata over gRPC, that carry keys; in lower case."""
+"""The HTTP headers and gRPC metadata that carry keys; in lower case."""
 
 
 class Credentials(NamedTuple):
-    """What a request carries to say whose it is. A key is worth more than a certificate: whoever
-    sends one is the caller of that key, or nobody.
+    """The credentials of a request.
+
+    A key takes precedence over a certificate: a request with an unknown key has no caller.
 
     keys: The different keys in its headers.
-    certificate: The names in its connection's client certificate; None: it has none.
+    certificate: The names in its connection's client certificate; None: it has no certificate.
     """
 
     keys: frozenset[str]
@@ -34,12 +35,12 @@ class Credentials(NamedTuple):
 
 
 class Authority:
-    """Decides whether a request may do what it asks for.
+    """Decides whether a request is allowed.
 
     keys: The keys and certificates of callers and operators.
-    asks_callers: Whether callers need one of them. Operators always do.
-    certified: Whoever has a client certificate, whatever names are in it; None: `keys` tell.
-    metrics_key: What a request for metrics carries, unless it is an operator's; None: nothing.
+    asks_callers: True if callers need credentials. Operators always do.
+    certified: The caller of every client certificate, regardless of its names; None: `keys` decide.
+    metrics_key: The key that a request for metrics needs, apart from an operator's; None: no key.
     """
 
     def __init__(
@@ -56,17 +57,17 @@ class Authority:
         self.asks_callers = asks_callers
 
     def caller(self, sent: Credentials) -> Caller:
-        """The caller of a request that carries these credentials, where callers need some.
+        """Return the caller of a request with these credentials, if callers need credentials.
 
-        Raises what `identify` does.
+        Raises as `identify`.
         """
         return self.identify(sent).caller
 
     def identify(self, sent: Credentials) -> Identity:
-        """The same, and until when it is known.
+        """Return the caller, and the time until which the credentials are valid.
 
-        Raises Unauthorized without any credentials, with several keys, or with what is nobody's,
-        and NotReady until the keys have been read; for a token also what `KeyRing.find` raises.
+        Raises Unauthorized for missing credentials, several keys, or an unknown key or certificate.
+        Raises NotReady until the keys have been read; for a token also as `KeyRing.find`.
         """
         keys = self._keys
         try:
@@ -87,12 +88,12 @@ class Authority:
         return identity
 
     def expired(self) -> Unauthorized:
-        """Count a request whose token was good before; the error to answer it with."""
+        """Count a request whose token has expired; return its error."""
         self._keys.wrong += 1
         return Unauthorized(EXPIRED)
 
     def visible(self, sent: Credentials) -> frozenset[str] | None:
-        """The models that a request may see on a route that is open to all; None: all of them."""
+        """Return the models visible to a request on a public route; None: all of them."""
         if not self.asks_callers:
             return None
         try:
@@ -102,11 +103,11 @@ class Authority:
         return _NO_MODELS if identity is None else identity.caller.models
 
     def check_operator(self, sent: Credentials) -> Caller:
-        """The operator whose request this is.
+        """Return the operator that sent the request.
 
-        Raises Unauthorized without a token, Forbidden with one that is no operator's, and Forbidden
-        for every request where the server knows of no operator; about a JSON Web Token what
-        `KeyRing.find` does.
+        Raises Unauthorized without a token, and Forbidden if the token is not an operator's. Raises
+        Forbidden for every request if the server has no operator. For a JSON Web Token it also
+        raises as `KeyRing.find`.
         """
         keys = self._keys
         if not keys.has_operator:
@@ -123,8 +124,8 @@ class Authority:
     def check_metrics(self, sent: Credentials) -> None:
         """Return if a request may read the metrics.
 
-        Raises Unauthorized unless it carries the key for metrics or an operator's, where one is
-        needed. A token that is refused raises what `KeyRing.find` does.
+        If a key is required, raises Unauthorized unless the request has the metrics key or an
+        operator's. A refused token raises as `KeyRing.find`.
         """
         if self._metrics_key is None:
             return
@@ -134,7 +135,7 @@ class Authority:
         if identity is None or not identity.caller.admin:
             if len(sent.keys) != 1:
                 raise Unauthorized(SEVERAL if sent.keys else NEEDS_METRICS_KEY)
-            raise Unauthorized("the metrics key is wrong, and no admin's")
+            raise Unauthorized("the metrics key is wrong")
 
     def _find(self, sent: Credentials) -> Identity | None:
         if sent.keys:
@@ -154,12 +155,12 @@ NO_OPERATOR = (
 NEEDS_OPERATOR = "this request needs the header 'Authorization: Bearer <admin token>'"
 NEEDS_METRICS_KEY = "this request needs the header 'Authorization: Bearer <metrics key>'"
 NEEDS_CERTIFICATE = "this request needs a client certificate"
-SEVERAL = "this request carries several keys: send one"
-WRONG_CERTIFICATE = "the client certificate has the name of no caller, or of several"
+SEVERAL = "this request has several keys; send only one"
+WRONG_CERTIFICATE = "the client certificate matches no caller, or more than one"
 
 
 def needs(kinds: Collection[str]) -> str:
-    """What to say to a request without credentials: what would let it in, by kind of entry."""
+    """Return the error text for missing credentials: the accepted kinds of credentials."""
     wanted = [sentence for kind, sentence in _BY_KIND.items() if kind in kinds]
     return f"this request needs {' or '.join(wanted or [_BY_KIND['sha256']])}"
 
@@ -172,9 +173,10 @@ _BY_KIND = {
 
 
 def sent_keys(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """The different keys that a request's headers carry; names are in lower case.
+    """Return the different keys in a request's headers; header names are in lower case.
 
-    Who sends two of them is refused: what stands before the server may have looked at the other.
+    Requests with two keys are refused: a proxy in front of the server may have checked the other
+        key.
     """
     keys = set()
     for name, value in pairs:
@@ -190,7 +192,7 @@ def sent_keys(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:
 
 
 def bearer_token(authorization: str | None) -> str | None:
-    """The token of `Bearer <token>`, whatever the case of its first word; None where there is none.
+    """Return the token of `Bearer <token>`, in any case of the first word; None without one.
 
     https://www.rfc-editor.org/rfc/rfc6750#section-2.1
     """

@@ -1,4 +1,4 @@
-"""One caller: what it may see, what it may ask for, and what it asked for."""
+"""A caller: its visible models, its quota, and counts of its requests."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from cohort.auth.quota import TokenBucket
 from cohort.errors import Overloaded, quoted
 
 ADMIN = "admin"
-"""The name of whoever has COHORT_ADMIN_TOKEN."""
+"""The name of the caller with COHORT_ADMIN_TOKEN."""
 
 
 class Caller:
-    """Whoever holds a key. It stays the same when the file that names it is read again.
+    """The holder of a key. The object remains when the operator's file is read again.
 
     name: Its name, for logs and metrics; never its key.
-    models: The models it may see; None: all of them.
-    admin: Whether it may do what only an operator may.
-    concurrency: How many of its requests may be in progress at once; None: no limit.
-    priority: That of its requests; 0 is that of most.
-    requests: How many requests it made that its quota let pass.
-    refused: How many it did not, by what was used up: "rate" or "concurrency".
-    in_flight: How many of its requests are being answered; counted where it has a limit.
+    models: The models visible to it; None: all of them.
+    admin: True if it may perform operators' actions.
+    concurrency: The maximum of its requests in progress; None: no limit.
+    priority: The priority of its requests; most have 0.
+    requests: The number of its requests within its quota.
+    refused: The number of refused requests, by the exhausted limit: "rate" or "concurrency".
+    in_flight: The number of its requests in progress; counted only if it has a limit.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Caller:
         self.priority = 0
 
     def follow(self, key: ApiKey) -> None:
-        """Take over what the file says of it now. A quota that is the same goes on as it is."""
+        """Apply the entry in the file. An unchanged quota keeps its state."""
         self.models = None if key.models is None else frozenset(key.models)
         self.admin = key.admin
         if key.rate != self._rate:
@@ -55,9 +55,9 @@ class Caller:
         self.priority = key.priority
 
     def enter(self) -> bool:
-        """Count a request that begins. Returns whether `leave` has to be called when it ends.
+        """Count a request that begins. Returns True if `leave` must be called when it ends.
 
-        Raises Overloaded, and counts that, where the quota is used up.
+        Raises Overloaded, and counts that, if the quota is exhausted.
         """
         concurrency = self.concurrency
         if concurrency is not None and self.in_flight >= concurrency:
@@ -78,12 +78,12 @@ class Caller:
         return True
 
     def stay(self) -> bool:
-        """A request goes on though nobody waits for it; whether `leave` is to be called then."""
+        """Count a run that continues after its caller left; True if `leave` must follow."""
         if self.concurrency is None:
             return False
         self.in_flight += 1
         return True
 
     def leave(self) -> None:
-        """A request that `enter` or `stay` counted has ended."""
+        """End a request that `enter` or `stay` counted."""
         self.in_flight -= 1

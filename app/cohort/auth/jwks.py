@@ -1,6 +1,6 @@
 """The public keys of an issuer of tokens: a JSON Web Key Set (RFC 7517), as issuers publish it.
 
-Imports PyJWT and with it OpenSSL, and so is imported itself only where there is such a file.
+This module imports PyJWT and OpenSSL, so it is imported only if there is such a file.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ ALGORITHMS = (
     ("EC", "P-521", "ES512"),
     ("OKP", "Ed25519", "EdDSA"),
 )
-"""What a key of this `kty` and `crv` verifies; its `alg`, where it has one, is one of them."""
+"""The algorithm of a key with this `kty` and `crv`; its `alg`, if present, must match one."""
 
 RSA_BITS = range(2048, 8193)
-"""Shorter keys can be broken; a longer one would verify for a millisecond and more."""
+"""Shorter keys can be broken; verifying a longer one takes a millisecond or more."""
 
 
 class _Wrong(Exception):
-    """What is wrong with a key: the member, and what to do."""
+    """A problem of a key: the member, and a sentence that contains the fix."""
 
 
 def load_jwks(path: Path) -> VerifyingKeys:
-    """Read the file at `path`; one must be there. Raises ConfigProblems with all that is wrong."""
+    """Read the file at `path`, which must exist. Raises ConfigProblems with all problems."""
     text = read_text(path, path.name)
     if text is None:
         raise ConfigProblems([Problem(path.name, "", "is missing")])
@@ -45,8 +45,8 @@ def load_jwks(path: Path) -> VerifyingKeys:
 def parse_jwks(text: str, file: str) -> VerifyingKeys:
     """Read the text of such a file, called `file` in messages. Raises ConfigProblems.
 
-    Keys that do not verify signatures, or not by an algorithm that is known here, are left out: an
-    issuer may have them for others.
+    Keys that do not verify signatures, or only with unsupported algorithms, are skipped: an issuer
+        may have them for other services.
     """
     try:
         tree = orjson.loads(text)
@@ -63,7 +63,7 @@ def parse_jwks(text: str, file: str) -> VerifyingKeys:
             if by_algorithm:
                 name = _name_of(jwk)
                 if name in keys:
-                    raise _Wrong("kid", f"{quoted(name)} is the name of another key")
+                    raise _Wrong("kid", f"{quoted(name)} is already the name of another key")
                 keys[name] = by_algorithm
         except _Wrong as error:
             member, sentence = error.args
@@ -76,12 +76,12 @@ def parse_jwks(text: str, file: str) -> VerifyingKeys:
 
 
 def _read_key(jwk: object) -> Mapping[str, Verify]:
-    """What a key verifies, by algorithm; empty for one that is for other uses. Raises _Wrong."""
+    """Return the key's verifiers by algorithm; empty for a key with other uses. Raises _Wrong."""
     if not isinstance(jwk, dict):
         raise _Wrong("", "must be a key: an object with 'kty' and 'kid'")
     kind, algorithm, uses = jwk.get("kty"), jwk.get("alg"), jwk.get("key_ops", ["verify"])
     if kind == "oct":
-        raise _Wrong("kty", "is a shared secret ('oct'), by which whoever verifies could sign")
+        raise _Wrong("kty", "is a shared secret ('oct'), which could also sign; use a public key")
     if "d" in jwk:
         raise _Wrong("d", "is a private key: put the public one here, and replace this one")
     if jwk.get("use", "sig") != "sig" or not isinstance(uses, list) or "verify" not in uses:
@@ -106,7 +106,7 @@ def _read_key(jwk: object) -> Mapping[str, Verify]:
 def _name_of(jwk: Mapping[str, Any]) -> str:
     name = jwk.get("kid")
     if not isinstance(name, str) or not name:
-        raise _Wrong("kid", "must be a string, by which tokens name the key")
+        raise _Wrong("kid", "must be a string that identifies the key")
     return name
 
 

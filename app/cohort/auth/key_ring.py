@@ -12,9 +12,9 @@ from cohort.errors import Forbidden, NotReady
 
 
 class Identity(NamedTuple):
-    """A caller that is known by a key, until it is taken back, or by a token.
+    """A caller that is identified by a key or by a token.
 
-    caller: Who it is.
+    caller: The caller.
     until: When the token expires, in seconds since the epoch; None for a key.
     """
 
@@ -25,14 +25,14 @@ class Identity(NamedTuple):
 class KeyRing:
     """All callers: by the SHA-256 of their keys, their tokens, and the names in their certificates.
 
-    A key that is sent is hashed and its hash looked up: the time that takes says nothing of how
-    much of a key was right.
+    A received key is hashed and its hash looked up. So the time does not depend on how much of a
+    key was right.
 
-    initialized: Whether the keys have been read; until then only `admin_token` is known.
-    missing, wrong: How many requests brought no key, and one that is nobody's.
+    initialized: True once the keys have been read; until then only `admin_token` is known.
+    missing, wrong: The number of requests without a key, and with an unknown key.
 
-    admin_token: The token of the caller named "admin"; None: there is none.
-    issuer: Reads tokens; None: there are none.
+    admin_token: The token of the caller named "admin"; None: there is no such caller.
+    issuer: Reads tokens; None: tokens are not accepted.
     """
 
     def __init__(self, admin_token: str | None = None, *, issuer: Issuer | None = None) -> None:
@@ -51,12 +51,12 @@ class KeyRing:
 
     @property
     def has_operator(self) -> bool:
-        """Whether some key may do what only an operator may."""
+        """True if a key may perform operators' actions."""
         return any(caller.admin for caller in self.callers)
 
     @property
     def kinds(self) -> Collection[str]:
-        """By what callers are known: "sha256", "subject", "certificate"."""
+        """The kinds of credentials in use: "sha256", "subject", "certificate"."""
         known = {
             "sha256": self._by_digest.keys() - self._admin.keys(),
             "subject": self._by_subject,
@@ -70,15 +70,15 @@ class KeyRing:
         return [*self._admin.values(), *self._by_name.values()]
 
     def find_by_names(self, names: Collection[str]) -> Caller | None:
-        """The caller whose certificate has these names; None if they are nobody's or several's."""
+        """Return the caller whose certificate has these names; None if it is not exactly one."""
         callers = {self._by_certificate[name] for name in names if name in self._by_certificate}
         return callers.pop() if len(callers) == 1 else None
 
     def find(self, key: str) -> Identity | None:
-        """The caller whose key or token this is; None where it is nobody's key.
+        """Return the caller of a key or token; None if the key is unknown.
 
-        Raises Unauthorized, NotReady or Overloaded for a token that is refused, and Forbidden for
-        one whose subject has no entry.
+        Raises Unauthorized, NotReady or Overloaded for a refused token, and Forbidden for a token
+        whose subject has no entry.
         """
         digest = digest_of(key)
         caller = self._by_digest.get(digest)
@@ -92,22 +92,20 @@ class KeyRing:
             return Identity(caller, claims.until)
         if not self.initialized:
             raise NotReady("the API keys cannot be read yet")
-        raise Forbidden("no entry of the server's keys names the subject of this token ('sub')")
+        raise Forbidden("the token's subject ('sub') has no entry in the server's API keys")
 
     def on_change(self, do: Callable[[], None]) -> None:
-        """Call `do` after each change, so that no decision by the former keys is remembered."""
+        """Call `do` after each change, so that decisions by former keys are forgotten."""
         self._changed.append(do)
 
     def trust(self, keys: VerifyingKeys) -> None:
-        """Verify tokens by these keys of the issuer from now on, and by no others."""
+        """Verify tokens only with these keys of the issuer from now on."""
         if self._issuer is not None:
             self._issuer.follow(keys)
         self._tell()
 
     def follow(self, keys: Sequence[ApiKey]) -> None:
-        """Know these keys from now on, and no others. Callers go on with their counts and quotas,
-        by name.
-        """
+        """Accept only these keys from now on. Callers keep their counts and quotas, by name."""
         before, self._by_name = self._by_name, {}
         by_digest = dict(self._admin)
         by_certificate: dict[str, Caller] = {}

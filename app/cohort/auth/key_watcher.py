@@ -1,4 +1,4 @@
-"""Keeps what is known of callers in step with the operator's files."""
+"""Keeps keys in step with the operator's files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class KeyWatcher(Generic[Keys]):
     """Follows a file of keys. An invalid or missing file changes nothing.
 
     path: The file.
-    title: What is in it, for the log and the health.
+    title: The kind of its contents, for logs and health.
     load: Reads it, in a thread. Raises ConfigProblems.
-    follow: Takes over what was read.
+    follow: Applies its contents.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class KeyWatcher(Generic[Keys]):
 
     @property
     def valid(self) -> bool:
-        """Whether the file could be read the last time it had changed."""
+        """True if the file was valid when it was last read."""
         return self._file.valid
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the file, in sentences."""
+        """The problems of the file, in sentences."""
         return [str(problem) for problem in self._file.problems]
 
     @property
     def unready(self) -> str:
-        """Why no caller can be told from another yet; empty once the file has been read."""
+        """Why callers cannot be identified yet; empty once the file has been read."""
         if self._initialized or self.valid:
             return ""
         return f"the file of {self._title} is invalid: {self._file.problems[0]}"

@@ -1,4 +1,4 @@
-"""What an operator may configure about callers' keys: the file of COHORT_API_KEYS."""
+"""The operator's file of callers' keys: COHORT_API_KEYS."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KEY_NAME_IN_WORDS = "at most 64 letters, digits, '.', '_' and '-', starting with a letter or digit"
 SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 ANY_SUBJECT = "*"
-"""Stands for every subject that has no entry of its own."""
+"""Matches every subject that has no separate entry."""
 
 MAX_CERTIFICATE_NAME = 2048
-"""The length of a name at most: that of a SPIFFE ID, which is a URI."""
+"""Maximum length of a name: that of a SPIFFE ID, which is a URI."""
 
 
 def _check_name(name: str) -> str:
@@ -40,7 +40,7 @@ def _check_name(name: str) -> str:
 
 
 def _check_sha256(digest: str) -> str:
-    # What was written may be the key itself, so that the message does not repeat it.
+    # The value may be the key itself, so the message must not repeat it.
     if not SHA256.fullmatch(digest):
         raise invalid("must be the key's SHA-256 in 64 hexadecimal digits; see 'cohort key new'")
     return digest.lower()
@@ -48,13 +48,13 @@ def _check_sha256(digest: str) -> str:
 
 def _check_certificate(name: str) -> str:
     if not (name.isprintable() and name.strip() == name and 0 < len(name) <= MAX_CERTIFICATE_NAME):
-        raise invalid(f"{quoted(name)} is not a name that a certificate has")
+        raise invalid(f"{quoted(name)} is not a valid name in a certificate")
     return name
 
 
 def _check_subject(subject: str) -> str:
     if not (subject.isprintable() and subject.strip() == subject and 0 < len(subject) <= 255):
-        raise invalid(f"{quoted(subject)} is not the 'sub' of a token; \"*\" is that of any token")
+        raise invalid(f"{quoted(subject)} is not a valid 'sub' of a token; use \"*\" for any token")
     return subject
 
 
@@ -68,18 +68,18 @@ def _check_models(models: tuple[str, ...]) -> tuple[str, ...]:
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One entry of the file: a caller, known by at least one of `sha256`, `certificate`, `subject`.
+    """One entry of the file: a caller with at least one of `sha256`, `certificate`, `subject`.
 
-    name: Stands for the caller in logs and metrics.
+    name: The caller's name in logs and metrics.
     sha256: The SHA-256 of its key, in 64 hexadecimal digits; default None: it has no key.
-    certificate: The name in its client certificate; default None: it has none.
-    subject: The `sub` of its tokens, or "*", for those that no other entry is for; default None: it
+    certificate: The name in its client certificate; default None: it has no certificate.
+    subject: The `sub` of its tokens, or "*", for tokens that match no other entry; default None: it
         has no tokens.
-    models: The models that it may see; default None: all of them.
+    models: The models visible to it; default None: all of them.
     rate: Requests per second; default None: no limit.
-    concurrency: Requests in progress at once; default None: no limit.
-    priority: 1: its requests go first, and -1: last, where there is a queue; default 0.
-    admin: Whether it may do what only an operator may; default False.
+    concurrency: Maximum of requests in progress; default None: no limit.
+    priority: 1: its requests run first in a queue; -1: last; default 0.
+    admin: True if it may perform operators' actions; default False.
     """
 
     name: Annotated[str, AfterValidator(_check_name)]
@@ -101,7 +101,7 @@ KEY_RANGES: Mapping[str, Range] = {
 
 
 def load_keys(path: Path, *, reserved: str = "") -> Sequence[ApiKey]:
-    """Read the file at `path`. Raises ConfigProblems with all that is wrong; a file must be there.
+    """Read the file at `path`, which must exist. Raises ConfigProblems with all problems.
 
     `reserved` is a name that no entry may have.
     """
@@ -114,8 +114,8 @@ def load_keys(path: Path, *, reserved: str = "") -> Sequence[ApiKey]:
 def parse_keys(text: str, file: str, *, reserved: str = "") -> Sequence[ApiKey]:
     """Read the text of such a file, called `file` in messages. Raises ConfigProblems."""
     tree = parse_yaml(text, file)
-    if tree is None:  # most likely a file that was cut off: `[]` says that nobody may call
-        raise ConfigProblems([Problem(file, "", "is empty; write [] where nobody may call")])
+    if tree is None:  # probably truncated: `[]` means no callers
+        raise ConfigProblems([Problem(file, "", "is empty; write [] to allow no callers")])
     keys: Sequence[ApiKey] = validate_tree(tree, list[ApiKey], file, KEY_RANGES)
     problems = [
         Problem(file, f"[{place}].{key}".removesuffix("."), said)
@@ -131,9 +131,9 @@ def _contradictions(keys: Sequence[ApiKey], reserved: str) -> Iterator[tuple[int
     ways: dict[tuple[str, str], int] = {}
     for place, key in enumerate(keys):
         if key.name == reserved:
-            yield place, "name", f"{quoted(reserved)} is the name of COHORT_ADMIN_TOKEN"
+            yield place, "name", f"{quoted(reserved)} is reserved for COHORT_ADMIN_TOKEN"
         if (before := names.setdefault(key.name, place)) != place:
-            yield place, "name", f"{quoted(key.name)} is the name of [{before}]"
+            yield place, "name", f"{quoted(key.name)} is already the name of [{before}]"
         known_by = {"sha256": key.sha256, "certificate": key.certificate, "subject": key.subject}
         for way, what in known_by.items():
             if what is not None and (before := ways.setdefault((way, what), place)) != place:
@@ -143,14 +143,14 @@ def _contradictions(keys: Sequence[ApiKey], reserved: str) -> Iterator[tuple[int
         if key.admin and key.models is not None:
             yield place, "models", "an admin sees every model; leave 'models' out"
         if key.admin and key.subject == ANY_SUBJECT:
-            yield place, "admin", "whoever has a token would be an admin; name the subjects"
+            yield place, "admin", "every token holder would be an admin; name the subjects"
 
 
 def new_key() -> str:
-    """A key that nobody can guess: 256 random bits, with a prefix by which leaks are found."""
+    """Return a new random key: 256 bits, with a prefix that identifies leaked keys."""
     return f"cohort_{secrets.token_urlsafe(32)}"
 
 
 def digest_of(key: str) -> bytes:
-    """The SHA-256 of a key as it stood in a header, whose bytes are read as Latin-1."""
+    """Return the SHA-256 of a key from a header, whose bytes are read as Latin-1."""
     return sha256(key.encode("latin-1", "backslashreplace")).digest()

@@ -1,7 +1,7 @@
-"""JSON Web Tokens (RFC 7519) of one issuer: whose they are, and until when.
+"""JSON Web Tokens (RFC 7519) of one issuer: their subject and expiry.
 
-Everything about a token that costs little is checked first, and its signature last, so that what
-anybody can make up is refused at about the cost of reading it.
+All cheap checks come first, and the signature last. So forged tokens cost little more than reading
+them.
 """
 
 from __future__ import annotations
@@ -18,39 +18,41 @@ from cohort.auth.quota import TokenBucket
 from cohort.errors import NotReady, Overloaded, Unauthorized
 
 MAX_TOKEN_LENGTH = 8 * 1024
-"""Characters of a token at most: one that has grown larger fits in few headers anyway."""
+"""Maximum characters of a token; longer ones rarely fit in a header."""
 
 MAX_VERIFIED = 16_384
-"""Verified tokens remembered at most, about 4 MB. Too many are all forgotten."""
+"""Maximum of remembered verified tokens, about 4 MB. When it is reached, all are forgotten."""
 
 LEEWAY_SECONDS = 30.0
-"""How far the issuer's clock may be ahead; a token's end is kept to the second."""
+"""Tolerance for an issuer's clock that is ahead, for `nbf` and `iat`; `exp` is exact."""
 
 FORGED_PER_SECOND = 100.0
-"""Wrong signatures per second, beyond which no new token is verified for a while.
+"""Wrong signatures per second; above this rate no new token is verified for a while.
 
-A signature takes 40 to 1300 µs of the event loop by its algorithm, so that this is at most 13 %.
+A signature takes 40 to 1300 µs of the event loop, depending on its algorithm, so this is at most 13
+%.
 """
 
 TOKEN_TYPES = frozenset({"jwt", "at+jwt"})
-"""`typ`, where a token has one. Others are for other uses: a logout, a proof, an event."""
+"""Accepted `typ` of a token that has one. Others are for other uses: a logout, a proof, an event.
+"""
 
 KEY_CARRIERS = frozenset({"jwk", "jku", "x5c", "x5u"})
-"""Header parameters by which a token brings its key along, and so proves nothing."""
+"""Header parameters with the token's own key, which would prove nothing."""
 
 EXPIRED = "the token has expired"
-ANOTHER_ISSUER = "the token is by another issuer: 'iss' must be COHORT_JWT_ISSUER, to the letter"
-ANOTHER_AUDIENCE = "the token is for another audience: COHORT_JWT_AUDIENCE must be in its 'aud'"
+ANOTHER_ISSUER = "the token's issuer ('iss') does not match COHORT_JWT_ISSUER"
+ANOTHER_AUDIENCE = "the token's audience ('aud') does not contain COHORT_JWT_AUDIENCE"
 
 Verify = Callable[[bytes, bytes], bool]
-"""Says whether a signature, the second argument, is one of the first."""
+"""Returns True if the second argument is a valid signature of the first."""
 
 VerifyingKeys = Mapping[str, Mapping[str, Verify]]
-"""An issuer's keys by their `kid`, and what each verifies by `alg`."""
+"""An issuer's keys by their `kid`, each with its verifiers by `alg`."""
 
 
 class Claims(NamedTuple):
-    """What a verified token says: its `sub`, and its `exp` in seconds since the epoch."""
+    """The claims of a verified token: its `sub`, and its `exp` in seconds since the epoch."""
 
     subject: str
     until: float
@@ -60,7 +62,7 @@ class Issuer:
     """Reads the tokens of one issuer for one audience.
 
     name: The `iss` that a token must have.
-    audience: What must be in its `aud`, or be it: a token for another service is none for this one.
+    audience: A value that its `aud` must equal or contain: tokens for other services are refused.
     """
 
     def __init__(self, name: str, audience: str) -> None:
@@ -69,18 +71,18 @@ class Issuer:
         self._keys: VerifyingKeys | None = None
         self._verified: dict[bytes, Claims] = {}
         self._forged = TokenBucket(FORGED_PER_SECOND)
-        self._next_at = -math.inf  # when a new token may be verified again
+        self._next_at = -math.inf  # new tokens may be verified after this time
 
     def follow(self, keys: VerifyingKeys) -> None:
-        """Trust these keys from now on, and no others; tokens verified before are so no longer."""
+        """Trust only these keys from now on; earlier verified tokens are forgotten."""
         self._keys = keys
         self._verified.clear()
 
     def read(self, token: str, digest: bytes) -> Claims:
-        """What a token says; `digest` is its SHA-256, by which it is remembered.
+        """Return a token's claims; `digest` is its SHA-256, used as a cache key.
 
-        Raises Unauthorized, saying what is wrong with it; NotReady until there are keys; and
-        Overloaded for a token not seen before, while too many with wrong signatures are sent.
+        Raises Unauthorized with the problem of the token, and NotReady until there are keys. Raises
+        Overloaded for a new token while too many tokens with wrong signatures arrive.
         """
         claims = self._verified.get(digest)
         if claims is None:
@@ -105,7 +107,8 @@ class Issuer:
         now = monotonic()
         if now < self._next_at:
             raise Overloaded(
-                "too many tokens with a wrong signature were sent", retry_after=self._next_at - now
+                "too many tokens with a wrong signature; retry later",
+                retry_after=self._next_at - now,
             )
         if not verify(f"{head}.{body}".encode(), signature):
             self._next_at = now + self._forged.take(now)
@@ -113,7 +116,7 @@ class Issuer:
         return claims
 
     def _check(self, claims: Mapping[str, Any]) -> Claims:
-        """https://www.rfc-editor.org/rfc/rfc7519#section-4.1."""
+        """Check the claims: https://www.rfc-editor.org/rfc/rfc7519#section-4.1."""
         now = time()
         if claims.get("iss") != self._name:
             raise Unauthorized(ANOTHER_ISSUER)
@@ -122,7 +125,7 @@ class Issuer:
             raise Unauthorized(ANOTHER_AUDIENCE)
         until = _seconds(claims, "exp")
         if until is None:
-            raise Unauthorized("the token never expires: it needs an 'exp'")
+            raise Unauthorized("the token has no expiry ('exp')")
         if until <= now:
             raise Unauthorized(EXPIRED)
         for name in ("nbf", "iat"):
@@ -131,31 +134,31 @@ class Issuer:
                 raise Unauthorized(f"the token is not valid yet ({name!r})")
         subject = claims.get("sub")
         if not isinstance(subject, str) or not subject:
-            raise Unauthorized("the token names nobody: it needs a 'sub'")
+            raise Unauthorized("the token has no subject ('sub')")
         return Claims(subject, until)
 
 
 def _verify_with(keys: VerifyingKeys, header: Mapping[str, Any]) -> Verify:
-    """Find what verifies a token by its header: the issuer's key and an algorithm of that key.
+    """Return the verifier for a token's header: the issuer's key with the token's algorithm.
 
     https://www.rfc-editor.org/rfc/rfc8725#section-3
     """
     if "crit" in header:
-        raise Unauthorized("the token has extensions ('crit') that are not known here")
+        raise Unauthorized("the token has unsupported extensions ('crit')")
     if brought := KEY_CARRIERS & header.keys():
-        raise Unauthorized(f"the token brings its own key ({min(brought)!r})")
+        raise Unauthorized(f"the token contains its own key ({min(brought)!r})")
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in TOKEN_TYPES:
-        raise Unauthorized("the token is for another use ('typ')")
+        raise Unauthorized("the token has an unsupported type ('typ')")
     name, algorithm = header.get("kid"), header.get("alg")
     by_algorithm = keys.get(name) if isinstance(name, str) else None
     if name is None:
-        raise Unauthorized("the token names no key: it needs a 'kid'")
+        raise Unauthorized("the token has no key id ('kid')")
     if by_algorithm is None:
-        raise Unauthorized("the token is signed by a key that the issuer does not have ('kid')")
+        raise Unauthorized("the token's key id ('kid') is not among the issuer's keys")
     verify = by_algorithm.get(algorithm) if isinstance(algorithm, str) else None
     if verify is None:
-        raise Unauthorized("the token's algorithm ('alg') is not its key's")
+        raise Unauthorized("the token's algorithm ('alg') does not match its key")
     return verify
 
 
@@ -179,9 +182,9 @@ def _read_json(segment: str, part: str) -> Mapping[str, Any]:
 
 
 def _decode(segment: str, part: str) -> bytes:
-    """Read base64url, of which there is one spelling only, so that no token has two."""
+    """Read base64url in its only canonical spelling, so that no token has two spellings."""
     try:
-        data = urlsafe_b64decode(segment + "==")  # more than it needs is ignored
+        data = urlsafe_b64decode(segment + "==")  # excess padding is ignored
     except ValueError:
         data = b""
     if urlsafe_b64encode(data).rstrip(b"=").decode() != segment:

@@ -1,4 +1,4 @@
-"""Which requests run together.
+"""Batching: the choice of requests that run together.
 
 A batcher belongs to one loaded version. Requests wait in one queue per shape key: their names,
 datatypes and all dimensions except axis 0; a padded dimension counts as its bucket. The queue with
@@ -6,8 +6,8 @@ the oldest head is served first. The scheduler (`cohort.scheduling`) takes the n
 slot is free. There is no batching window by default: while one batch runs, requests queue for the
 next.
 
-There are no locks: everything except `Batch.execute` happens on the event loop, and `execute`
-touches only its own batch. Runs on the event loop are watched by a thread (`watchdog`).
+There are no locks: everything except `Batch.execute` happens on the event loop, and `execute` uses
+    only its own batch. A thread watches runs on the event loop (`watchdog`).
 
 The reply of each request is called exactly once, or never if the request is cancelled.
 """

@@ -1,4 +1,4 @@
-"""Inputs that begin where a vector of the processor does."""
+"""Alignment of inputs to the processor's vectors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cohort.tensors import Array, Arrays
 
 
 def aligned_runs(run: Run) -> Run:
-    """Runs of inputs that begin where a vector does."""
+    """Return a run that aligns its inputs to vectors."""
     return lambda feeds, control: run(aligned(feeds), control)
 
 
 def aligned(arrays: Arrays) -> Arrays:
-    """The same arrays, those that begin within a vector copied to where one begins.
+    """Return the arrays; those that do not begin at a vector's boundary are copied to one.
 
-    Some kernels round by where in a vector a number is.
+    Some kernels round numbers differently, depending on their position in a vector.
     """
     return {
         name: array if not array.ctypes.data % ALIGNMENT or array.dtype.hasobject else _moved(array)

@@ -35,13 +35,13 @@ Run = Callable[[Arrays, Any], Outputs]
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """How batches of one version are run.
+    """Runs the batches of one version.
 
     run: Runs the model; called from any thread.
     run_exclusively: Runs the model while no other run is in progress, on more threads.
-    make_control: Makes the RunControl of one batch; None where runs cannot be stopped.
-    stacking: How requests are joined and split.
-    output_limit: The most bytes of outputs that a request may get.
+    make_control: Makes the RunControl of one batch; None if runs cannot be stopped.
+    stacking: Joins and splits requests.
+    output_limit: The maximum bytes of outputs of a request.
     """
 
     run: Run
@@ -55,22 +55,22 @@ class Ticket:
     """One queued request, between `submit` and its reply.
 
     After the reply or a cancellation, `reply` is None and the ticket no longer refers to its inputs
-    and its batch, because a caller may keep it for any time.
+    and batch. A caller may keep the ticket for any time.
 
     inputs: The arrays by name.
     reply: Called with the result.
     rows: The length of axis 0.
-    key: What must be equal for requests to share a run.
-    length: The length of each row, as a multiple of the row that was profiled.
-    weight: What it adds to the work of the queue, in rows of that length.
+    key: Requests with equal keys may share a run.
+    length: The length of each row, as a multiple of the profiled row.
+    weight: Its part of the queue's work, in rows of that length.
     arrived, deadline: Seconds on the monotonic clock.
-    place: When it counts as having arrived by its priority, on the same clock.
+    place: Its arrival, adjusted for priority, on the same clock.
     timeout: The limit behind the deadline in seconds, for the message.
-    requests: The number of coalesced requests that this one stands for.
+    requests: The number of coalesced requests in this one.
     on_cancel: Called with this ticket when it is cancelled.
 
-    times: Once it was run, the seconds that it waited and those of its run; None before.
-    over: Called once its run is over, which went on without it; None: nobody asked.
+    times: After its run, the seconds that it waited and those of its run; None before.
+    over: Called at the end of a run that continued without it; None: not needed.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Ticket:
             self._on_cancel(self)
 
     def when_over(self, then: Callable[[], None]) -> bool:
-        """Have `then` called once its run is over; False where it is in none."""
+        """Call `then` once its run has ended; return False if it is not in a run."""
         if self.batch is None:
             return False
         self.over = then
@@ -151,19 +151,20 @@ class Batch:
     expected: The estimated duration of the run, in seconds.
     now: When they left the queue, in seconds on the monotonic clock.
 
-    rows, work: The rows of all requests, and the same in rows of the length that was profiled.
+    rows, work: The rows of all requests, and the same in rows of the profiled length.
     waits: Seconds in the queue and the number of requests, for each ticket.
-    exclusive: Whether no other run is in progress; set by the scheduler before `execute`.
+    exclusive: True if no other run is in progress; set by the scheduler before `execute`.
     pending: The number of tickets that are neither cancelled nor past their deadline.
     results: After `execute`, the outputs or the error of each ticket.
     started: When they left the queue, in seconds on the monotonic clock.
     feeds: After `execute`, the inputs of its last run.
-    runs: After `execute`, every run of the model that the batch took.
-    first_success: The first of `runs` that succeeded; None where none did.
-    on_processor: How long that run had the processor, in seconds.
-    unwanted: When its last caller left or its time was over and it was told to stop, in seconds on
-        the monotonic clock; 0 while somebody waits for it.
-    device_lost: After `execute`, what the device's driver said when it failed for good; else "".
+    runs: After `execute`, every run of the model for the batch.
+    first_success: The first of `runs` that succeeded; None if all failed.
+    on_processor: The processor time of that run, in seconds.
+    unwanted: When it was stopped because no caller waited, in seconds on the monotonic clock; 0
+        while a caller waits.
+    device_lost: After `execute`, the driver's message about a permanent failure of the device; else
+        "".
     cannot_batch: After `execute`, why requests of this version cannot share a run; "" if they can.
     """
 
@@ -203,12 +204,13 @@ class Batch:
         """Run the model, on any thread, and store one result per ticket in `results`.
 
         A run that fails because of its input is retried in halves until the request at fault runs
-        by itself: n requests cause at most 2n - 1 runs, and a single request at fault at most
-        2 log2(n), rounded up, besides the first. `control` is that of runs on the event loop; by
-        default one is made, which stops the runs when all requests are cancelled. Raises nothing.
+        alone. With n requests, this causes at most 2n - 1 runs. A single request at fault causes at
+        most 2 log2(n) runs, rounded up, in addition to the first. `control` is for runs on the
+        event loop. By default one is made, which stops the runs when all requests are cancelled.
+        Raises nothing.
         """
         try:
-            # Made before `_run` looks for cancelled tickets: a later cancellation finds it.
+            # Made before `_run` checks for cancelled tickets: a later cancellation finds it.
             self.control = self._runner.make_control() if control is None else control
             self._run(self.tickets)
         except BaseException as bug:  # noqa: BLE001 - every request gets a reply, the thread lives
@@ -216,7 +218,7 @@ class Batch:
             self.results += [internal_failure(bug)] * missing
 
     def offer(self, sampler: Sampler) -> None:
-        """Have any of its requests taken, where one is due and several shared its only run."""
+        """Give the sampler one request, if a sample is due and several shared the only run."""
         if self.started >= sampler.due and (sample := self._sample()) is not None:
             sampler.take(sample)
 
@@ -230,7 +232,7 @@ class Batch:
             return sample_row(ticket.inputs, answer, ticket.rows, self.started)
         if len(tickets) == 1:
             return None
-        together = max(2, self.rows // ticket.rows)  # as large a run, of its like
+        together = max(2, self.rows // ticket.rows)  # a run of the same size, of requests like it
         place = sum([one.rows for one in tickets[:chosen]]) // ticket.rows
         return Sample(ticket.inputs, answer, min(place, together - 1), together)
 
@@ -252,7 +254,7 @@ class Batch:
             self.cannot_batch = str(error)
             for ticket in tickets:
                 self._run([ticket])
-        except (NotReady, DeadlineExceeded) as error:  # of the process that runs the model
+        except (NotReady, DeadlineExceeded) as error:  # raised by the process that runs the model
             self.results += [error] * len(tickets)
         except (InvalidInput, InferenceFailed) as error:
             if isinstance(error, InferenceFailed) and error.device_lost:
@@ -306,7 +308,7 @@ CANCELLED = InferenceFailed("the request was cancelled", blames_input=False)
 
 
 def internal_failure(bug: BaseException) -> InferenceFailed:
-    """The error that callers get for a bug, without the bug's own words."""
+    """Return the error that callers get for a bug, without the bug's message."""
     failure = InferenceFailed("the server failed while running this batch", blames_input=False)
     failure.__cause__ = bug
     return failure

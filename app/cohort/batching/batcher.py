@@ -49,23 +49,23 @@ class Batcher:
     run_exclusively: Runs the model on more threads while no other run is in progress; default
         `run`.
     make_control: Makes the RunControl that stops a batch's runs; by default runs are not stopped.
-    seconds_for: Estimates the duration of a run in seconds, from its number of rows of the length
-        that was profiled; default 0.001.
-    known_work: The largest number for which that was profiled; default: there is none that was not.
-    row_cost: The cost of one row as it was profiled, for a model whose rows differ in length;
-        default None: all rows have the same length.
+    seconds_for: Estimates the duration of a run in seconds, from its number of rows of the profiled
+        length; default 0.001.
+    known_work: The largest number of rows that was profiled; default: infinite.
+    row_cost: The profiled cost of one row, for a model whose rows differ in length; default None:
+        all rows have the same length.
     device: The device that runs use, such as "cpu" or "cuda:0"; default "cpu".
-    shadow: Whether these requests run only while no other request waits for the device; default
+    shadow: True if these requests run only while no other request waits for the device; default
         False.
-    stacking: How requests that share a run are joined and split; default: along axis 0.
-    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
-        loop or the express slot; default "".
-    output_limit: The most bytes of outputs that a request may get; default: no limit.
-    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
-    sampler: Takes requests that shared a run; default None: nobody wants any.
-    name: What it runs, for operators; default "".
+    stacking: Joins and splits requests that share a run; default: along axis 0.
+    unpredictable: Why the duration of a run cannot be estimated, so that no run uses the event loop
+        or the express slot; default "".
+    output_limit: The maximum bytes of outputs of a request; default: no limit.
+    inline_run: Records runs on the event loop for the watchdog; default: not watched.
+    sampler: Receives samples of requests that shared a run; default None: no samples.
+    name: The model and version, for operators; default "".
 
-    estimate: What its runs should take.
+    estimate: Estimates of its runs.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Batcher:
         self.device, self.shadow = device, shadow
         self.row_cost, self.stacking = row_cost, stacking
         self.waiting = 0  # requests
-        self._work = 0.0  # of those, in rows of the length that was profiled
+        self._work = 0.0  # their work, in rows of the profiled length
         self.running: set[Batch] = set()
         self._runner = Runner(run, run_exclusively or run, make_control, stacking, output_limit)
         self.inline = InlineRuns(
@@ -111,7 +111,7 @@ class Batcher:
         self.seconds_for = self.estimate.seconds_for
         self._queues: dict[Key, deque[Ticket]] = {}
         self._closed = False
-        self._prioritized = False  # whether requests had different priorities
+        self._prioritized = False  # True once requests had different priorities
         self._deadlines = DeadlineTimer()
 
     # -- for callers
@@ -131,10 +131,10 @@ class Batcher:
         inputs: The arrays by name, already checked against the model's inputs.
         reply: Called with the outputs or the error.
         deadline: Seconds on the monotonic clock; default never.
-        timeout: The limit behind the deadline in seconds, for the message; default: what is left.
-        requests: The number of coalesced requests that this one stands for; default 1.
-        priority: Its place among others: each step is a head start, and a larger or smaller part of
-            the queue that it may fill; default 0.
+        timeout: The limit behind the deadline in seconds, for messages; default: the time left.
+        requests: The number of coalesced requests in this one; default 1.
+        priority: Each step is a head start in the queue, and changes the part of the queue that the
+            request may fill; default 0.
 
         Raises Overloaded, NotReady or DeadlineExceeded.
         """
@@ -196,11 +196,11 @@ class Batcher:
         return ticket
 
     def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
-        """Run on the event loop: the outputs or the error; None where it must be submitted instead.
+        """Run on the event loop and return the outputs or the error; None if it must be submitted.
 
         For short runs only: it bypasses the scheduler and cannot be cancelled. `inputs` hold `rows`
-        rows of `requests` requests, the first of which `arrived` then, in seconds on the monotonic
-        clock. Raises NotReady.
+            rows of `requests` requests. The first of them `arrived` at this time, in seconds on the
+            monotonic clock. Raises NotReady.
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
@@ -226,16 +226,16 @@ class Batcher:
     # -- for the scheduler
 
     def next_batch(self, now: float) -> BatchDecision | float:
-        """Decide the next batch, or the seconds until the next decision; see `next_batch`."""
+        """Return the next batch, or the seconds until the next decision; see `next_batch`."""
         return next_batch(self._queues, self.policy, now, self.row_cost)
 
     def cut(self, decision: BatchDecision, seconds: float) -> BatchDecision | None:
-        """Give the first requests of a batch whose run takes `seconds` at most; None for none."""
+        """Return the first requests of a batch whose run takes at most `seconds`, or None."""
         queue = self._queues[decision.key]
         return cut_batch(decision, queue, lambda work: self.seconds_for(work) <= seconds)
 
     def take(self, decision: BatchDecision, now: float) -> Batch:
-        """Take a batch out of the queues. `decision` is what `next_batch` just returned."""
+        """Take a batch out of the queues. `decision` must be the last result of `next_batch`."""
         key, requests = decision.key, decision.requests
         queue = self._queues[key]
         if requests == len(queue):
@@ -250,7 +250,7 @@ class Batcher:
             self.waiting -= ticket.requests
             self._work -= ticket.weight
         if not self.waiting:
-            self._work = 0.0  # without what rounding left
+            self._work = 0.0  # removes rounding errors
             self.estimate.run_empty()
         else:
             self.estimate.take(sum([ticket.weight for ticket in tickets]), now)
@@ -258,16 +258,17 @@ class Batcher:
         return batch
 
     def execute_inline(self, batch: Batch, now: float) -> bool:
-        """Execute a batch on the event loop and finish it; False where a thread must execute it.
+        """Execute a batch on the event loop and finish it; False if a thread must execute it.
 
-        That is so where the watchdog stopped it. `now` is in seconds on the monotonic clock.
+        It returns False if the watchdog stopped the run. `now` is in seconds on the monotonic
+        clock.
         """
         current = self.inline.current
         current.running = current.control
         current.since = now
         batch.execute(current.running)
         current.since = 0.0
-        batch.control = None  # the next run's; nobody could leave this one
+        batch.control = None  # the control is reused by the next run
         seconds = batch.runs[-1].seconds if batch.runs else 0.0
         if seconds > STALL_SECONDS or current.running is not current.control:
             failed = next((one for one in batch.results if isinstance(one, InferenceFailed)), None)
@@ -308,7 +309,7 @@ class Batcher:
                     reply(result, None)
             except Exception as bug:  # noqa: BLE001 - the other replies must still be called
                 report(bug, "a reply failed")
-        batch.feeds = NO_INPUTS  # who finished it may hold it until there is another
+        batch.feeds = NO_INPUTS  # the caller may keep the batch until the next one
         batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
             self._deadlines.clear()
@@ -317,7 +318,7 @@ class Batcher:
 
     @property
     def idle(self) -> bool:
-        """Whether no request is queued or running."""
+        """True if no request is queued or running."""
         return not self.waiting and not self.running
 
     def close(self) -> None:
@@ -336,7 +337,7 @@ class Batcher:
             if ticket.deadline <= now:
                 self._fail(ticket, DeadlineExceeded(ticket.timeout))
         earliest = min([one.deadline for one in self._open_tickets()], default=float("inf"))
-        looked = monotonic()  # a look at thousands takes its time: ten times as long until the next
+        looked = monotonic()  # checking thousands is slow: pause ten times as long
         self._deadlines.set(max(earliest, looked + 10 * (looked - now)), self._expire)
 
     def _open_tickets(self) -> Iterator[Ticket]:
@@ -370,7 +371,7 @@ class Batcher:
         ticket.inputs = NO_INPUTS
 
     def disable_batching(self, reason: str) -> None:
-        """Let requests run one by one from now on."""
+        """Run requests one by one from now on."""
         self.policy = self.policy.unbatched()
         self.estimate.bound(self.policy)
         self._rows_and_key, self._elements = self.stacking.rows_alone, count_elements
@@ -378,19 +379,19 @@ class Batcher:
         emit(self._observe, BatchingDisabled(reason))
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row of the profiled length may be queued."""
+        """Return how many more requests of one row of the profiled length may be queued."""
         share = share_for(priority)
         by_work = int(self.estimate.capacity * share / self.estimate.pace - self._work)
         return max(min(int(self.policy.max_queue_size * share) - self.waiting, by_work), 0)
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        """Raise Overloaded if a request of one row and of this priority cannot be queued."""
         if self.waiting and not self.room_for(priority):
             raise self._full()
 
     @property
     def seconds_to_clear(self) -> float:
-        """How long the queued requests take, as far as is known."""
+        """The estimated time of the queued requests."""
         return self.estimate.queue_seconds(self._work)
 
     def _full(self, contents: str = "", limit: str = "seconds") -> Overloaded:
@@ -399,4 +400,4 @@ class Batcher:
         return Overloaded(f"the model's queue is full: {why}", retry_after=wait)
 
 
-NO_INPUTS: Arrays = {}  # of a ticket that needs them no more
+NO_INPUTS: Arrays = {}  # for tickets that no longer need their inputs

@@ -13,9 +13,9 @@ TIMER_RESOLUTION = 0.001
 class DeadlineTimer:
     """A timer for the earliest deadline, in seconds on the monotonic clock.
 
-    It refers to what it calls only while it is set, so that a version that is gone leaves memory.
+    It refers to its callback only while it is set, so that an unloaded version is freed.
 
-    earliest: The deadline that it is set for; infinite where there is none.
+    earliest: The deadline that it is set for; infinite if it is not set.
     """
 
     __slots__ = ("_timer", "earliest")
@@ -26,11 +26,11 @@ class DeadlineTimer:
 
     @property
     def armed(self) -> bool:
-        """Whether it will fire."""
+        """True if it is set."""
         return self._timer is not None
 
     def set(self, deadline: float, expire: Callable[[], None]) -> None:
-        """Call `expire` at `deadline`, and not before; infinite: not at all."""
+        """Call `expire` at `deadline`, and not before; infinite: never."""
         self.clear()
         self.earliest = deadline
         if deadline != float("inf"):
@@ -38,7 +38,7 @@ class DeadlineTimer:
             self._timer = asyncio.get_running_loop().call_later(wait, expire)
 
     def clear(self) -> None:
-        """Call nothing any more."""
+        """Cancel the timer."""
         self.earliest = float("inf")
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""How long runs of one version take, and its queue: by the profile, and by what was seen since."""
+"""Estimates of runs and of the queue of one version, from the profile and from recent runs."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from cohort.batching.policy import BatchPolicy
 from cohort.errors import Overloaded
 
 MEASURED_SECONDS = 0.25
-"""How long a queue has to be emptied, without running empty, before its rate is known."""
+"""Time that a queue must be emptied, without running empty, before its rate is known."""
 
 REMEMBERED_SECONDS = 4.0
-"""What is remembered of the rate: older work counts half as much, and half again."""
+"""Memory of the rate: after this time, older work counts half, and half again."""
 
 SURE_SHARE = 0.8
-"""The share of a request's time that the queue may take: with more, it is refused at once.
+"""The share of a request's time that the queue may use; if it needs more, the request is refused.
 
-Were all of it taken, each request would reach the head with no time left to run, and none of those
-that run would be answered in time.
+If the queue could use all of it, each request would reach the head with no time left to run. Then
+no request that runs would be answered in time.
 """
 
 DELAYED_PACE = 1.5
-"""Slower than that, runs are timed on the processor, too: they may only have waited for it."""
+"""Above this pace, runs are also timed on the processor: they may only have waited for it."""
 
 FOLLOWED_SHARE = 0.1
-"""How far a pace moves towards that of the last run."""
+"""The step of a pace towards that of the last run."""
 
 
 class Estimate:
-    """What runs and the queue of one version should take.
+    """Estimates of the runs and the queue of one version.
 
     pace: The duration of recent runs, as a multiple of the profiled one.
-    own_pace: The same without what they waited for a processor or the interpreter's lock.
-    capacity: The work that the queue may hold, in rows of the length that was profiled.
+    own_pace: The same without waiting for a processor or the interpreter's lock.
+    capacity: The work that the queue may hold, in rows of the profiled length.
 
     profiled: The profiled duration of a run in seconds, from its work.
-    policy: Bounds the queue.
-    known: The largest work that was profiled; default: there is none that was not.
+    policy: Limits the queue.
+    known: The largest work that was profiled; default: infinite.
     """
 
     __slots__ = (
@@ -57,21 +57,21 @@ class Estimate:
         self.pace = self.own_pace = 1.0
         self._since = 0.0  # when the queue began to be emptied, monotonic; 0: it is empty
         self._until = 0.0  # when a batch last left it
-        self._taken = 0.0  # the work that left it between the two
+        self._taken = 0.0  # the work that left it between these times
         self.bound(policy)
 
     def bound(self, policy: BatchPolicy) -> None:
-        """Follow another policy."""
+        """Apply the limits of another policy."""
         rows = policy.max_batch_size
         self._row_seconds = max(self._profiled(rows), 1e-9) / rows
         self.capacity = policy.max_queue_seconds / self._row_seconds
 
     def seconds_for(self, work: float) -> float:
-        """The duration of a run in seconds, without what it waits for a processor.
+        """Return the duration of a run in seconds, without waiting for a processor.
 
-        `work` is its number of rows of the length that was profiled. Beyond what was profiled, it
-        is proportional, until a run of that magnitude was seen: a line through two durations that
-        hardly differ says nothing of a run ten thousand times as large.
+        `work` is its number of rows of the profiled length. Above the profiled work, the duration
+        is proportional until a run of that magnitude was seen. A line through two similar durations
+        does not predict a run ten thousand times as large.
         """
         if work <= self._known:
             return self._profiled(work) * self.own_pace
@@ -83,8 +83,9 @@ class Estimate:
         return self._proportional(work) * pace
 
     def weight(self, work: float) -> float:
-        """What a request of such work adds to the queue's: by the duration of its own run, if
-        that is larger than any that was profiled.
+        """Return the work that a request adds to the queue.
+
+        If it is larger than the profiled work, the result depends on the duration of its run.
         """
         if work <= self._known:
             return work
@@ -92,14 +93,14 @@ class Estimate:
 
     @property
     def delayed(self) -> bool:
-        """Whether `follow` wants to know how long runs have the processor."""
+        """True if `follow` needs the processor time of runs."""
         return self.pace > DELAYED_PACE
 
     def follow(self, work: float, seconds: float, own: float | None = None) -> None:
-        """Take note of a run of such work, and of its `own` seconds on the processor.
+        """Record a run of this work, and its `own` seconds on the processor.
 
         A single slow run moves the pace by at most 30 %, and runs that waited leave `own_pace` at
-        what was profiled. Neither follows larger runs than those that were profiled.
+        the profiled value. Runs above the profiled work change neither.
         """
         if work > self._known:
             magnitude, ratio = self._magnitude(work), seconds / self._proportional(work)
@@ -108,7 +109,7 @@ class Estimate:
         profiled = max(self._profiled(work), 1e-6)
         ratio = seconds / profiled
         self.pace = _moved(self.pace, ratio)
-        if own is not None:  # a run on several threads has less of its own than it takes
+        if own is not None:  # with several threads, this thread's time is shorter
             ratio = max(own / profiled, min(ratio, 1.0))
         self.own_pace = _moved(self.own_pace, ratio)
 
@@ -119,11 +120,11 @@ class Estimate:
         return max(self._profiled(self._known), 1e-6) * work / self._known
 
     def work_within(self, seconds: float) -> float:
-        """The work that full batches do in so long, one after the other."""
+        """Return the work of consecutive full batches in `seconds`."""
         return seconds / (self._row_seconds * self.pace)
 
     def take(self, work: float, now: float) -> None:
-        """Take note of work that left the queue, which is not empty yet."""
+        """Record work that left the queue, which is not empty yet."""
         if not self._since:
             self._since, self._taken = now, 0.0
         else:
@@ -131,13 +132,13 @@ class Estimate:
         self._until = now
 
     def run_empty(self) -> None:
-        """Take note that the queue is empty: how fast it was emptied is not known any more."""
+        """Record that the queue is empty: its rate is no longer known."""
         self._since = 0.0
 
     def rate(self) -> float:
-        """The work that leaves the queue in a second; 0 where that is not known yet.
+        """Return the work that leaves the queue in a second; 0 if it is not known yet.
 
-        It counts every slot, and what other models take of them.
+        It includes all slots, and the effect of other models on them.
         """
         seconds = self._until - self._since
         if not self._since or seconds < MEASURED_SECONDS:
@@ -149,14 +150,16 @@ class Estimate:
         return rate
 
     def queue_seconds(self, work: float) -> float:
-        """How long queued `work` waits: by its rate, else in full batches one after the other."""
+        """Return seconds that queued `work` waits: by its rate, or else in consecutive full
+        batches.
+        """
         rate = self.rate()
         return work / rate if rate else work * self._row_seconds * self.pace
 
     def check_in_time(self, queued: float, work: float, left: float, timeout: float) -> None:
-        """Raise Overloaded for `work` whose time will be over when its turn comes after `queued`.
+        """Raise Overloaded for `work` that would start too late after `queued`.
 
-        left, timeout: What is left of its time, and how long it was, in seconds.
+        left, timeout: The rest of its time, and its whole time limit, in seconds.
         """
         if queued + work > self.work_within(SURE_SHARE * left) and self.rate():
             wait = self.queue_seconds(queued)

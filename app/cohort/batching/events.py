@@ -38,7 +38,7 @@ class BatchingDisabled(NamedTuple):
 
 
 class InlineStall(NamedTuple):
-    """A run on the event loop took much longer than expected. `stopped` is whether it was stopped.
+    """A run on the event loop took much longer than expected. `stopped`: True if it was stopped.
 
     Requests of a stopped run are answered by another one, on a thread.
     """
@@ -48,7 +48,7 @@ class InlineStall(NamedTuple):
 
 
 class LeftLoop(NamedTuple):
-    """Runs execute on the event loop no more, because one was slow there and on a thread."""
+    """Runs no longer execute on the event loop, because one was slow there and on a thread."""
 
     reason: str
 
@@ -64,7 +64,7 @@ def ignore(_: BatchEvent) -> None:
 
 
 def emit(observe: BatchObserver, event: BatchEvent) -> None:
-    """Tell an observer, whose failure is no caller's."""
+    """Notify an observer; its failure does not affect callers."""
     try:
         observe(event)
     except Exception as bug:  # noqa: BLE001 - replies must still be called
@@ -72,5 +72,5 @@ def emit(observe: BatchObserver, event: BatchEvent) -> None:
 
 
 def report(bug: Exception, message: str) -> None:
-    """Tell the event loop's exception handler of a bug in what was called."""
+    """Report a bug in a callback to the event loop's exception handler."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": bug})

@@ -1,8 +1,7 @@
-"""Runs of at least so many rows: fewer are filled up, and the rest is dropped again.
+"""Runs with a minimum of rows: fewer are filled up, and the added rows are dropped again.
 
-Some devices prepare anew whenever a run has another number of rows than the one before, which takes
-many times as long as the run (decision 0046). And some kernels round a row that is alone in
-its run in another way than one in company.
+Some devices prepare again whenever the number of rows changes, which takes many times as long as
+the run (decision 0046). Also, some kernels round a single row differently from one of several.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from cohort.tensors import Arrays
 
 
 class FilledRuns:
-    """Runs of so many `rows` wherever there would be fewer: the last one, over and over.
+    """Runs with at least `rows` rows: fewer are filled up by repeating the last one.
 
-    A run of more rows, of none, or of inputs that differ in theirs is left as it is. One whose
-    outputs turn out not to have a row for each row of input is run again, and is the last.
+    A run of more rows, of no rows, or of inputs with different numbers of rows is not changed. If
+    the outputs do not have a row for each input row, the run is repeated unfilled, and no later run
+    is filled.
 
     run: Runs the model; its rows must not influence each other.
-    rows: How many.
-    stacking: Where rows are; default: along axis 0.
+    rows: The minimum of rows.
+    stacking: Finds the rows; default: along axis 0.
     """
 
     __slots__ = ("_follow", "_rows", "_run", "_stacking")
@@ -32,7 +32,7 @@ class FilledRuns:
         self._follow = True
 
     def run(self, feeds: Arrays, control: Any) -> Outputs:
-        """Run the model, and give the outputs of the rows that were asked for."""
+        """Run the model, and return the outputs of the original rows."""
         rows, stacking = self._rows, self._stacking
         own, key = stacking.rows_and_key(feeds)
         if key is None or not 0 < own < rows or not self._follow:

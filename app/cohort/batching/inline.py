@@ -1,11 +1,10 @@
-"""Whether a version's runs may execute on the event loop, and what follows from one that was slow.
+"""Permission for a version's runs on the event loop, and checks after a slow run.
 
-Runs there are those that are expected to be short. One that takes many times as long keeps the rest
-off the loop until it was timed again, on a thread: it may have been long because the machine did
-something else meanwhile. The second run's time on a processor, which does not count that, decides;
-before it is taken for slow, two more are made. Runs that are slow by themselves stay off the loop
-until the version is loaded again, since what one input can do, it can do at any time
-(docs/contributing/decisions/0010).
+Only runs that are expected to be short use the loop. After a run that takes many times as long, all
+runs leave the loop until it was timed again on a thread. The machine may have been busy. The second
+run's processor time, which excludes that, decides. Before a run counts as slow, it is repeated
+twice more. If it is slow, runs stay off the loop until the version is loaded again: the same input
+may return at any time (docs/contributing/decisions/0010).
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from cohort.errors import CohortError, InferenceFailed, InvalidInput
 from cohort.tensors import Arrays
 
 CHECK_SECONDS = 1.0
-"""The longest that a run is timed once more."""
+"""Maximum time of a repeated run."""
 
 CHECK_RUNS = 3
-"""How often, where it was slow again: a virtual machine counts time that others took as its own."""
+"""Maximum of repetitions while slow: a virtual machine counts time of others as its own."""
 
 
 RunResult = tuple[Outputs | None, CohortError | None]
@@ -36,12 +35,12 @@ RunResult = tuple[Outputs | None, CohortError | None]
 class InlineRuns:
     """The runs of one version on the event loop.
 
-    allowed: Whether short runs may execute there now.
-    unpredictable: Why the duration of a run cannot be estimated; "" where it can.
+    allowed: True if short runs may execute there now.
+    unpredictable: Why the duration of a run cannot be estimated; "" if it can.
     current: The run in progress, for the watchdog.
 
-    device: The device of the runs; only those on "cpu" may.
-    runner: Runs the model once more.
+    device: The device of the runs; only runs on "cpu" are allowed.
+    runner: Repeats slow runs.
     observe: Called with each InlineStall and LeftLoop.
     """
 
@@ -65,9 +64,9 @@ class InlineRuns:
     def run(
         self, inputs: Arrays, started: float
     ) -> tuple[Outputs | None, CohortError | None, float] | None:
-        """Run the model here, which is `started` now: its outputs, or its error, and the seconds.
+        """Run the model here, `started` now; return the outputs or the error, and the seconds.
 
-        None where the watchdog stopped the run, and a thread must execute it.
+        Returns None if the watchdog stopped the run, so that a thread must execute it.
         """
         current = self.current
         control = current.running = current.control
@@ -86,18 +85,18 @@ class InlineRuns:
         return outputs, error, seconds
 
     def stalled(self, feeds: Arrays, seconds: float, error: CohortError | None) -> bool:
-        """Leave for a check after a run of so many `seconds`; whether the watchdog stopped it.
+        """Leave the loop for a check after a slow run; return True if the watchdog stopped it.
 
-        `error` is what the run failed with, if it did.
+        `error` is the error of the run, if it failed.
         """
         stopped = error is not None and self.current.running is not self.current.control
         self.leave_for_check(feeds, seconds, stopped=stopped)
         return stopped
 
     def leave_for_check(self, feeds: Arrays, seconds: float, *, stopped: bool) -> None:
-        """Allow none until a thread has run `feeds` again, after a run of so many `seconds`.
+        """Allow no runs until a thread has run `feeds` again, after a run of `seconds`.
 
-        `stopped` is whether the watchdog stopped it.
+        `stopped`: True if the watchdog stopped it.
         """
         self.allowed = False
         emit(self._observe, InlineStall(seconds, stopped))
@@ -125,7 +124,7 @@ class InlineRuns:
             self.judge(seconds)
 
     def judge(self, seconds: float) -> None:
-        """Allow runs again, or no more, by the processor time of the fastest run since."""
+        """Allow runs again, or disallow them for good, by the fastest run's processor time."""
         if seconds <= STALL_SECONDS:
             self.allowed = True
             return

@@ -1,4 +1,4 @@
-"""The most bytes of outputs that one request may get."""
+"""The maximum bytes of outputs of one request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class OutputLimit:
     """A limit on the outputs of a request.
 
     max_bytes: Bytes of all outputs together.
-    max_rows: The rows that give as many, where the specs tell; more are refused before they run.
-    measured: Whether outputs are measured after the run; else the rows tell their size.
+    max_rows: The rows with that many bytes, if the specs determine it; more are refused before they
+        run.
+    measured: True if outputs are measured after the run; otherwise their size follows from the
+        rows.
     """
 
     max_bytes: float = float("inf")
@@ -25,7 +27,7 @@ class OutputLimit:
     measured: bool = False
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInput where the outputs of so many rows are over the limit."""
+        """Raise InvalidInput if the outputs of this number of rows are over the limit."""
         if rows > self.max_rows:
             raise InvalidInput(
                 f"the outputs of {rows} rows would take more than {self._limit()}; "
@@ -33,7 +35,7 @@ class OutputLimit:
             )
 
     def checked(self, outputs: Outputs) -> Outputs | InvalidInput:
-        """Give the outputs of a request, or an error where they are over the limit."""
+        """Return the outputs of a request, or an error if they are over the limit."""
         size = sum([held_bytes(one) for one in outputs if hasattr(one, "dtype")])  # no sequences
         if size <= self.max_bytes:
             return outputs
@@ -46,7 +48,7 @@ class OutputLimit:
 def limit_outputs(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], max_bytes: float
 ) -> OutputLimit:
-    """The limit for a model with these specs: by rows where outputs have those of an input."""
+    """Return the limit for a model with these specs: by rows if outputs have those of an input."""
     rows = {spec.shape[0] for spec in inputs if spec.shape and spec.rows_vary}
     row_bytes = 0
     for spec in outputs:

@@ -32,12 +32,12 @@ class PaddedInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PadPlan:
-    """How the requests of one model are padded.
+    """The padding of one model's requests.
 
-    inputs: The padded inputs by name; empty where nothing is padded.
+    inputs: The padded inputs by name; empty if padding is off.
     multiples: The multiple that buckets of a symbol end at, by symbol.
     outputs: The axes that are trimmed and their symbols, by the output's position.
-    reason: Why nothing is padded although the config says so; default "".
+    reason: Why padding is off although the config asks for it; default "".
     """
 
     inputs: Mapping[str, PaddedInput] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class PadPlan:
         return FIRST_AXIS.rows_alone(inputs)
 
     def elements(self, inputs: Arrays) -> int:
-        """The number of elements of `inputs`, as if padded to the ends of their buckets."""
+        """Return the number of elements of `inputs`, as if padded to the ends of their buckets."""
         count = 0
         for name, array in inputs.items():
             size, padded = array.size, self.inputs.get(name)
@@ -82,7 +82,7 @@ class PadPlan:
         return count
 
     def lengths(self, requests: Sequence[Arrays]) -> dict[str, list[int]]:
-        """The lengths of the requests by symbol, of the symbols for which they differ."""
+        """Return the lengths of the requests by symbol, for symbols whose lengths differ."""
         found = {
             symbol: [one[name].shape[axis] for one in requests]
             for name, (axis, _, symbol) in self.inputs.items()
@@ -122,7 +122,7 @@ class PadPlan:
     def _trim(self, parts: Sequence[Outputs], lengths: Mapping[str, Sequence[int]]) -> None:
         """Trim each request's outputs to its own lengths, in place, as contiguous arrays.
 
-        Raises RowsDoNotFollow where an output is not as long as the padded inputs.
+        Raises RowsDoNotFollow if an output is not as long as the padded inputs.
         """
         for position, follows in self.outputs.items():
             for axis, symbol in follows:
@@ -149,7 +149,7 @@ def _pad(arrays: Sequence[Array], padded: PaddedInput, bound: int) -> Array:
     shape = list(first.shape)
     shape[0] = sum([array.shape[0] for array in arrays])
     shape[axis] = bound
-    # Strings are in object arrays, bytes that are none in void ones.
+    # Strings are in object arrays; raw bytes are in void arrays.
     value = {np.object_: "", np.void: b""}.get(first.dtype.type, padded.value)
     feed: Array = np.full(shape, value, first.dtype)
     start = 0
@@ -163,11 +163,11 @@ def _pad(arrays: Sequence[Array], padded: PaddedInput, bound: int) -> Array:
 def plan_padding(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], pad: Mapping[str, Padding]
 ) -> PadPlan:
-    """Plan how a model with these inputs and outputs is padded as its config's `pad` says.
+    """Plan the padding of a model with these specs, according to its config's `pad`.
 
-    An output is trimmed along an axis whose symbol is that of a padded input. Nothing is padded
-    unless it is known for each axis of each output whether it follows a padded input, and unless
-    every input with a padded symbol is padded: a wrong guess would return padding to callers.
+    An output is trimmed along an axis whose symbol is that of a padded input. A wrong guess would
+    return padding to callers. So padding is off unless, for each axis of each output, it is known
+    whether it follows a padded input. Every input with a padded symbol must also be padded.
     """
     try:
         padded = _padded_inputs(inputs, pad)

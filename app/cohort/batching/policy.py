@@ -15,17 +15,17 @@ from cohort.errors import shortened
 from cohort.tensors import Array, Arrays, held_bytes
 
 Key = tuple[object, ...] | None
-"""What must be equal for requests to share a run. Requests with None never share one."""
+"""The key of requests that may share a run: they have equal keys. None never shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How an input whose length differs between requests is padded, in a model's config.
+    """The padding of an input whose length differs between requests, in a model's config.
 
     axis: The axis that differs in length; default 1.
     value: The value of the padding; default 0. Strings are padded with "".
-    multiple: Lengths up to the next multiple of it form a bucket, within which requests share runs;
-        default 16.
+    multiple: Lengths up to the next multiple of it form a bucket; requests of a bucket may share
+        runs; default 16.
     """
 
     axis: int = 1
@@ -47,19 +47,19 @@ TrustInRows = Annotated[Literal[True, False, "refuted"], BeforeValidator(_check_
 class BatchPolicy:
     """`batching:` in a model's config.
 
-    max_batch_size: Rows in a run at most; 1 disables batching; default 32.
-    max_queue_delay_ms: Milliseconds that a batch which is not full may be delayed so that more
-        requests join it; default 0: not at all.
-    max_queue_size: Requests in the queue at most, whatever they cost; default 16384.
-    max_queue_seconds: Seconds of measured work in the queue at most, more than one request of which
-        is refused; default 10.
+    max_batch_size: Maximum rows in a run; 1 disables batching; default 32.
+    max_queue_delay_ms: Milliseconds that an incomplete batch may be delayed so that more requests
+        join it; 0: no delay; default 0.
+    max_queue_size: Maximum requests in the queue, regardless of their cost; default 16384.
+    max_queue_seconds: Maximum seconds of measured work in the queue. A single request may exceed it
+        if the queue is empty; default 10.
     latency_budget_ms: Milliseconds that the run of a full batch may take; the profile chooses
         smaller batches to stay within it; default 50.
-    pad: How inputs of different lengths are padded, by input; default none.
-    trust: Whether to batch, along axis 0, if rows are not shown to be independent; default false.
-        `refuted`: even if a node combines rows, and callers may change each other's answers.
-    exact: Whether to batch only where callers get the very bits that they get alone; default false:
-        last digits may differ with the size of a run.
+    pad: The padding of inputs of different lengths, by input; default: no padding.
+    trust: If true, batch along axis 0 even if rows are not shown to be independent. `refuted`: even
+        if a node combines rows, so that callers may change each other's answers; default false.
+    exact: If true, batch only if answers are bit-identical to those of single requests. Otherwise
+        last digits may differ with the size of a run; default false.
     """
 
     max_batch_size: int = 32
@@ -73,19 +73,19 @@ class BatchPolicy:
 
     @property
     def batches(self) -> bool:
-        """Whether requests may share a run."""
+        """True if requests may share a run."""
         return self.max_batch_size > 1
 
     def unbatched(self) -> BatchPolicy:
-        """The same policy with batching disabled."""
+        """Return the policy with batching disabled."""
         return replace(self, max_batch_size=1)
 
 
 class RowCost(NamedTuple):
-    """The work of a row as it was profiled, by which longer and shorter rows are measured.
+    """The profiled work of a row, used to measure longer and shorter rows.
 
-    elements: The elements of such a row, of all inputs.
-    rows: How many such rows are enough work for one run; fewer of longer rows are.
+    elements: The elements of the profiled row, over all inputs.
+    rows: The number of such rows that is enough work for one run; for longer rows it is smaller.
     """
 
     elements: int
@@ -93,34 +93,34 @@ class RowCost(NamedTuple):
 
 
 MIN_BATCH_ROWS = 2
-"""Rows that may share a run, however long they are.
+"""Rows that may share a run, regardless of their length.
 
 In a text encoder at 128 words, a second row saves 9 % per row and a third one 3 % more.
 """
 
 
 MAX_QUEUES = 256
-"""Each decision looks at all of them; requests that share a run with none of these run alone."""
+"""Maximum of queues, since each decision checks all; further kinds of requests run alone."""
 
 
 HEAD_START_SECONDS = 10.0
-"""How much earlier a request counts as having arrived for each step of its priority.
+"""Head start in the order of arrival for each step of a request's priority.
 
-As long as a queue may be (`max_queue_seconds`), so that the next step goes first whenever there is
-one; and no request is overtaken by what arrives later than that after it.
+It equals the maximum length of a queue (`max_queue_seconds`), so that the next step always goes
+first. No request is overtaken by one that arrives later than this after it.
 """
 
 
 def share_for(priority: int) -> float:
-    """The part of a limit that requests of a priority may fill; more than all of it above 0.
+    """Return the part of a limit that requests of a priority may fill; above 1 for priority 1.
 
-    So the lower ones are refused first.
+    So requests of lower priority are refused first.
     """
     return 1 + priority / 2
 
 
 class QueuedRequest(Protocol):
-    """What `next_batch` reads of a request."""
+    """The part of a request that `next_batch` reads."""
 
     @property
     def arrived(self) -> float:
@@ -128,7 +128,7 @@ class QueuedRequest(Protocol):
 
     @property
     def place(self) -> float:
-        """When it counts as having arrived, by which requests are served."""
+        """Its arrival, adjusted for priority, which determines the order."""
 
     @property
     def rows(self) -> int:
@@ -136,7 +136,7 @@ class QueuedRequest(Protocol):
 
     @property
     def length(self) -> float:
-        """The length of each of its rows, as a multiple of the row that was profiled."""
+        """The length of each of its rows, as a multiple of the profiled row."""
 
 
 class BatchDecision(NamedTuple):
@@ -144,9 +144,10 @@ class BatchDecision(NamedTuple):
 
     key: The queue to take it from.
     requests: The number of requests to take from its head.
-    rows: Their rows in all.
-    place: When the first of them counts as having arrived, in seconds on the monotonic clock.
-    work: Their rows in all, in rows of the length that was profiled.
+    rows: The sum of their rows.
+    place: The arrival of the first of them, adjusted for priority, in seconds on the monotonic
+        clock.
+    work: The sum of their rows, in rows of the profiled length.
     """
 
     key: Key
@@ -164,12 +165,12 @@ def next_batch(
 ) -> BatchDecision | float:
     """Choose the batch to run next, or return the seconds until the next one may run.
 
-    The seconds are infinite where no request is queued. `queues` hold requests by key, in the order
-    of their places, none of them empty; `now` is on the monotonic clock.
+    The seconds are infinite if no request is queued. `queues` hold requests by key, in the order of
+    their places; no queue is empty. `now` is on the monotonic clock.
 
-    The queue whose head has the first place comes first. With `max_queue_delay_ms`, a batch that is
-    not full is delayed until its oldest request has waited that long; queues with a batch that may
-    run come before it. With a `row_cost`, a run takes fewer of longer rows.
+    The queue whose head has the first place comes first. With `max_queue_delay_ms`, an incomplete
+    batch is delayed until its oldest request has waited that long. Queues with a batch that may run
+    come before it. With a `row_cost`, a run has fewer of longer rows.
     """
     delay = policy.max_queue_delay_ms / 1000
     chosen: Key = None
@@ -197,7 +198,7 @@ def next_batch(
 
 
 def largest_run(head: QueuedRequest, policy: BatchPolicy, row_cost: RowCost | None) -> int:
-    """The number of rows of the length of those of `head` that a run takes at most."""
+    """Return the maximum of rows in a run, for rows of the length of `head`."""
     if row_cost is None or head.length * policy.max_batch_size <= row_cost.rows:
         return policy.max_batch_size
     return min(policy.max_batch_size, max(MIN_BATCH_ROWS, int(row_cost.rows / head.length)))
@@ -206,8 +207,8 @@ def largest_run(head: QueuedRequest, policy: BatchPolicy, row_cost: RowCost | No
 def count_fitting(queue: Sequence[QueuedRequest], max_batch_size: int) -> tuple[int, int]:
     """Count the requests from the head of `queue` that fit into one run, and their rows.
 
-    A request larger than `max_batch_size` runs by itself, as a whole. So does one without rows:
-    many models fail on an empty tensor, and other requests must not fail with it.
+    A request larger than `max_batch_size` runs alone, as a whole. So does one without rows: many
+    models fail on an empty tensor, and other requests must not fail with it.
     """
     rows = queue[0].rows
     if rows == 0 or rows >= max_batch_size:
@@ -225,9 +226,9 @@ def count_fitting(queue: Sequence[QueuedRequest], max_batch_size: int) -> tuple[
 def cut_batch(
     decision: BatchDecision, queue: Sequence[QueuedRequest], fits: Callable[[float], bool]
 ) -> BatchDecision | None:
-    """Halve a batch from the head of `queue` until its work `fits`; None where one request is left.
+    """Halve a batch from the head of `queue` until its work `fits`; None if that fails.
 
-    A batch of one request stays whole: None for it, too.
+    A batch of one request cannot be halved.
     """
     requests = decision.requests
     while requests > 1:
@@ -246,7 +247,7 @@ def _is_full(key: Key, queue: Sequence[QueuedRequest], max_batch_size: int) -> b
 
 
 def rows_and_key(inputs: Arrays) -> tuple[int, Key]:
-    """Count the rows of a request, and give the key of the requests it may share a run with."""
+    """Return the rows of a request, and the key of the requests it may share a run with."""
     rows = -1
     key: list[object] = []
     for name, array in inputs.items():
@@ -259,17 +260,17 @@ def rows_and_key(inputs: Arrays) -> tuple[int, Key]:
 
 
 def rows_and_single_key(inputs: Arrays) -> tuple[int, Key]:
-    """Count the rows of a request that shares a run with no other."""
+    """Return the rows of a request that runs alone, and no key."""
     return count_rows(inputs), None
 
 
 def count_elements(inputs: Arrays) -> int:
-    """The number of elements of all `inputs`; strings count for more by each KiB they hold."""
+    """Return the number of elements of all `inputs`; each KiB of a string counts as one more."""
     return sum([array.size + text_kib(array) for array in inputs.values()])
 
 
 def text_kib(array: Array) -> int:
-    """The KiB that the strings of an array hold; 0 for one of numbers."""
+    """Return the KiB of the strings of an array; 0 for an array of numbers."""
     return held_bytes(array) // 1024 if array.dtype.num in _TEXTS else 0
 
 
@@ -277,5 +278,5 @@ _TEXTS = frozenset({np.dtype(np.object_).num, np.dtype(np.void).num})
 
 
 def count_rows(inputs: Arrays) -> int:
-    """The length of the longest axis 0 among `inputs`; 1 where all are scalars."""
+    """Return the length of the longest axis 0 among `inputs`; 1 if all are scalars."""
     return max([array.shape[0] for array in inputs.values() if array.shape], default=1)

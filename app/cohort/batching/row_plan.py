@@ -1,4 +1,4 @@
-"""Requests whose rows are along other axes than 0, or whose run takes some inputs once for all."""
+"""Requests with rows along other axes than 0, or with inputs that all requests share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cohort.row_independence import OutputRows
 from cohort.tensors import Array, Arrays, content_of, held_bytes
 
 MAX_SHARED_BYTES = 1 << 16
-"""Requests are grouped by the values of a shared input, which are hashed: no larger ones are."""
+"""Requests are grouped by the hashed values of a shared input, up to this size."""
 
 DIGEST_BYTES = 64
 """Longer contents of shared inputs are compared by a digest, which queues hold for each request."""
@@ -25,14 +25,14 @@ SizePlace = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Where the rows of a model are, which are known not to influence each other.
+    """The places of a model's rows, which are known not to influence each other.
 
-    inputs: The axis of each input along which rows are; None where a run takes it once, so that
-        its values must be equal in all requests of the run.
-    outputs: Where the rows of each output are, in the model's order; None where it is the same for
+    inputs: The axis of rows of each input. None if a run has it once, so that its values must be
+        equal in all requests of the run.
+    outputs: The places of the rows of each output, in the model's order; None if it is the same for
         all requests.
-    equal_sizes: The axes that must be equally long in a request that shares a run; default none.
-    only: The keys of the requests for which that is known; empty: of all.
+    equal_sizes: The axes that must be equally long in a request that shares a run; default: empty.
+    only: The keys of the requests for which that is known; empty: all requests.
     """
 
     inputs: Mapping[str, int | None]
@@ -93,7 +93,7 @@ class RowPlan:
         }
 
     def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
-        """See `Stacking`. The parts are contiguous; what is the same for all is shared."""
+        """See `Stacking`. The parts are contiguous; outputs that all have in common are shared."""
         total = sum(rows)
         parts: list[Outputs] = [[] for _ in rows]
         for position, (place, output) in enumerate(zip(self.outputs, outputs, strict=True)):
@@ -113,13 +113,13 @@ class RowPlan:
 
 
 def _content(array: Array) -> bytes:
-    """What is in an array, to be compared by."""
+    """Return the content of an array, or its digest, for comparison."""
     content = content_of(array)
     return content if len(content) <= DIGEST_BYTES else blake2b(content, digest_size=32).digest()
 
 
 def _rows_each(output: Array, place: OutputRows, rows: int) -> int | None:
-    """How many entries of an output belong to each of `rows`; None where they do not divide."""
+    """Return the entries of an output for each of `rows`; None if they cannot be divided."""
     if output.ndim <= place.axis:
         return None
     extent = output.shape[place.axis]

@@ -1,4 +1,4 @@
-"""Requests that shared a run, taken now and then, so that they can be run again alone."""
+"""Samples of requests that shared a run, so that they can be run again alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cohort.tensors import Arrays
 class Sample(NamedTuple):
     """A request that shared a run.
 
-    inputs: Its own.
+    inputs: Its inputs.
     answer: Its outputs.
-    place: Its place in the run, counted in requests of as many rows.
-    together: How many such requests are a run of that size.
+    place: Its place in the run, counted in requests of the same number of rows.
+    together: The number of such requests in a run of that size.
     """
 
     inputs: Arrays
@@ -24,9 +24,9 @@ class Sample(NamedTuple):
 
 
 class Sampler(Protocol):
-    """Takes samples of what is served.
+    """Takes samples of served requests.
 
-    due: From when another one is wanted, in seconds on the monotonic clock.
+    due: When the next sample is due, in seconds on the monotonic clock.
     """
 
     due: float
@@ -36,12 +36,12 @@ class Sampler(Protocol):
 
 
 def choose_below(count: int, moment: float) -> int:
-    """Any number below `count`, by when it is asked for, in seconds on the monotonic clock."""
+    """Return a number below `count`, chosen by the current time in seconds."""
     return int(moment * 1e6) % count
 
 
 def sample_row(inputs: Arrays, answer: Outputs, rows: int, moment: float) -> Sample:
-    """Any row of a run of several requests that were coalesced along axis 0, copied."""
+    """Copy a row of a run of several requests that were coalesced along axis 0."""
     row = choose_below(rows, moment)
     return Sample(
         {name: array[row : row + 1].copy() for name, array in inputs.items()},

@@ -1,4 +1,4 @@
-"""How the inputs of several requests become those of one run, and its outputs theirs again."""
+"""Joins the inputs of several requests into one run, and splits its outputs."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ RunFeeds = Callable[[Arrays], Outputs]
 
 
 class RowsDoNotFollow(Exception):
-    """An output does not have the rows that its inputs say, so it cannot be split by request.
+    """An output does not have the rows of its inputs, so it cannot be split by request.
 
-    inputs: What the inputs are, in words.
+    inputs: A description of the inputs.
     position: The place of the output.
-    shape: Its shape, in words.
+    shape: Its shape, as text.
     """
 
     def __init__(self, inputs: str, position: int, output: object) -> None:
         self.inputs, self.position = inputs, position
-        # The outputs of a model may also be sequences and maps, which have none.
+        # The outputs of a model may also be sequences and maps, which do not have a shape.
         self.shape = str(list(output.shape)) if isinstance(output, np.ndarray) else "unknown"
         super().__init__(f"{inputs} gave output {position} of shape {self.shape}")
 
 
 class Joined(NamedTuple):
-    """The inputs of a run, made of those of several requests.
+    """The inputs of a run, joined from those of several requests.
 
     feeds: The arrays by name.
     padding: The share of padding among the elements of the padded inputs, 0 to 1; default 0.
-    lengths: The lengths of the requests by symbol, where they differ and were padded; default none.
+    lengths: The lengths of the requests by symbol, if they differed and were padded; default:
+        empty.
     """
 
     feeds: Arrays
@@ -46,27 +47,27 @@ class Joined(NamedTuple):
 
 
 class Stacking(Protocol):
-    """Which requests of a model may share a run, and how they are joined and split."""
+    """Decides which requests of a model may share a run, and joins and splits them."""
 
     def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
-        """Count the rows of a request, and give the key of the requests it may share a run with."""
+        """Return the rows of a request, and the key of the requests it may share a run with."""
 
     def rows_alone(self, inputs: Arrays) -> tuple[int, Key]:
-        """The same for a request that shares a run with no other."""
+        """Return the rows of a request that runs alone, and no key."""
 
     def elements(self, inputs: Arrays) -> int:
-        """The number of elements of a request, by which its work is measured."""
+        """Return the number of elements of a request, as a measure of its work."""
 
     def join(self, requests: Sequence[Arrays]) -> Joined:
         """Join the inputs of two requests or more, all of one key."""
 
     def fill(self, feeds: Arrays, rows: int) -> Arrays:
-        """The inputs of a run with its last row repeated, so that there are so many `rows`."""
+        """Return the inputs of a run with its last row repeated up to `rows` rows."""
 
     def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
-        """Split the outputs of a run of joined requests of so many rows, into those of each.
+        """Split the outputs of joined requests with these numbers of rows.
 
-        Raises RowsDoNotFollow where the rows of an output are not those of the inputs.
+        Raises RowsDoNotFollow if the rows of an output are not those of the inputs.
         """
 
 
@@ -116,11 +117,11 @@ FIRST_AXIS = FirstAxis()
 
 
 def fill_along(array: Array, axis: int, length: int) -> Array:
-    """An array with its last entry along an axis repeated, so that there are `length`."""
+    """Return an array with its last entry along an axis repeated up to `length`."""
     return array.take(range(length), axis, mode="clip")
 
 
 def rows_follow(output: object, rows: int) -> bool:
-    """Whether an output has as many rows as its run."""
+    """Return True if an output has as many rows as its run."""
     # The outputs of a model may also be sequences and maps, which the annotation omits.
     return isinstance(output, np.ndarray) and output.ndim > 0 and output.shape[0] == rows

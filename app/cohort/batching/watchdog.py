@@ -1,7 +1,7 @@
-"""Stops runs on the event loop that take far longer than any of them should.
+"""Stops runs on the event loop that take far longer than expected.
 
 Such a run blocks the loop, and with it the timers of all deadlines, so a thread watches. The loop
-only writes down when a run begins, and that it is over: the thread looks at that 40 times a second.
+only records the beginning and end of a run; the thread checks that 40 times a second.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from time import monotonic
 from typing import Any
 
 INLINE_LIMIT_SECONDS = 0.05
-"""How long a run may hold the event loop before it is stopped."""
+"""Time that a run may hold the event loop before it is stopped."""
 
 STALL_SECONDS = 0.002
-"""An inline run that takes longer is suspect: ten times what any of them is expected to take."""
+"""An inline run that takes longer is suspect: it takes ten times the expected maximum."""
 
 
 class InlineRun:
-    """The run that executes on the event loop now.
+    """The current run on the event loop.
 
     since: When it began, in seconds on the monotonic clock; 0 between runs.
     running: The RunControl that it uses.
-    control: The RunControl that the next one uses; None: none stops it.
+    control: The RunControl that the next one uses; None: runs cannot be stopped.
     """
 
     __slots__ = ("control", "running", "since")
@@ -66,8 +66,8 @@ class Watchdog:
     def stop_run(self, since: float) -> None:
         """Stop the run that began at `since`, and no other.
 
-        While `since` stays the same so does `running`, which the loop writes down before it. Runs
-        that begin later use the new control.
+        While `since` stays the same, so does `running`, which the loop records before it. Runs that
+        begin later use the new control.
         """
         running = self.inline.running
         self.inline.control = self._make_control()

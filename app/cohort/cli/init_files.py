@@ -90,7 +90,7 @@ def _add_labels(found: InitFiles, file: Path | None, labels: Path) -> None:
     if file is None:
         options.fail("--labels needs a model file: cohort init NAME FILE.onnx --labels …")
     try:
-        count = len(labels.read_text("utf-8-sig").rstrip().splitlines())
+        count = len(labels.read_text("utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         options.fail(f"{labels} cannot be read as text: {error}")
     signature = read_signature(file)

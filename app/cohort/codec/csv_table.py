@@ -12,7 +12,7 @@ import numpy as np
 
 from cohort.codec.json_tensors import EXACT_WHOLE, FLOATS, INTEGERS
 from cohort.codec.long_tensors import Rows
-from cohort.codec.missing_values import missing_value, stand_in
+from cohort.codec.missing_values import NO_WORD, missing_value, note_gaps, stand_in
 from cohort.codec.tables import Place, check_rows, is_wide, place_inputs
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
@@ -114,6 +114,7 @@ class _Cells:
         self._places = [place] if isinstance(place, int) else place
         value, is_nan = stand_in(spec.datatype, spec.missing)
         self._missing = float("nan") if is_nan else value
+        self._is_gap = is_nan or value == NO_WORD
         self._rows = Rows(spec.name, spec.datatype)
         self._floats: list[Array] = []
 
@@ -163,6 +164,8 @@ class _Cells:
             return _READERS[self.spec.datatype](cell)
         if self._missing is None:
             raise ValueError(cell)
+        if self._is_gap:
+            note_gaps()
         return self._missing
 
     def _narrowed(self, exact: Array, first: int) -> Array:

@@ -166,7 +166,7 @@ class Detector:
         labels = self._about.labels
         if not np.isfinite(found):
             return str(found)
-        place = int(found)
+        place = round(found)
         return labels[place] if 0 <= place < len(labels) else str(place)
 
     def _unfit(self, why: str) -> InferenceFailed:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cohort.codec.long_json import LongList
-from cohort.codec.missing_values import Missing, missing_value, note_gaps, stand_in
+from cohort.codec.missing_values import NO_WORD, Missing, missing_value, note_gaps, stand_in
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, DATATYPES, TYPED_ARRAY, Array, TensorSpec
 
@@ -276,6 +276,8 @@ def _converted(
     value, is_nan = stand_in(datatype, missing)
     if value is not None and shape and {*map(type, leaves)} <= {*wanted, _NULL}:
         nulls = [index for index, leaf in enumerate(leaves) if leaf is None]
+        if value == NO_WORD:
+            note_gaps()
         return [value if leaf is None else leaf for leaf in leaves], nulls if is_nan else []
     made, gaps = [*leaves], []
     for index, leaf in enumerate(leaves):

@@ -19,6 +19,9 @@ Missing = float | int | str | None
 FILLED_LATER = 1.0
 """Stands in a list where the array will have NaN: every float datatype has it."""
 
+NO_WORD = ""
+"""Stands for a missing text where nothing else does: a model may be given NaN for it."""
+
 HAVE_NAN = frozenset(
     row.name
     for row in BY_NAME.values()
@@ -69,7 +72,7 @@ _decoding = _Decoding()
 
 
 def note_gaps() -> None:
-    """Remember that NaN was put in the place of a missing value, on this thread."""
+    """Remember that NaN or NO_WORD stands for a missing value, on this thread."""
     _decoding.gaps = True
 
 

@@ -1,4 +1,4 @@
-"""What only an operator may request."""
+"""Routes that only an operator may use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cohort.operating import ControlPlane
 
 
 def operator_only(authority: Authority) -> Any:
-    """A dependency that lets an operator's requests pass and refuses all others."""
+    """Return a dependency that refuses callers that are not operators."""
 
     async def check(request: Request) -> None:
         operator = authority.check_operator(credentials_in(request.scope))
@@ -23,18 +23,18 @@ def operator_only(authority: Authority) -> Any:
 
 
 def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
-    """The routes, served from `plane`."""
+    """Return the routes, served from `plane`."""
     routes = Routes(prefix="/admin", tags=["admin"], dependencies=[operator_only(authority)])
 
     @routes.post("/models/{model}/load", summary="Load a model")
     async def load(model: str) -> dict[str, Any]:
-        """Responds when the model serves, or with the reason why it does not."""
+        """Responds once the model is ready, or with the reason why it is not."""
         await plane.load(model)
         return await plane.model(plane.seen_by(None), model)
 
     @routes.post("/models/{model}/unload", summary="Unload a model")
     async def unload(model: str) -> dict[str, Any]:
-        """It stays unloaded until it is loaded again; requests in flight finish."""
+        """The model stays unloaded until it is loaded again. Requests in flight finish."""
         await plane.unload(model)
         return await plane.model(plane.seen_by(None), model)
 
@@ -49,19 +49,19 @@ def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
 
     @routes.post("/rollouts/{model}/clear", summary="End all rollbacks of a model")
     async def clear(model: str) -> dict[str, Any]:
-        """Variants and shadow follow the file again, and are judged from the start."""
+        """Variants and shadow follow the config file again. Their evidence starts from zero."""
         return await plane.clear(model)
 
     @routes.post("/rollouts/{model}/clear/{variant}", summary="End the rollback of a variant")
     async def clear_variant(model: str, variant: str) -> dict[str, Any]:
-        """It gets its weight back, and is judged from the start."""
+        """It gets its weight back. Its evidence starts from zero."""
         return await plane.clear(model, variant)
 
     @routes.get(
         "/rollouts/{model}/shadow/examples", summary="Requests that the shadow answered differently"
     )
     async def examples(model: str) -> list[dict[str, Any]]:
-        """The last ones, the newest first; none unless `keep_examples` is set."""
+        """The latest examples, newest first. The list is empty unless `keep_examples` is set."""
         return await plane.shadow_examples(model)
 
     return routes

@@ -1,7 +1,7 @@
 """One inference call of any HTTP API, from request body to response body.
 
-An API defines how a path and a body become a `Call`; the rest is an `Exchange`, of FastAPI's routes
-as of the hot protocol. `start` gives it a whole body.
+An API turns a path and a body into a `Call`; an `Exchange` does the rest. FastAPI's routes and the
+fast path share this code.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 JOINED_AT_ONCE = 768 << 10
-"""Bytes of a body whose parts are joined on the event loop: a quarter of a millisecond."""
+"""Bytes of a body whose parts are joined on the event loop, in at most 0.25 ms."""
 
 LONG_BODY_BYTES = 8192
-"""Up to here no body takes long to decode, whatever is in it."""
+"""Bytes up to which any body is decoded quickly."""
 
 SERVER_TIMING = "server_timing"
-"""The parameter that asks for the header of that name; the fast path does not know it."""
+"""Query parameter that asks for the header of that name. The fast path does not know it."""
 
 HEADER_LENGTH = "inference-header-content-length"
 
 
 class Encoded(NamedTuple):
-    """A response: its body, and the headers that say how to read it."""
+    """A response body with the headers that describe it."""
 
     body: bytes
     headers: Mapping[str, str]
 
 
 class FixedHeaders(dict[str, str]):
-    """Headers that many responses have, which do not change.
+    """Headers that many responses share. They do not change.
 
-    lines: They as they go over the wire.
+    lines: The headers as they are sent over the wire.
     """
 
     __slots__ = ("lines",)
@@ -64,10 +64,10 @@ Read = Callable[[bytes], Call[Encoded]]
 
 
 class RowForm(NamedTuple):
-    """How small requests of rows are read, to be answered together.
+    """Functions that read small requests of rows, to answer many of them together.
 
-    read: Parses a body: the document, None where it has to be parsed again, and the rows, None for
-        any other body. Raises InvalidInput where the body is not JSON.
+    read: Parses a body. Returns the document, or None if it has to be parsed again, and the rows,
+        or None for any other body. Raises InvalidInput if the body is not JSON.
     call: Makes a call of a document and its body. Raises InvalidInput.
     """
 
@@ -76,7 +76,7 @@ class RowForm(NamedTuple):
 
 
 def is_large(headers: Headers, body: bytes) -> bool:
-    """Whether parsing `body` takes long: its JSON does, tensors in binary behind it do not."""
+    """Return True if parsing `body` takes long. Only JSON counts, not binary data behind it."""
     if len(body) <= LARGE_BYTES:
         return False
     length = headers.get(HEADER_LENGTH)
@@ -86,14 +86,14 @@ def is_large(headers: Headers, body: bytes) -> bool:
 
 
 class Route(NamedTuple):
-    """How requests to a path are read.
+    """A path, and the functions that read requests to it.
 
-    model: The model that the path names; None where it names none.
-    reader: Checks the headers, and returns what reads any body that comes with the same headers.
-    rows: Gives how small requests with headers that `reader` has accepted are read; None for none.
-        Default: those to this path are never answered together.
-    version: The version that the path names; None where it names none.
-    takes_long: Whether parsing a body takes long, by its headers.
+    model: The model in the path, or None.
+    reader: Checks the headers and returns a reader for bodies sent with these headers.
+    rows: Returns how small requests are read, for headers that `reader` has accepted. None means
+        that they are never answered together; that is the default.
+    version: The version in the path, or None.
+    takes_long: Returns True if parsing a body with these headers takes long.
     """
 
     model: str | None
@@ -106,13 +106,14 @@ class Route(NamedTuple):
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 Match = Callable[[str, Mapping[str, str]], Route | None]
-"""Gives the route of a plainly written path, with a query; None for a path of others."""
+"""Returns the route for a path without escapes and its query, or None if it is not this API's path.
+"""
 
 
 def start(
     exchange: Exchange[Encoded], route: Route, headers: Headers, read: Read, body: bytes
 ) -> None:
-    """Have a whole body answered; `read` parses it, and raises what the route does."""
+    """Answer a whole body. `read` parses it and may raise what the route raises."""
     short = len(body) <= LONG_BODY_BYTES
     exchange.read(
         read,
@@ -125,7 +126,7 @@ def start(
 
 
 async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
-    """Answer one call; cancel it when the caller disconnects first."""
+    """Answer one call, or cancel it if the client disconnects first."""
     headers, caller = request.headers, caller_of(request.scope)
     request_id = request.scope[PLACE].decode()
     context = RequestContext(request.client, headers, request_id, caller)
@@ -138,8 +139,8 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
 
     def disconnected(receiving: asyncio.Future[Any]) -> None:
         if not receiving.cancelled():
-            receiving.exception()  # whatever it is, nothing more comes
-            reply.end(Cancelled("the caller left"))
+            receiving.exception()  # nothing more arrives, whatever the message
+            reply.end(Cancelled("the client disconnected"))
 
     receiving = asyncio.ensure_future(request.receive())
     receiving.add_done_callback(disconnected)
@@ -154,7 +155,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body, which nobody read before."""
+    """Read the whole body. Nothing may have read from it before."""
     parts = [part async for part in request.stream()]
     if sum(map(len, parts)) > JOINED_AT_ONCE:
         return await asyncio.to_thread(join_parts, parts)
@@ -162,12 +163,12 @@ async def read_body(request: Request) -> bytes:
 
 
 def join_parts(parts: Iterable[bytes | bytearray]) -> bytes:
-    """Join the parts of a body. Other threads run meanwhile, as all of them are bytes."""
+    """Join the parts of a body. Other threads run during the join because all parts are bytes."""
     return b"".join(map(bytes, parts))
 
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
-    """Answer one call with a response; unpack its body, and pack the response where asked to."""
+    """Answer one call. Decompress its body, and compress the response if requested."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
     plane = plane.seen_by(visible_to(request.scope))
@@ -190,7 +191,7 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
 
 
 def server_timing(lease: Lease) -> dict[str, str]:
-    """What a request waited and ran, in milliseconds. https://www.w3.org/TR/server-timing/"""
+    """Return the queue and run times in milliseconds. https://www.w3.org/TR/server-timing/"""
     if lease.times is None:
         return {}
     queue, run = (1000 * seconds for seconds in lease.times)

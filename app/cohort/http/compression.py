@@ -1,4 +1,4 @@
-"""Compressed responses: gzip and deflate, off the loop.
+"""Response compression with gzip and deflate, off the event loop.
 
 https://www.rfc-editor.org/rfc/rfc9110#name-content-codings
 """
@@ -11,16 +11,16 @@ import zlib
 from cohort.codec.compression import GZIP, ZLIB
 
 COMPRESS_AT_ONCE = 32 * 1024
-"""Bytes that may be compressed on the loop: 0.7 ms for floats."""
+"""Bytes that may be compressed on the event loop, in 0.7 ms for floats."""
 
 MIN_COMPRESSED = 1024
-"""Bytes of a response below which compressing it costs more than it saves."""
+"""Bytes of a response below which compression costs more than it saves."""
 
-LEVEL = 1  # tensors hardly get smaller with more effort
+LEVEL = 1  # a higher level hardly makes tensors smaller
 
 
 async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
-    """Give the body to send and its Content-Encoding, None where it stays as it is."""
+    """Return the body to send and its Content-Encoding, or None if it is not compressed."""
     name = choose_coding(accept) if accept and len(body) >= MIN_COMPRESSED else None
     if name is None:
         return body, None
@@ -30,20 +30,20 @@ async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
 
 
 def pack_body(coding: str, body: bytes) -> bytes:
-    """Compress by what `choose_coding` gave."""
+    """Compress `body` with the coding that `choose_coding` returned."""
     return zlib.compress(body, LEVEL, GZIP if coding == "gzip" else ZLIB)
 
 
 def packed_headers(coding: str) -> dict[str, str]:
-    """The headers that a compressed response has besides its own."""
+    """Return the headers that compression adds to a response."""
     return {"content-encoding": coding, "vary": "accept-encoding"}
 
 
 def choose_coding(accept: str) -> str | None:
-    """Say which coding an Accept-Encoding asks for: None, unless it names just one.
+    """Return the coding that an Accept-Encoding requests, or None unless it names just one.
 
-    Libraries send `gzip, deflate, br` with every request: that allows compression
-    without requesting it. Compressing floats takes longer than most models run.
+    Libraries send `gzip, deflate, br` with every request. That allows compression but does not
+    request it, and compressing floats takes longer than most models run.
     """
     weights = dict(map(_weight, accept.lower().split(",")))
     plain = weights.pop("identity", 1.0) > 0
@@ -55,7 +55,7 @@ def choose_coding(accept: str) -> str | None:
 
 
 def accepts_gzip(accept: str) -> bool:
-    """Say whether an Accept-Encoding allows gzip, as those of all browsers do."""
+    """Return True if an Accept-Encoding allows gzip. Those of all browsers do."""
     weights = dict(map(_weight, accept.lower().split(",")))
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 

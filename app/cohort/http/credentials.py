@@ -1,4 +1,4 @@
-"""The credentials that an HTTP request carries, and what its caller may see."""
+"""The credentials of an HTTP request, and the models that its caller may see."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from cohort.auth.authority import KEY_HEADERS, Caller, Credentials, sent_keys
 
 VISIBLE = "cohort.visible"
-"""Where a scope keeps the models that its caller may see; None: all of them."""
+"""Scope key of the models that the caller may see. None means all."""
 
 CERTIFICATE = "cohort.certificate"
-"""Where a scope keeps the names in the client certificate of its connection."""
+"""Scope key of the names in the connection's client certificate."""
 
 CALLER = "cohort.caller"
-"""Where it keeps its caller; nothing where callers need no key."""
+"""Scope key of the caller. It is absent if callers need no key."""
 
 _KEY_HEADERS = frozenset(name.encode() for name in KEY_HEADERS)
 
 
 def keys_in(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
-    """The different keys in headers as they were received, with names in lower case."""
+    """Return the distinct keys in received headers, whose names are in lower case."""
     return sent_keys(
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in headers
@@ -29,15 +29,15 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
 
 
 def credentials_in(scope: Mapping[str, Any]) -> Credentials:
-    """What the request of a scope carries to say whose it is."""
+    """Return the keys and certificate names of a request."""
     return Credentials(keys_in(scope["headers"]), scope.get(CERTIFICATE))
 
 
 def certificate_names(certificate: Mapping[str, Any] | None) -> frozenset[str] | None:
-    """The names in a certificate as `ssl.SSLSocket.getpeercert` gives it; None where there is none.
+    """Return the names in a certificate from `ssl.SSLSocket.getpeercert`, or None without one.
 
-    They are its DNS names and URIs, or the common name of one that has neither.
-    https://www.rfc-editor.org/rfc/rfc9525#section-6.3 has why not both.
+    The names are its DNS names and URIs. A certificate without these has its common name.
+    https://www.rfc-editor.org/rfc/rfc9525#section-6.3 explains why it is never both.
     """
     if not certificate:
         return None
@@ -50,18 +50,18 @@ def certificate_names(certificate: Mapping[str, Any] | None) -> frozenset[str] |
 
 
 def visible_to(scope: Mapping[str, Any]) -> frozenset[str] | None:
-    """The models that the caller of a request may see; None: all of them."""
+    """Return the models that the caller may see. None means all."""
     models: frozenset[str] | None = scope.get(VISIBLE)
     return models
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller | None:
-    """The caller of a request; None where callers need no key, or it was refused."""
+    """Return the caller, or None if callers need no key or the request was refused."""
     caller: Caller | None = scope.get(CALLER)
     return caller
 
 
 def name_of_caller(scope: Mapping[str, Any]) -> str:
-    """Its name, for the logs; "" for none."""
+    """Return the caller's name for logs, or "" if there is no caller."""
     caller = caller_of(scope)
     return "" if caller is None else caller.name

@@ -1,4 +1,4 @@
-"""The errors of FastAPI's routes, and FastAPI's own, in the one form."""
+"""Handlers that give FastAPI's errors the same form as all others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cohort.observability.refusals import known_error
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Give every error the one form, FastAPI's own included."""
+    """Give every error, including FastAPI's, the same form."""
 
     @app.exception_handler(CohortError)
     async def refuse(request: Request, error: CohortError) -> Response:
@@ -49,12 +49,12 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
-        del error  # nobody reads the response
-        return await refuse(request, Cancelled("the caller left before its request was whole"))
+        del error  # the client is gone
+        return await refuse(request, Cancelled("the client disconnected during its request"))
 
 
 async def respond_to_bug(request: Request, error: Exception) -> Response:
-    """What Starlette's ServerErrorMiddleware answers; the server logs it with its traceback."""
+    """Answer for Starlette's ServerErrorMiddleware. The server logs the traceback."""
     del request
     return response_to(known_error(error))
 
@@ -67,7 +67,7 @@ def _sentence(error: RequestValidationError) -> str:
     return "; ".join(parts) or "the request is not valid"
 
 
-# Paths of other servers, and slips, with the route that was probably meant.
+# Paths of other servers and common mistakes, with the route that was probably meant.
 _PATHS = tuple(
     (re.compile(pattern), meant)
     for pattern, meant in (
@@ -95,11 +95,11 @@ def _translated(request: Request, error: HTTPException) -> CohortError:
         return NotFound(f"{path} not found; {_meant(route_path(request.scope))}")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         taken = ", ".join(methods_at(request.app.routes, request.scope))
-        taken = taken or "GET, HEAD"  # of files, whose path is read from where they begin
-        said = f"{path} takes {taken}, not {request.method}"
+        taken = taken or "GET, HEAD"  # static files, whose path is matched by its beginning
+        sentence = f"{path} accepts {taken}, not {request.method}"
         if request.method == "OPTIONS" and "origin" in request.headers:
-            said += "; COHORT_CORS_ORIGINS names the pages of other origins that may call"
-        return MethodNotAllowed(said, allow=taken)
+            sentence += "; COHORT_CORS_ORIGINS lists the origins whose pages may call it"
+        return MethodNotAllowed(sentence, allow=taken)
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TooLarge(str(error.detail))
     if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:

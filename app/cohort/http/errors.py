@@ -1,4 +1,4 @@
-"""The status and the body of each error, in one table, for every route."""
+"""The status and body of each error, in one table for all routes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
 
 
 def http_status(error: CohortError) -> HTTPStatus:
-    """The status of the nearest class of the error in the table; 500 if there is none."""
+    """Return the status of the error's nearest class in the table, or 500 without one."""
     for kind in type(error).__mro__:
         if kind in HTTP_STATUS:
             return HTTP_STATUS[kind]
@@ -62,12 +62,12 @@ def http_status(error: CohortError) -> HTTPStatus:
 
 
 def body_of(error: CohortError) -> bytes:
-    """`{"error": sentence, "code": name}`."""
+    """Return `{"error": sentence, "code": name}`."""
     return orjson.dumps({"error": str(error), "code": error.code})
 
 
 def headers_of(error: CohortError) -> dict[str, str]:
-    """Headers that say when to retry, how to authenticate, or which methods there are."""
+    """Return the headers that state when to retry, how to authenticate, or the allowed methods."""
     if isinstance(error, Overloaded | NotReady) and error.retry_after is not None:
         return {"retry-after": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, Unauthorized):
@@ -81,7 +81,7 @@ _encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
 
 
 def encoded_error(error: CohortError) -> Encoded:
-    """An error as an encoded response. One that refuses a group of requests is encoded once."""
+    """Return an error as an encoded response. An error shared by many requests is encoded once."""
     found = _encoded.get(error)
     if found is None:
         found = _encoded[error] = Encoded(body_of(error), {**JSON, **headers_of(error)})
@@ -89,7 +89,7 @@ def encoded_error(error: CohortError) -> Encoded:
 
 
 def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:
-    """An error as a response of Starlette."""
+    """Return an error as a Starlette response."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
     return Response(
@@ -101,5 +101,5 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
 
 
 def log_http_refusal(error: CohortError, path: str | bytes, request_id: str) -> None:
-    """One line for a request to `path` that was refused or failed."""
+    """Log one line for a request to `path` that was refused or failed."""
     log_refusal(log, error, request_id, path=shown_path(path))

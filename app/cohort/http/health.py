@@ -1,4 +1,4 @@
-"""Whether the process is live, and whether it is ready."""
+"""Liveness and readiness of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cohort.operating import ControlPlane
 
 
 def health_router(plane: ControlPlane) -> Routes:
-    """The routes, served from `plane`."""
+    """Return the routes, served from `plane`."""
     routes = Routes(tags=["health"])
 
     @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
@@ -23,16 +23,18 @@ def health_router(plane: ControlPlane) -> Routes:
 
     @routes.get("/health/live", summary="Liveness")
     async def live() -> dict[str, str]:
-        """503 where something is wrong that only a restart mends. A loop that is stuck answers
-        nobody: the probe's own timeout tells.
+        """503 after a fault that only a restart fixes.
+
+        A blocked event loop cannot answer; the probe's own timeout detects that.
         """
         plane.liveness().check()
         return {"status": "live"}
 
     @routes.get("/health/ready", summary="Readiness")
     async def ready(request: Request) -> dict[str, str]:
-        """503 while the first models load, while draining, when a model has gone unavailable, and
-        while a device, a run or the event loop does not do its work.
+        """503 while the first models load, the server drains, or a model is unavailable.
+
+        Also 503 while a device, a run or the event loop is stuck.
         """
         plane.readiness(plane.seen_by(visible_to(request.scope))).check()
         return {"status": "ready"}

@@ -1,8 +1,8 @@
-"""Inference requests that the fast path leaves to the application, answered before its routes.
+"""Inference requests that are not on the fast path, answered before FastAPI's routes.
 
-What FastAPI does for a route (included routers, dependencies, a task for the body) costs more than
-the request: these need none of it. Its routes of the same paths are what the OpenAPI document says
-of them, and answer who writes a path in another way.
+FastAPI's work for a route (included routers, dependencies, a task for the body) costs more than the
+request. FastAPI's routes for the same paths provide the OpenAPI document, and answer paths that are
+written with escapes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 ROUTE = "cohort.route"
-"""Where a scope keeps how its request is read."""
+"""Scope key of the request's `Route`."""
 
 
 class InferencePaths(BaseRoute):
-    """The paths of all inference APIs, written plainly.
+    """A Starlette route for the paths of all inference APIs, written without escapes.
 
-    plane: Answers their requests.
+    plane: Answers the requests.
     paths: Each returns the route of a path and its query, or None for a path that it does not
         handle.
     """
@@ -39,7 +39,7 @@ class InferencePaths(BaseRoute):
         self._paths = paths
 
     def matches(self, scope: Scope) -> tuple[Matched, Scope]:
-        """Whether a request is one of theirs."""
+        """Return a full match for a POST to one of the paths."""
         if scope["type"] == "http" and scope["method"] == "POST":
             path, query = route_path(scope), QueryParams(scope["query_string"])
             for match in self._paths:
@@ -48,11 +48,11 @@ class InferencePaths(BaseRoute):
         return Matched.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer it."""
+        """Answer the request."""
         request = Request(scope, receive, send)
         response = await respond_to_call(self._plane, request, scope[ROUTE])
         await response(scope, receive, send)
 
     def url_path_for(self, name: str, /, **path_params: object) -> URLPath:
-        """No path: they have no names. Raises NoMatchFound."""
+        """Raise NoMatchFound: these paths have no names."""
         raise NoMatchFound(name, path_params)

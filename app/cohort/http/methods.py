@@ -1,4 +1,4 @@
-"""The methods that a path takes: HEAD wherever GET is, and all of them named in a 405."""
+"""The methods of a path: HEAD for every GET, and all of them in a 405."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fastapi import APIRouter
 from starlette.routing import BaseRoute, Match
 
 METHODS = ("GET", "HEAD", "POST")
-"""All that any route takes."""
+"""All methods that any route accepts."""
 
 
 class Routes(APIRouter):
-    """A router whose routes answer HEAD as GET, which the server sends without the body.
+    """A router that also answers HEAD for every GET. The server omits the body.
 
     https://www.rfc-editor.org/rfc/rfc9110#name-head
     """
@@ -33,7 +33,7 @@ class Routes(APIRouter):
 
 
 def methods_at(routes: Sequence[BaseRoute], scope: MutableMapping[str, Any]) -> list[str]:
-    """The methods that the path of a request takes, of all routes that match it."""
+    """Return the methods that any route accepts at the path of a request."""
     return [
         method
         for method in METHODS

@@ -1,4 +1,4 @@
-"""What is loaded: states, descriptions and metrics."""
+"""Routes for models' states, descriptions and metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cohort.operating import ControlPlane, ModelReader
 
 
 def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
-    """The routes, served from `plane`."""
+    """Return the routes, served from `plane`."""
     routes = Routes(tags=["models"])
 
     def seen(request: Request) -> ModelReader:
@@ -59,7 +59,7 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
 
 
 async def gzipped(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """Blocks, packed one by one on a thread: a millisecond for each."""
+    """Yield the blocks compressed. Each takes about a millisecond on a thread."""
     packer = zlib.compressobj(LEVEL, wbits=GZIP)
     for block in blocks:
         yield await asyncio.to_thread(packer.compress, block)
@@ -67,7 +67,7 @@ async def gzipped(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 async def one_by_one(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """Blocks of which the next is written when the caller has read, and others had their turn."""
+    """Yield blocks one by one, each after the client has read the last and other tasks have run."""
     for block in blocks:
         yield block
         await asyncio.sleep(0)

@@ -1,8 +1,7 @@
-"""What browsers are shown, and the headers that keep other people's pages out of it.
+"""Pages for browsers, and the headers that protect them.
 
-A page here loads what this server has and nothing else, and is framed by nobody. Its one inline
-script is named by its digest: whatever else a model's file or a caller could smuggle in does not
-run. https://www.w3.org/TR/CSP3/
+A page loads files from this server only, and no other page can frame it. Its one inline script is
+allowed by its digest, so injected scripts do not run. https://www.w3.org/TR/CSP3/
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ DOCS = "/docs"
 STATIC = "/docs/static"
 
 MAX_UNFOLDED = 20
-"""Versions whose paths the page lists at once; of more it lists the models, which is faster."""
+"""Versions up to which the page lists all paths. Beyond that it lists models, which is faster."""
 
 POLICY = "default-src 'none'; frame-ancestors 'none'"
-"""Of what is no page: nothing in it is to be loaded or run."""
+"""Policy of responses that are not pages: load nothing, run nothing."""
 
 
 class SafeInBrowsers:
-    """Pure ASGI: have no browser take an answer for what it is not, or run what is in it."""
+    """Pure ASGI: set nosniff and a restrictive CSP on every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -60,7 +59,7 @@ class SafeInBrowsers:
 
 
 def page_policy(html: str) -> str:
-    """The Content-Security-Policy of a page of Swagger UI, with its inline scripts as they are."""
+    """Return the Content-Security-Policy of a Swagger UI page, which allows its inline scripts."""
     scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     digests = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
     allowed = " ".join(["'self'", *(f"'sha256-{one}'" for one in digests)])
@@ -72,7 +71,7 @@ def page_policy(html: str) -> str:
 
 
 def install_docs(app: FastAPI, plane: ControlPlane) -> None:
-    """Serve Swagger UI for `app`, from what it serves at STATIC."""
+    """Serve Swagger UI for `app`. Its scripts and styles are served at STATIC."""
 
     @lru_cache(8)
     def page(up: str, expansion: str) -> tuple[bytes, str]:
@@ -97,17 +96,19 @@ def install_docs(app: FastAPI, plane: ControlPlane) -> None:
 
 
 def front_router(plane: ControlPlane, page: str) -> Routes:
-    """`/`: for programs, whether the server is alive; for people, the way to `page`."""
+    """Return the route `/`: liveness for programs, a redirect to `page` for browsers."""
     routes = Routes(tags=["health"])
 
     @routes.get(
         "/",
-        summary="Whether the server is alive; browsers are led to the page",
+        summary="Liveness; browsers are redirected to the page",
         response_model=dict[str, Any],
-        responses={307: {"description": "The page, to who accepts HTML", "content": {}}},
+        responses={
+            307: {"description": "Redirect to the page for clients that accept HTML", "content": {}}
+        },
     )
     async def front(request: Request) -> Response:
-        """503 where something is wrong that only a restart mends, as `/health/live`."""
+        """503 after a fault that only a restart fixes, like `/health/live`."""
         vary = {"vary": "accept"}
         if accepts_html(request.headers.get("accept", "")):
             return RedirectResponse((root_of(request.scope) or ".") + page, headers=vary)
@@ -121,7 +122,7 @@ def front_router(plane: ControlPlane, page: str) -> Routes:
 
 
 def accepts_html(accept: str) -> bool:
-    """Whether an Accept header names HTML, as browsers' do; programs take anything."""
+    """Return True if an Accept header names HTML. Browsers name it; programs send `*/*`."""
     for part in accept.lower().split(","):
         media, *parameters = (one.strip() for one in part.split(";"))
         if media == "text/html":

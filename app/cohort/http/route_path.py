@@ -1,4 +1,4 @@
-"""The path of a request within this application, which may be mounted under a prefix."""
+"""The path of a request inside this application, which may be mounted under a prefix."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 
 def route_path(scope: MutableMapping[str, Any]) -> str:
-    """The path of a scope without the prefix that is in front of its application."""
+    """Return the path of a scope without the application's prefix."""
     path: str = scope["path"]
     return path.removeprefix(root_of(scope))
 
 
 def root_of(scope: MutableMapping[str, Any]) -> str:
-    """The prefix in front of the application, as far as it is known; "" for none."""
+    """Return the application's prefix as far as it is known, or ""."""
     root: str = scope.get("root_path", "")
     return root.rstrip("/")
 
 
 def way_up(scope: MutableMapping[str, Any]) -> str:
-    """The way from the path that a browser sees to where the application begins: `.` or `..`.
+    """Return the relative path (`.` or `..`) from the browser's path to the application's root.
 
-    It is right whatever prefix a proxy takes off.
+    It is correct for any prefix that a proxy removes.
     """
     seen: bytes = scope.get("raw_path") or scope["path"].encode()
     within = seen.removeprefix(root_of(scope).encode())
@@ -32,12 +32,12 @@ def way_up(scope: MutableMapping[str, Any]) -> str:
 
 
 def within_root(path: str, root: str) -> str:
-    """A path without the prefix that a proxy may have kept, or taken off, as it may."""
+    """Return `path` without the prefix `root`, which a proxy may keep or remove."""
     return path[len(root) :] or "/" if (path + "/").startswith(root + "/") else path
 
 
 class UnderRoot:
-    """Pure ASGI: answer at each path with the prefix `root` and without."""
+    """Pure ASGI: answer each path with and without the prefix `root`."""
 
     def __init__(self, app: ASGIApp, root: str) -> None:
         self.app = app

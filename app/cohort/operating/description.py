@@ -1,4 +1,4 @@
-"""Descriptions of what is loaded, in plain values."""
+"""Descriptions of loaded models, as plain values."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Description = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedModel:
-    """A READY version as callers see it.
+    """A READY version with the properties that callers need.
 
-    model, version: Its names.
-    default: Whether it answers requests that name no version.
+    model, version: The model's name and the version's number.
+    default: True if it answers requests that name no version.
     inputs, outputs: The specs, in the model's order.
-    example: Inputs that it accepts; None where none are known.
-    labels: The names of its classes, of outputs that have none of their own; default none.
-    answer: Its outputs for the example; default None: they are not known, or not short.
-    made_up: Whether the example is of synthetic numbers, of nobody's data; default False.
+    example: Inputs that it accepts; None if no example is known.
+    labels: The names of its classes, for outputs without their own; default: empty.
+    answer: Its outputs for the example; default None: not known, or not short.
+    made_up: True if the example has synthetic numbers; default False.
     """
 
     model: str
@@ -57,7 +57,7 @@ class ServedModel:
 
 
 def list_served(catalog: Catalog) -> Iterator[ServedModel]:
-    """Every READY version in the catalog."""
+    """Yield every READY version in the catalog."""
     for name, model in catalog.items():
         for entry in model.versions.values():
             if entry.state is State.READY and (engine := entry.engine) is not None:
@@ -81,15 +81,19 @@ def _labels(engine: Engine) -> Sequence[str]:
 
 
 def describe_states(model: ModelEntry) -> dict[str, str]:
-    """The state of each version of a model."""
+    """Return the state of each version of a model."""
     return {str(number): entry.state.value for number, entry in model.versions.items()}
 
 
 def describe_failures(catalog: Catalog) -> list[str]:
-    """What could not be loaded and why, and whether its former files serve on."""
+    """Return versions that could not be loaded, with the reason, and if previous files serve."""
     return [
         f"{model.name}/{entry.number}: "
-        + ("serves its former files, since those on disk cannot be" if entry.outdated else "failed")
+        + (
+            "serves its previous files; those on disk cannot be loaded"
+            if entry.outdated
+            else "failed"
+        )
         + f": {entry.reason}"
         for model in catalog.values()
         for entry in model.versions.values()
@@ -98,10 +102,10 @@ def describe_failures(catalog: Catalog) -> list[str]:
 
 
 def describe_mixed(catalog: Catalog) -> list[str]:
-    """Versions whose requests have changed each other's answers, and how that was seen."""
+    """Return versions whose requests have changed each other's answers, with the evidence."""
     return [
-        f"{model.name}/{entry.number}: its requests share no run any more: {entry.mixed} "
-        "(CohortRowsMixed in the runbook)"
+        f"{model.name}/{entry.number}: its requests are no longer batched: {entry.mixed} "
+        "(see CohortRowsMixed in the runbook)"
         for model in catalog.values()
         for entry in model.versions.values()
         if entry.mixed
@@ -109,7 +113,7 @@ def describe_mixed(catalog: Catalog) -> list[str]:
 
 
 def describe_held_back(catalog: Catalog) -> dict[str, str]:
-    """Why only requests that name a version reach it, by model and version."""
+    """Return why only requests that name a version reach it, by model and version."""
     return {
         f"{model.name}/{number}": reason
         for model in catalog.values()
@@ -119,7 +123,7 @@ def describe_held_back(catalog: Catalog) -> dict[str, str]:
 
 
 def describe_model(entry: ModelEntry) -> Description:
-    """A model: its name, its default version, and the state of each version with its reason."""
+    """Describe a model: its name, default version, and the states of its versions with reasons."""
     default = entry.default
     return {
         "name": entry.name,
@@ -140,13 +144,13 @@ def _describe_state(entry: VersionEntry, model: ModelEntry) -> Description:
 
 
 def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
-    """A version: its state and, if it is loaded, specs, files, providers, batching and profile.
+    """Describe a version: its state and, if it is loaded, specs, files, providers and profile.
 
-    `held_back` says why only requests that name the version, and rollouts, reach it;
-    `retry_in_seconds` when one that failed is loaded again, null: when its files change.
-    `memory_bytes` is what the process's memory grew by at its load, shared with other loads at the
-    same time; null where that is not known. `objective_ms`, null without one, `timeout_ms` and
-    `max_queue_delay_ms` are in milliseconds.
+    `held_back` is the reason why only rollouts and requests that name the version reach it.
+    `retry_in_seconds` is the time until a failed version is loaded again; null: when its files
+    change. `memory_bytes` is the growth of the process's memory while it was loaded, together with
+    other loads at the same time; null if not known. `objective_ms`, null without one, `timeout_ms`
+    and `max_queue_delay_ms` are in milliseconds.
     """
     result = _describe_state(entry, model)
     engine = entry.engine
@@ -194,7 +198,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
 
 
 def _describe_pipeline(pipeline: PipelineDescription) -> Description:
-    """The steps of a pipeline, each after those that it needs, and where its outputs come from."""
+    """Describe the steps of a pipeline, in the order of their needs, and its outputs' sources."""
     return {
         "steps": [
             {
@@ -230,19 +234,19 @@ def _describe_batching(batching: BatchingDescription, entry: VersionEntry) -> De
 
 
 def describe_exactness(found: ProfileResult, policy: BatchPolicy, rows: RowVerdict) -> Description:
-    """Whether callers get the very bits that they get alone, as far as was tried, or why not."""
+    """Return whether batched answers equal single answers bit by bit, as tested, or why not."""
     reason = found.why_not_exact(policy, rows)
     return {"exact": not reason, "exact_reason": reason}
 
 
 def describe_rows(verdict: RowVerdict) -> Description:
-    """What the graph tells of rows: whether they influence each other, where, and along which axes.
+    """Describe the analysis of rows: whether they are independent, and along which axes.
 
-    `node_path` finds the node in the graph, as `NodePlace` says; empty for no node.
-    An axis is null where a run takes the input, or gives the output, once for all of its requests.
-    `requests` are those for which it is proven, where it is not for all: the shape of each input,
-    of one row, and the elements of those that a run takes once. `other_requests` say why it is not
-    for other examples.
+    `node` is the node that mixes rows; `node_path` is its place in the graph, as in `NodePlace`;
+    empty for no node. An axis is null if a run has the input or output once for all of its
+    requests. `requests` are those for which independence is proven, if it is not proven for all.
+    Each has the shape of every input for one row, and the values of inputs that a run has once.
+    `other_requests` are the reasons why it is not proven for other examples.
     """
     places = verdict.outputs.items()
     return {
@@ -262,7 +266,7 @@ def describe_rows(verdict: RowVerdict) -> Description:
 
 
 def _describe_published(published: Published) -> Description | None:
-    """What was promised of a version, and by whom; None where it has no manifest."""
+    """Describe a version's manifest and its signer; None if it has no manifest."""
     manifest = published.manifest
     if manifest is None:
         return None
@@ -282,10 +286,11 @@ def _retry_in(entry: VersionEntry) -> float | None:
 
 
 def describe_profile(found: ProfileResult, device: str, unpredictable: str = "") -> Description:
-    """A profile, as in the description of a version and in `cohort profile`. Times are in seconds.
+    """Describe a profile for a version's description and `cohort profile`. Times are in seconds.
 
     device: The device that runs use: only on "cpu" may runs execute on the event loop.
-    unpredictable: Why the duration of a run cannot be estimated, so that none does; default "".
+    unpredictable: Why the duration of a run cannot be estimated, so that no run uses the loop;
+        default "".
     """
     seconds = found.profile.seconds
     inline = [rows for rows, taken in seconds.items() if taken <= INLINE_SECONDS]
@@ -321,14 +326,14 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
 
 
 def _is_plain(missing: float | str | None) -> bool:
-    """Whether a value stands for a missing one that JSON has."""
+    """Return True if a missing value has a placeholder that JSON can write."""
     return missing is not None and (isinstance(missing, str) or isfinite(missing))
 
 
 def _describe_inputs(
     specs: Sequence[TensorSpec], description: EngineDescription, config: ModelConfig | None
 ) -> list[Description]:
-    """With what callers send for it, and what becomes of that, where it is not an array."""
+    """Describe inputs. If callers do not send an array, add the accepted data and processing."""
     described = _specs(specs)
     for one, spec in zip(described, specs, strict=True):
         if (about := description.processing.get(spec.name)) is not None:
@@ -342,7 +347,7 @@ def _describe_inputs(
 
 
 def _describe_outputs(specs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Description]:
-    """With what names their classes: `always`, or where a request asks for that with `top`."""
+    """Describe outputs with the names of their classes: `always`, or if `top` requests them."""
     described = _specs(specs)
     for one, output in zip(described, specs, strict=True):
         if (about := output.detections) is not None:

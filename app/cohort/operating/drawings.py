@@ -1,4 +1,4 @@
-"""Drawings of the graphs of models that serve."""
+"""Drawings of the graphs of loaded models."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from cohort.operating.shared_work import Shared
 from cohort.session import AssignedNode
 
 MAX_PLACED = 50_000
-"""Nodes whose provider is looked up."""
+"""Nodes whose provider is listed."""
 
-NOT_ON_DISK = "the files of {} that serve are not on disk any more"
+NOT_ON_DISK = "the files that {} was loaded from are no longer on disk"
 
-STOPPING = "nothing is drawn any more: the server is stopping"
+STOPPING = "no graph is drawn: the server is stopping"
 
 MAX_FAILURES, FAILED_SECONDS = 64, 60.0
-"""What could not be drawn is not tried again for so long: others wait while it is."""
+"""Failures that are remembered, and for how long: a failing graph must not delay others."""
 
 MAX_DRAWINGS = 16
 MAX_DRAWING_BYTES = 8 << 20
-"""Of all drawings that are kept; one of a thousand nodes has about 20 KB."""
+"""The maximum of all kept drawings together; a drawing of a thousand nodes has about 20 KB."""
 
 
 class Drawable(NamedTuple):
-    """A version that serves, to be drawn.
+    """A loaded version to draw.
 
-    key: Stands for its files and where its nodes run.
+    key: Identifies its files and the providers of its nodes.
     path: The model's file.
-    nodes: Gives its nodes, each with the provider that runs it.
-    is_on_disk: Looks whether its files are still those that serve.
+    nodes: Returns its nodes, each with the provider that runs it.
+    is_on_disk: Returns True if its files have not changed since they were loaded.
     model: Its name.
     """
 
@@ -48,20 +48,20 @@ class Drawable(NamedTuple):
 
 
 class Drawings:
-    """Has graphs drawn, one at a time and each for all who wait for it, and keeps the last few."""
+    """Draws graphs, one at a time; all who wait for a graph share it. Keeps the last few."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._failed: dict[Hashable, tuple[float, str]] = {}  # until when, and why
+        self._failed: dict[Hashable, tuple[float, str]] = {}  # the end of the block, and the reason
         self._shared = Shared(self._draw)
         self._turn = asyncio.Lock()
         self._process: DrawingProcess | None = None
         self._closed = False
 
     async def of(self, version: Drawable) -> bytes:
-        """The drawing, as `DrawnModel` in JSON, compressed by gzip.
+        """Return the drawing, as `DrawnModel` in JSON, compressed by gzip.
 
-        Raises NotFound where it cannot be drawn, and NotReady once the server stops.
+        Raises NotFound if it cannot be drawn, and NotReady once the server stops.
         """
         if version.key in self._kept:
             self._kept.move_to_end(version.key)
@@ -71,7 +71,7 @@ class Drawings:
         return await self._shared.get(version.key, version)
 
     def close(self) -> None:
-        """End what is being drawn."""
+        """Stop the drawing in progress and refuse others."""
         self._closed = True
         if self._process is not None:
             self._process.kill()
@@ -87,12 +87,12 @@ class Drawings:
             except LoadFailed as error:
                 if self._closed:
                     raise NotReady(STOPPING) from error
-                why = f"its graph cannot be drawn: {error}"
+                why = f"cannot draw the graph: {error}"
                 self._remember(version.key, why)
                 raise NotFound(why) from error
             finally:
                 self._process = None
-            if not await asyncio.to_thread(version.is_on_disk):  # others may have been drawn
+            if not await asyncio.to_thread(version.is_on_disk):  # the files may have changed
                 raise NotFound(NOT_ON_DISK.format(quoted(version.model)))
         self._kept[version.key] = drawn
         while (

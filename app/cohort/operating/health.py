@@ -1,4 +1,4 @@
-"""Whether the process is well: its devices, the threads of its runs, its event loop."""
+"""The health of the process: its devices, the threads of its runs, its event loop."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterable
 from cohort.scheduling import Trouble
 
 STUCK_SECONDS = 10.0
-"""How long a run may go on that nobody waits for. It was told to stop, which it does at a node."""
+"""Time that an unwanted run may continue. It was stopped, which takes effect between nodes."""
 
 LAG_SECONDS = 0.5
-"""How late the event loop may be, look after look."""
+"""Maximum delay of the event loop in a check."""
 
 LAG_LOOKS = 8
-"""So many looks in a row have to find it late: a single pause is none of the loop's doing."""
+"""Consecutive checks that must find the loop late: other causes can delay a single check."""
 
 
 class ProcessHealth:
-    """Collects what is wrong with the process. Used on the event loop, but for `latest`.
+    """Collects the faults of the process. Used on the event loop, except for `latest`.
 
-    latest: What was wrong at the last look.
+    latest: The faults of the last check.
 
-    devices: Returns what is wrong with devices and threads, from the seconds that a run may go on
-        once nobody waits for it: `Scheduler.troubles`.
+    devices: Returns the faults of devices and threads: `Scheduler.troubles`. Its argument is the
+        time that an unwanted run may continue, in seconds.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class ProcessHealth:
         self.latest: list[Trouble] = []
 
     def observe_lag(self, seconds: float) -> None:
-        """Note how late the event loop was just now."""
+        """Record the current delay of the event loop."""
         self._lags.append(seconds)
 
     def troubles(self) -> list[Trouble]:
-        """What is wrong now; empty where the process is well."""
+        """Return the current faults; empty if the process is healthy."""
         found = list(self._devices(STUCK_SECONDS))
         if len(self._lags) == LAG_LOOKS and (least := min(self._lags)) > LAG_SECONDS:
-            found.append(Trouble("loop_lagging", f"the event loop is {least:.1f} s late or more"))
+            found.append(Trouble("loop_lagging", f"the event loop is at least {least:.1f} s late"))
         self.latest = found
         return found

@@ -1,7 +1,7 @@
-"""What all versions do, second by second, for as many as look at it.
+"""Samples of all versions' activity, one a second, shared by all viewers.
 
-Nothing runs while nobody looks: whoever's second is over first has the next sample taken, and all
-others are given the same one. A history is that of the time in which somebody looked.
+Sampling runs only while a viewer is connected. The first viewer whose second has passed takes the
+next sample; all others reuse it. The history covers only times with a viewer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ HISTORY = 300
 """Samples that are kept."""
 
 BROKEN_OFF_SECONDS = 5.0
-"""Without a sample for so long the history begins anew."""
+"""After this time without a sample the history starts again."""
 
-MOST_VIEWERS = 64
-MOST_VERSIONS = 50
-"""Versions of a sample that are told of: those with the most requests."""
+MAX_VIEWERS = 64
+MAX_VERSIONS = 50
+"""Versions listed in a sample: those with the most requests."""
 
 LIVE_BOUNDS = {"durations": DURATION_BUCKETS, "rows": SIZE_BUCKETS}
-"""The inclusive upper ends of what is counted in buckets: seconds, and rows."""
+"""The inclusive upper ends of the buckets: seconds, and rows."""
 
 VersionKey = tuple[str, ...]
 """A model and its version."""
@@ -38,18 +38,18 @@ VersionKey = tuple[str, ...]
 Counts = Mapping[VersionKey, VersionCounts]
 
 Changes = Mapping[VersionKey, tuple[VersionCounts, int]]
-"""What came meanwhile, of each version that was asked, and all its requests so far."""
+"""The counts since the last sample of each active version, and all its requests so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSample:
-    """What came since the sample before.
+    """The activity since the previous sample.
 
     at: When it was taken, in seconds since the epoch.
-    seconds: Since the one before.
+    seconds: Time since the previous sample.
     queued: Requests in queues.
-    versions: Of each version, as JSON: its counts of those seconds, and all requests since the
-        process started. They are written once, however many look.
+    versions: For each version, as JSON: its counts of those seconds, and all requests since the
+        process started. They are encoded once for all viewers.
     others: The counts of all other versions together, as JSON.
     """
 
@@ -60,7 +60,7 @@ class LiveSample:
     others: bytes
 
     def seen_by(self, models: frozenset[str] | None) -> bytes:
-        """The sample as JSON, for who may see `models`; None: all of them."""
+        """Return the sample as JSON, for callers with access to `models`; None: all models."""
         written = self.versions.items()
         seen = [said for (model, _), said in written if models is None or model in models]
         head = {"at": self.at, "seconds": round(self.seconds, 3), "queued": self.queued}
@@ -71,10 +71,10 @@ class LiveSample:
 
 
 class LiveView:
-    """The samples, and those who look at them.
+    """The samples and their viewers.
 
-    since: Gives what came since it was called last.
-    queued: How many requests are in queues.
+    since: Returns the changes since its last call.
+    queued: Returns the number of requests in queues.
     """
 
     def __init__(self, since: Callable[[], Awaitable[Changes]], queued: Callable[[], int]) -> None:
@@ -87,12 +87,12 @@ class LiveView:
         self.viewers = 0
 
     async def watch(self, ended: Callable[[], bool]) -> AsyncGenerator[list[LiveSample], None]:
-        """The history, and then each sample, until `ended` says so.
+        """Yield the history, and then each sample, until `ended` returns True.
 
-        Raises Overloaded in place of the history where as many look as may.
+        Raises Overloaded at the start if the maximum of viewers is reached.
         """
-        if self.viewers >= MOST_VIEWERS:
-            raise Overloaded(f"{MOST_VIEWERS} others look at the live view already")
+        if self.viewers >= MAX_VIEWERS:
+            raise Overloaded(f"the live view already has {MAX_VIEWERS} viewers; close one")
         self.viewers += 1
         try:
             await self._have_sample()
@@ -119,8 +119,8 @@ class LiveView:
         self._taken = now
         if seconds > BROKEN_OFF_SECONDS:
             self._history.clear()
-            return  # what came is not that of a second
-        busiest = sorted(since, key=lambda key: -since[key][0].requests)[:MOST_VERSIONS]
+            return  # the changes are of more than a second
+        busiest = sorted(since, key=lambda key: -since[key][0].requests)[:MAX_VERSIONS]
         written = await in_turns(_written({key: since[key] for key in sorted(busiest)}))
         rest = [counts for key, (counts, _) in since.items() if key not in written]
         others = await in_turns(_together(rest))
@@ -131,9 +131,9 @@ class LiveView:
 
 
 class ProcessCounts:
-    """What came of the requests of this process.
+    """The counts of this process and their changes.
 
-    read: Gives its counts.
+    read: Returns the counts.
     """
 
     def __init__(self, read: Callable[[], Awaitable[Counts]]) -> None:
@@ -141,16 +141,16 @@ class ProcessCounts:
         self._before: Counts = {}
 
     async def since(self) -> Changes:
-        """What came since this was called last."""
+        """Return the changes since the last call."""
         before, self._before = self._before, await self._read()
         return await in_turns(changes(before, self._before))
 
 
 def changes(before: Counts, now: Counts) -> Generator[None, None, Changes]:
-    """What came in between.
+    """Return the difference of two counts.
 
-    Counts that became less are those of another process, which has counted from nothing. Yields
-    wherever others may have their turn, and returns it.
+    If a count is lower than before, another process started at zero; then its whole count is the
+    difference. Yields after each version, so that other work can run.
     """
     found: dict[VersionKey, tuple[VersionCounts, int]] = {}
     for key, counts in now.items():

@@ -1,4 +1,4 @@
-"""The metrics of the process as a scrape is given them."""
+"""The metrics of the process, as text for a scrape."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cohort.registry import Registry
 
 
 class MetricsText:
-    """Writes the metrics. Who asks while they are written is given the same text."""
+    """Writes the metrics. Concurrent scrapes share the same text."""
 
     def __init__(self, metrics: Metrics, registry: Registry) -> None:
         self._metrics, self._registry = metrics, registry
         self._texts = Shared(self._write)
 
     async def get(self, accept: str) -> tuple[Sequence[bytes], str]:
-        """The text in the format that an Accept header prefers, in blocks; its content type."""
+        """Return the text in blocks, in the format that an Accept header prefers, and its type."""
         content_type = negotiate(accept)
         openmetrics = content_type.startswith("application/openmetrics-text")
         return await self._texts.get(openmetrics, openmetrics=openmetrics), content_type

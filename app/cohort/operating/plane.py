@@ -13,11 +13,11 @@ from cohort.operating.reading import ModelReader
 
 
 class ControlPlane(Protocol):
-    """What operators may read and do: of one process, or of all workers of a host.
+    """Reads and actions of operators, for one process or for all workers of a host.
 
-    A view shows what a caller may see, as this process has it.
+    A view contains the models that a caller may see, as this process has them.
 
-    live: What all versions do, second by second.
+    live: The activity of all versions, second by second.
     drawings: The graphs of models.
     """
 
@@ -26,66 +26,66 @@ class ControlPlane(Protocol):
 
     @property
     def draining(self) -> bool:
-        """Whether the process has begun to stop; never reset."""
+        """True once the process has begun to stop; never reset."""
 
     def begin_draining(self) -> None:
         """Report not ready from now on; requests are still answered."""
 
     def seen_by(self, models: frozenset[str] | None) -> ModelReader:
-        """What callers may read who may see `models`; None: all of them."""
+        """Return a reader for callers with access to `models`; None: all models."""
 
     # -- health
 
     def readiness(self, view: ModelReader | None = None) -> Readiness:
-        """Whether to send traffic. The reason names only models in `view`; default: all."""
+        """Return whether to send traffic. The reason names only models in `view`; default: all."""
 
     def liveness(self) -> Readiness:
-        """Whether no restart is needed. The reason names no model."""
+        """Return whether the process can go without a restart. The reason names no model."""
 
     async def health(self, view: ModelReader) -> Description:
-        """A summary for people and simple checks."""
+        """Return a summary for people and simple checks."""
 
     # -- models
 
     async def models(self, view: ModelReader) -> Description:
-        """Every model with the states of its versions."""
+        """Return every model with the states of its versions."""
 
     async def model(self, view: ModelReader, name: str) -> Description:
-        """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
+        """Return one model with its versions in full, and any rollout. Raises ModelNotFound."""
 
     async def load(self, name: str) -> None:
-        """Load a model that was unloaded, retry versions that failed, and wait until that is done.
+        """Load a model that was unloaded, or retry its failed versions, and wait for the result.
 
-        Raises ModelNotFound, or NotReady with the reason where a version could not be loaded.
+        Raises ModelNotFound, or NotReady with the reason if a version could not be loaded.
         """
 
     async def unload(self, name: str) -> None:
         """Unload a model until `load` or a restart. Requests in flight finish.
 
-        Raises ModelNotFound, or NotReady where it could not be done everywhere.
+        Raises ModelNotFound, or NotReady if a worker could not unload it.
         """
 
     # -- rollouts
 
     async def rollouts(self) -> Description:
-        """Every rollout by model."""
+        """Return every rollout by model."""
 
     async def roll_back(self, name: str, variant: str) -> Description:
-        """Route a variant's traffic to the baseline; give the rollout.
+        """Route a variant's traffic to the baseline, and return the rollout.
 
-        Raises NotFound, InvalidInput, or NotReady where it could not be done everywhere.
+        Raises NotFound, InvalidInput, or NotReady if a worker could not do it.
         """
 
     async def clear(self, name: str, variant: str | None = None) -> Description:
-        """Clear the decisions about a variant, or about all variants; give the rollout.
+        """Clear the decisions about a variant, or about all variants, and return the rollout.
 
-        Raises NotFound, or NotReady where it could not be done everywhere.
+        Raises NotFound, or NotReady if a worker could not do it.
         """
 
     async def shadow_examples(self, name: str) -> list[Description]:
-        """The most recent requests on which the shadow disagreed. Raises NotFound."""
+        """Return the most recent requests on which the shadow disagreed. Raises NotFound."""
 
     # -- metrics
 
     async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
-        """The metrics in the format that an Accept header prefers, in blocks; its content type."""
+        """Return the metrics in blocks, in the format of an Accept header, and the content type."""

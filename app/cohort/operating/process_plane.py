@@ -22,22 +22,22 @@ from cohort.rollouts import Rollouts
 from cohort.session import DefaultChain
 
 MAX_SEEN = 1024
-"""Views that are kept, one for each set of models that callers may see."""
+"""Views that are kept, one for each set of models visible to a caller."""
 
 
 class ProcessPlane(ControlPlane):
-    """What operators may read and do of this process.
+    """Reads and actions of operators for this process.
 
-    summary: Writes what `health` says.
+    summary: Writes the result of `health`.
 
     registry: Holds the catalog of loaded versions.
     metrics: The metrics of the process.
     rollouts: The rollouts of all models.
-    lifecycle: Whether the process is ready and live.
+    lifecycle: Determines whether the process is ready and live.
     reconcile: Begins to load and unload until the registry matches the models folder.
     save: Writes the decisions about rollouts to the state folder.
     problems: Returns the problems of the operator's files, as messages.
-    default_chain: What models run on whose config names no providers.
+    default_chain: The providers of models whose config names no providers.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ProcessPlane(ControlPlane):
     # -- models
 
     async def models(self, view: ModelReader) -> Description:
-        return await asyncio.to_thread(view.models)  # there may be thousands of them
+        return await asyncio.to_thread(view.models)  # there may be thousands of models
 
     async def model(self, view: ModelReader, name: str) -> Description:
         return view.model(name)
@@ -126,7 +126,7 @@ class ProcessPlane(ControlPlane):
         return {name: self._rollouts.describe(name) for name in self._rollouts.live}
 
     def rollout(self, name: str) -> Description:
-        """A model's rollout. Raises NotFound."""
+        """Return a model's rollout. Raises NotFound."""
         description = self._rollouts.describe(name)
         if description is None:
             raise NotFound(f"model {quoted(name)} has no rollout")
@@ -151,11 +151,11 @@ class ProcessPlane(ControlPlane):
         return await self._texts.get(accept)
 
     async def counts(self) -> Counts:
-        """What was counted of each version, by model and version."""
+        """Return the counts of each version, by model and version."""
         return await in_turns(self._metrics.counts())
 
     def queued(self) -> int:
-        """How many requests are in queues."""
+        """Return the number of requests in queues."""
         return sum(
             entry.engine.waiting
             for model in self._registry.catalog.values()

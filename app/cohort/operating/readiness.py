@@ -1,4 +1,4 @@
-"""Whether the process is ready and live, from its start to its stop."""
+"""Readiness and liveness of the process, from its start to its stop."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from cohort.scheduling import Trouble
 
 NO_READY_VERSION = "models without a ready version"
 
-NOT_ALL_SERVED = "not everything that is configured can be served"
-"""The reason for who may not see the models that it is about."""
+NOT_ALL_SERVED = "some configured models cannot be served"
+"""The reason for callers that may not see these models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the process should receive traffic, and the reason if it should not."""
+    """A yes or no to traffic or to liveness, with the reason for a no."""
 
     ready: bool
     reason: str = ""
 
     def check(self) -> None:
-        """Raise NotReady, with the reason, if it should not."""
+        """Raise NotReady, with the reason, if it is not ready."""
         if not self.ready:
             raise NotReady(self.reason)
 
 
 class Lifecycle:
-    """Knows how far the process is, and whether it is well.
+    """Determines whether the process is ready and live.
 
-    draining: Whether it has begun to stop; never reset.
-    opening: What is still to be opened once all else is ready; empty: nothing.
+    draining: True once it has begun to stop; never reset.
+    opening: The last step of the start, after all others; empty: no step is left.
 
     registry: Holds the catalog of loaded versions.
     loading_reason: Returns the reason why the first models are not loaded yet.
-    unready: Returns what else keeps the process from being ready; empty where nothing does.
-    troubles: Returns what is wrong with the process itself; default: nothing.
-    allow_empty: Whether the process may be ready while no model serves.
+    unready: Returns any other reason not to be ready; empty if there is no reason.
+    troubles: Returns the faults of the process itself; default: no faults.
+    allow_empty: True if the process may be ready while no model serves.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Lifecycle:
 
     @property
     def settled(self) -> bool:
-        """Whether the start is over: the first load pass, and what is opened after it."""
+        """True after the start: the first load pass, and the steps after it."""
         return self._registry.settled and not self.opening
 
     def readiness(self) -> Readiness:
-        """Ready means: the first load pass is over, a model serves, and none became unavailable.
+        """Return ready if the first load pass has ended, a model serves, and no model lost all
+        versions.
 
-        And the process does not drain, and nothing is wrong with a device, a thread or the loop.
-
-        A version that failed does not matter while another version of its model is READY.
+        Also, the process must not drain, and devices, threads and loop must have no fault. A failed
+        version does not matter while another version of its model is READY.
         """
         if self.draining:
             return Readiness(False, "draining")
@@ -85,7 +85,7 @@ class Lifecycle:
         return Readiness(not self.opening, self.opening)
 
     def readiness_for(self, seen: Readable) -> Readiness:
-        """As `readiness`; the reason names only models in `seen`."""
+        """Return `readiness` with a reason that names only models in `seen`."""
         whole = self.readiness()
         if whole.ready or self.draining:
             return whole
@@ -98,7 +98,7 @@ class Lifecycle:
         return Readiness(False, NOT_ALL_SERVED)
 
     def liveness(self) -> Readiness:
-        """Live means: nothing is wrong that only a restart mends. The reason names no model."""
+        """Return live unless a fault requires a restart. The reason names no model."""
         lasting = [trouble.text for trouble in self.troubles() if trouble.lasting]
         return Readiness(not lasting, "; ".join(lasting))
 

@@ -1,4 +1,4 @@
-"""What can be read of models: of all of them, or of those that a caller may see."""
+"""Reads of models: of all models, or of those that a caller may see."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cohort.rollouts import Rollouts
 
 
 class GivenFiles(NamedTuple):
-    """Files of a version that serves.
+    """Files of a loaded version.
 
-    paths: Where they are, by their names.
-    are_on_disk: Looks whether they are still those that serve.
+    paths: Their paths, by file name.
+    are_on_disk: Returns True if they have not changed since they were loaded.
     """
 
     paths: Mapping[str, Path]
@@ -33,12 +33,12 @@ class GivenFiles(NamedTuple):
 
 
 class ModelReader:
-    """What can be read of models.
+    """Reads the models that a caller may see.
 
-    seen: Holds the catalog, as far as it may be seen.
-    metrics: What was counted.
+    seen: The registry, limited to these models.
+    metrics: The metrics of the process.
     rollouts: The rollouts of all models.
-    sees_all: Whether all models may be seen, and what is told of the process as a whole.
+    sees_all: True if the caller may see all models and the problems of the process.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class ModelReader:
         self._served: tuple[Catalog, tuple[ServedModel, ...]] | None = None
 
     def states(self) -> Description:
-        """The states of every model's versions, by the model's name."""
+        """Return the states of every model's versions, by the model's name."""
         return {name: describe_states(model) for name, model in self.seen.catalog.items()}
 
     def models(self) -> Description:
-        """Every model with the states of its versions."""
+        """Return every model with the states of its versions."""
         return {"models": [describe_model(entry) for entry in self.seen.catalog.values()]}
 
     def model(self, name: str) -> Description:
-        """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
+        """Return one model with its versions in full, and any rollout. Raises ModelNotFound."""
         entry = self.seen.model(name)
         description = describe_model(entry)
         description["versions"] = [describe_version(one, entry) for one in entry.versions.values()]
@@ -67,40 +67,40 @@ class ModelReader:
         return description if rollout is None else {**description, "rollout": rollout}
 
     def version(self, name: str, version: str) -> Description:
-        """One version in full. Raises ModelNotFound or VersionNotFound."""
+        """Return one version in full. Raises ModelNotFound or VersionNotFound."""
         entry = self.seen.version(name, version)
         return {"model": name, **describe_version(entry, self.seen.model(name))}
 
     def served(self) -> tuple[ServedModel, ...]:
-        """Every READY version; the same tuple until the catalog changes."""
+        """Return every READY version; the same tuple until the catalog changes."""
         catalog = self.seen.catalog
         if self._served is None or self._served[0] is not catalog:
             self._served = catalog, tuple(list_served(catalog))
         return self._served[1]
 
     def ready(self, name: str, version: str | None = None) -> str:
-        """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
+        """Return the version that answers. Raises ModelNotFound, VersionNotFound or NotReady."""
         return str(self.seen.find(name, version).number)
 
     def given_out(self, name: str, version: str | None = None) -> GivenFiles:
-        """The files of a READY version, for whoever wants to have them.
+        """Return the files of a READY version, for download.
 
-        Raises Forbidden unless the model's config gives them out, NotFound where others are on disk
-        than serve, and as `ready`.
+        Raises Forbidden unless the model's config allows downloads. Raises NotFound if the files on
+        disk have changed since they were loaded, and as `ready`.
         """
         entry = self.seen.find(name, version)
         config = entry.source.config
         if config is None or not config.playground.download:
             raise Forbidden(
-                f"the files of {quoted(name)} are not given out; `playground: {{download: true}}` "
-                "in its config.yaml has it do so"
+                f"downloads of {quoted(name)} are not allowed; to allow them, set "
+                "`playground: {download: true}` in its config.yaml"
             )
         files = _engine_of(entry, name).describe().files
         folder = entry.source.path.parent
         return GivenFiles({file: folder / file for file in files}, entry.source.is_on_disk)
 
     def drawable(self, name: str, version: str | None = None) -> Drawable:
-        """A READY version, to be drawn. Raises as `given_out`, but for Forbidden."""
+        """Return a READY version to draw. Raises as `given_out`, except for Forbidden."""
         entry = self.seen.find(name, version)
         engine = _engine_of(entry, name)
         described = engine.describe()
@@ -110,7 +110,7 @@ class ModelReader:
         )
 
     def index(self) -> list[Description]:
-        """Every version of every model: its name, state, and the reason of the state."""
+        """Return every version of every model: its name, state, and the reason of the state."""
         return [
             {
                 "name": model.name,
@@ -125,7 +125,7 @@ class ModelReader:
     def usage(
         self, name: str | None = None, version: str | None = None
     ) -> list[tuple[str, str, VersionMetrics]]:
-        """The metrics of READY versions, each with its model and version.
+        """Return the metrics of READY versions, each with its model and version.
 
         name: The model; default None: all models.
         version: The version; default None: all READY versions.
@@ -145,13 +145,16 @@ class ModelReader:
         ]
 
     def version_for_label(self, name: str, label: str) -> str:
-        """The version of the variant named `label`. Raises ModelNotFound or NotFound."""
+        """Return the version of the variant named `label`. Raises ModelNotFound or NotFound."""
         self.seen.model(name)
         return str(self._rollouts.version_of(name, label))
 
 
 def _engine_of(entry: VersionEntry, model: str) -> Engine:
-    """What serves the files on disk. Raises NotFound where those are known to be others."""
+    """Return the engine that was loaded from the files on disk.
+
+    Raises NotFound if the files are known to have changed.
+    """
     if entry.engine is None or entry.outdated:
         raise NotFound(NOT_ON_DISK.format(quoted(model)))
     return entry.engine

@@ -1,4 +1,4 @@
-"""Work whose result is for everyone who asks for it meanwhile, and work done between turns."""
+"""Work with one result for concurrent requests, and long work that lets other work run."""
 
 from __future__ import annotations
 
@@ -8,33 +8,35 @@ from time import perf_counter
 from typing import Any, Generic, ParamSpec, TypeVar
 
 LOOP_TURN_SECONDS = 0.0005
-"""How long work in turns has the event loop at a time, and its longest step more."""
+"""Time that such work has the event loop at once; its longest step may add to it."""
 
 Arguments = ParamSpec("Arguments")
 T = TypeVar("T")
 
 
 class Shared(Generic[Arguments, T]):
-    """Awaits `make`, once at a time for each key."""
+    """Awaits `make` for each key, with one call at a time that all waiting requests share."""
 
     def __init__(self, make: Callable[Arguments, Coroutine[Any, Any, T]]) -> None:
         self._make = make
         self._running: dict[Hashable, asyncio.Future[T]] = {}
 
     async def get(self, key: Hashable, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> T:
-        """What `make` gives for these arguments, which `key` stands for."""
+        """Return the result of `make` for these arguments, which `key` identifies."""
         running = self._running.get(key)
         if running is None:
             work = self._make(*args, **kwargs)
             running = self._running[key] = asyncio.ensure_future(work)
             running.add_done_callback(lambda _: self._running.pop(key))
-        return await asyncio.shield(running)  # one who leaves takes nothing from the others
+        return await asyncio.shield(
+            running
+        )  # a request that is cancelled does not cancel the others
 
 
 async def in_turns(work: Generator[None, None, T], turn: float = LOOP_TURN_SECONDS) -> T:
-    """Do `work` on the event loop, which goes on after each `turn` seconds; gives what it returns.
+    """Run `work` on the event loop, pause after each `turn` seconds, and return its result.
 
-    A thread would hold the interpreter's lock for 5 ms at each of the loop's turns.
+    A thread would hold the interpreter's lock for 5 ms at each turn of the loop.
     """
     began = perf_counter()
     while True:
@@ -49,7 +51,7 @@ async def in_turns(work: Generator[None, None, T], turn: float = LOOP_TURN_SECON
 
 
 def at_once(work: Generator[None, None, T]) -> T:
-    """Do `work` without turns for anyone else; gives what it returns."""
+    """Run `work` without pauses, and return its result."""
     while True:
         try:
             next(work)

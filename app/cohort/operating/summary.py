@@ -18,15 +18,15 @@ from cohort.registry import Registry
 from cohort.rollouts import Rollouts
 from cohort.session import DefaultChain
 
-VERSION = distribution_version("cohort")  # read once: it is in a file
+VERSION = distribution_version("cohort")  # read once, because it is in a file
 
 
 class HealthSummary:
     """Writes the summary.
 
-    registry, rollouts, lifecycle: What it is about.
+    registry, rollouts, lifecycle: The sources of the summary.
     file_problems: Returns the problems of the operator's files, as messages.
-    default_chain: What models run on whose config names no providers.
+    default_chain: The providers of models whose config names no providers.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HealthSummary:
         self._started = monotonic()
 
     def problems(self) -> list[str]:
-        """What is wrong with files, and with models."""
+        """Return the problems of files and models."""
         catalog = self._registry.catalog
         return [
             *map(str, self._file_problems()),
@@ -55,7 +55,7 @@ class HealthSummary:
         ]
 
     def describe(self, view: ModelReader, readiness: Readiness) -> Description:
-        """The summary with the models in `view`, and without problems unless those are all."""
+        """Return the summary with the models in `view`. Problems need a view of all models."""
         problems = self.problems()
         status = "healthy" if readiness.ready and not problems else "degraded"
         if not readiness.ready:

@@ -52,7 +52,8 @@ class Condition:
         Where a number is not one (NaN), comparisons but != do not hold. Raises InferenceFailed for
         a tensor that has no values.
         """
-        found: Array = np.asarray(self._evaluate(values, by_rows), np.bool_)
+        with np.errstate(over="ignore"):  # a number beyond those of a datatype is infinite
+            found: Array = np.asarray(self._evaluate(values, by_rows), np.bool_)
         return found
 
 
@@ -194,16 +195,27 @@ def _written(node: ast.expr) -> str:
 
 
 def _exact(array: Array) -> Any:
-    """Numbers that are compared as what they are: a float in 64 bits."""
+    """Numbers that are added up, or ordered: floats in 64 bits."""
     if array.dtype.kind in "biu":
         return array
     return array.astype(np.float64)
 
 
-def _by_row(reduce: Callable[..., Any]) -> Callable[[Array], Any]:
+def _plain(array: Array) -> Any:
+    """Numbers in their own datatype, if numpy has it.
+
+    numpy rounds the number that they are compared with to that datatype. So an FP32 score that
+    answers show as 0.7 is at least 0.7, as for the `threshold` of an output.
+    """
+    return array if array.dtype.isbuiltin == 1 else _exact(array)
+
+
+def _by_row(
+    reduce: Callable[..., Any], numbers: Callable[[Array], Any] = _exact
+) -> Callable[[Array], Any]:
     def of(array: Array) -> Any:
         axes = tuple(range(1, array.ndim))
-        return _one(reduce(_exact(array), axis=axes))
+        return _one(reduce(numbers(array), axis=axes))
 
     return of
 
@@ -216,7 +228,7 @@ def _argmax(array: Array) -> Any:
 def _single(array: Array) -> Any:
     if (count := prod(array.shape[1:])) != 1:
         raise _SeveralNumbers(count)
-    return _one(_exact(array).reshape(len(array)))
+    return _one(_plain(array).reshape(len(array)))
 
 
 def _one(numbers: Any) -> Any:
@@ -225,8 +237,8 @@ def _one(numbers: Any) -> Any:
 
 
 FUNCTIONS: Mapping[str, Callable[[Array], Any]] = {
-    "max": _by_row(np.max),
-    "min": _by_row(np.min),
+    "max": _by_row(np.max, _plain),
+    "min": _by_row(np.min, _plain),
     "mean": _by_row(np.mean),
     "sum": _by_row(np.sum),
     "argmax": _argmax,

@@ -100,7 +100,7 @@ class PipelineEngines:
                     raise ModelNotFound(model, models.catalog)
                 entry = models.find(model, None if version is None else str(version))
                 if entry.engine is None or entry.engine.by_tensors is None:
-                    raise NotReady(f"model {quoted(model)} takes no tensors")
+                    raise NotReady(f"model {quoted(model)} does not accept tensors")
                 if entry.engine.describe().by_sequence:
                     raise NotReady(f"model {quoted(model)} {STATE_IN_STEP}")
             except CohortError as error:
@@ -213,13 +213,13 @@ def _in_words(problem: object) -> str:
 def files_named(path: Path) -> Sequence[str]:
     """The files beside the pipeline at `path` that it names. Raises LoadFailed."""
     said = read_processing(path)
-    names = [one.tokenizer for one in said.inputs.values()]
-    names += [one.labels for one in said.outputs.values() if isinstance(one.labels, str)]
-    return [
-        name
-        for name in dict.fromkeys(names)
-        if name and name != METADATA and Path(name).name == name
-    ]
+    names: list[object] = []
+    for taken in said.inputs.values():
+        names += [taken.tokenizer, taken.categories]
+    for given in said.outputs.values():
+        names += [given.labels, given.detections.labels if given.detections else None]
+    files = [name for name in names if isinstance(name, str) and name != METADATA]
+    return [name for name in dict.fromkeys(files) if name and Path(name).name == name]
 
 
 class Circles:

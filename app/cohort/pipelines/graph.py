@@ -85,6 +85,13 @@ class Graph:
 
 def build_graph(pipeline: Pipeline) -> Graph:
     """Put the steps in order. Raises LoadFailed, which names the step and what is wrong with it."""
+    for name in pipeline.inputs or ():
+        made_by, dot, _ = name.partition(".")
+        if dot and made_by in pipeline.steps:
+            raise LoadFailed(
+                f"input {quoted(name)}: an output of step {quoted(made_by)} has the same name; "
+                "rename the input or the step"
+            )
     places = dict(_places(pipeline))
     found = {name: _step(name, step, places) for name, step in pipeline.steps.items()}
     try:
@@ -101,6 +108,8 @@ def build_graph(pipeline: Pipeline) -> Graph:
         if name in needed:
             needed |= found[name].steps
     steps = {name: found[name] for name in order if name in needed}
+    if not steps:
+        raise LoadFailed(f"no output is from a step; {quoted(order[0])} is one")
     uses: Counter[str] = Counter()
     consumers: dict[str, list[str]] = {name: [] for name in steps}
     for step in steps.values():

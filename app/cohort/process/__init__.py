@@ -1,4 +1,4 @@
-"""The process: what it is made of, the order of start and stop, and its background tasks."""
+"""The process: its parts, the order of start and stop, and its background tasks."""
 
 from cohort.process.server import serve
 

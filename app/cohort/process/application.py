@@ -46,13 +46,13 @@ def create_app(
 ) -> FastAPI:
     """Create the ASGI application, for any ASGI server, or to be mounted in another application.
 
-    Its lifespan runs the Service. An application that mounts it enters that in its own:
-    `async with app.router.lifespan_context(app)`.
+    Its lifespan runs the Service. An application that mounts it must enter that lifespan in its
+    own: `async with app.router.lifespan_context(app)`.
 
-    models: The folder of models; default: that of the environment.
-    settings: All settings; default: those of the environment, and `options` over them, which are
-        named as `cohort serve` has them. Raises SettingsInvalid where they are wrong.
-    access_log: Takes a line for each request; default None: there is none, as servers have theirs.
+    models: The folder of models; default: the folder in the environment.
+    settings: All settings; default: read from the environment and overridden by `options`, which
+        are named as those of `cohort serve`. Raises SettingsInvalid if they are invalid.
+    access_log: Receives a line for each request; default None: no access log, as servers have one.
     """
     if settings is None:
         settings = read_settings({**options, **({} if models is None else {"models": models})})
@@ -69,18 +69,18 @@ def create_app(
 def make_application(
     service: Service, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None
 ) -> FastAPI:
-    """Make the routes and what is around them, over a service.
+    """Make the routes and the middleware around them, over a service.
 
-    lifespan: Starts and stops the service; default None: somebody else does.
+    lifespan: Starts and stops the service; default None: the caller does.
     """
     settings = service.settings
-    # Has anyio import now what the first route on a thread needs: later there may be no
-    # descriptor left to read it.
+    # Import now the modules that anyio needs for the first route on a thread.
+    # Later, no file descriptor may be left to read them.
     import_module("anyio._backends._asyncio")
     app = FastAPIOffline(
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # to an address made of the Host header; heads.py takes them
+        redirect_slashes=False,  # they would use the Host header; heads.py handles slashes
         title="Cohort",
         summary="Serves ONNX models.",
         version=distribution_version("cohort"),
@@ -110,7 +110,7 @@ def make_application(
     app.router.routes.insert(0, InferencePaths(service.core.data_plane, service.hot.matches))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
-    # The last added is the first to see a request.
+    # The middleware that is added last sees a request first.
     app.add_middleware(ServerErrorMiddleware, handler=respond_to_bug)
     app.add_middleware(
         BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.core.data_plane.memory
@@ -118,7 +118,7 @@ def make_application(
     if service.authority.asks_callers:
         app.add_middleware(CallersOnly, authority=service.authority)
     app.add_middleware(CheckedHeads, rules=service.head_rules)
-    if settings.cors_origins:  # around all that refuses, so that pages can read why
+    if settings.cors_origins:  # outside all refusals, so that pages can read them
         app.add_middleware(OtherOrigins, origins=settings.cors_origins)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(SafeInBrowsers)

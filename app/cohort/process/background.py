@@ -1,4 +1,4 @@
-"""What is done again and again in the background, also after it failed once."""
+"""Repeated background steps, which continue after failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 async def attempt(step: Step) -> None:
-    """Do `step`; where it fails, log why."""
+    """Run `step`; if it fails, log the error."""
     try:
         await step()
     except Exception:
@@ -22,16 +22,16 @@ async def attempt(step: Step) -> None:
 
 
 async def repeat(step: Step, seconds: float) -> None:
-    """Do `step` every `seconds`."""
+    """Run `step` every `seconds`."""
     while True:
         await attempt(step)
         await asyncio.sleep(seconds)
 
 
 class FileWatch:
-    """Looks at an operator's files every few seconds, and whenever it is told to.
+    """Reads an operator's files every few seconds, and on request.
 
-    seconds: Between two looks; 0: none but the first, and those that are asked for.
+    seconds: Interval between two readings; 0: only the first, and those on request.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -39,13 +39,13 @@ class FileWatch:
         self._wakes: list[Callable[[], None]] = []
 
     def look_now(self) -> None:
-        """Look at all files now."""
+        """Read all files now."""
         log.info("looking at all files")
         for wake in self._wakes:
             wake()
 
     def on_look_now(self, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever all files are to be looked at."""
+        """Call `wake` whenever all files must be read."""
         self._wakes.append(wake)
 
     async def follow(
@@ -54,10 +54,10 @@ class FileWatch:
         pause: Callable[[], float] = float,
         again: asyncio.Event | None = None,
     ) -> None:
-        """Look at some files, for ever.
+        """Read some files repeatedly, without end.
 
-        pause: The seconds between two looks that it needs at least; default: none.
-        again: Set when a look is due; default: one of its own.
+        pause: Minimum seconds between two readings; default: no minimum.
+        again: Set when a reading is due; default: a new event.
         """
         again = again or asyncio.Event()
         self._wakes.append(again.set)

@@ -1,4 +1,4 @@
-"""What runs the models of a process: no HTTP, no file that is followed, no other process."""
+"""The core of a process, which runs models: no HTTP, no watched files, no other processes."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ log = structlog.get_logger("cohort")
 class Core:
     """The registry and its scheduler, the rollouts, and the plane that answers requests.
 
-    rules: What is allowed of any model.
-    trust: The keys of which one must have signed a version; None where nobody must.
+    rules: The limits of any model.
+    trust: A trusted key must have signed a version; None: signatures are not required.
     scheduler: Runs the batches of all models.
     watchdog: Stops runs on the event loop that take too long.
     inspector: Inspects models before they are opened.
-    memory: What requests may hold.
-    workroom: Where inputs are prepared as configs say.
-    metrics: What is counted; whoever has more to tell registers there.
-    start_up: Says what was loaded first.
+    memory: The memory that requests may use.
+    workroom: Prepares inputs as configs require.
+    metrics: The metrics; other parts register theirs here.
+    start_up: Reports the first models.
     registry: The models.
-    registry_events: Hears of what happens to versions.
+    registry_events: Distributes the events of versions.
     rollouts: The rollouts of all models.
-    rollout_events: Hears of what happens to rollouts.
-    limit: How many requests may be in progress.
+    rollout_events: Distributes the events of rollouts.
+    limit: The limit of requests in progress.
     data_plane: Answers requests.
 
-    settings: Those of the process.
+    settings: The settings of the process.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -125,7 +125,7 @@ class Core:
     def _processed(
         self, engines: EngineFactory, settings: Settings, asked: AskedOf
     ) -> EngineFactory:
-        """Engines that take and give what is asked of their versions."""
+        """Wrap engines with the processing that their versions' configs require."""
         transformed = TransformedEngines(
             ProcessedEngines(engines, self.workroom, asked),
             allowed=settings.model_code == "allow",
@@ -141,7 +141,7 @@ class Core:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run models, once the registry is given some to follow, and end what runs at the end."""
+        """Run models of the registry until the end of the context, then stop all parts."""
         with ExitStack() as stack:
             self.watchdog.start()
             stack.callback(self.watchdog.close)
@@ -157,7 +157,7 @@ class Core:
             self.rollouts.begin_waiting()
 
     def _log_inspected(self, inspected: Inspected) -> None:
-        if self.start_up.pending:  # the table has what is harmful
+        if self.start_up.pending:  # the table will show harmful models
             return
         log.info(
             "model inspected",

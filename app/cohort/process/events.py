@@ -1,4 +1,4 @@
-"""Who hears of an event: each part adds itself, so that none needs those that come after it."""
+"""Distribution of events: each part adds a listener, so that earlier parts need not know it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Event = TypeVar("Event")
 
 
 class Listeners(Generic[Event]):
-    """Calls everybody who was added with each event, in that order."""
+    """Calls all listeners with each event, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Event], None]] = []

@@ -1,4 +1,4 @@
-"""Whether the process is well and ready, looked at again and again, and said where that changes."""
+"""Checks the health and readiness of the process repeatedly, and logs changes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cohort.scheduling import Trouble
 log = structlog.get_logger("cohort")
 
 LAG_INTERVAL_SECONDS = 0.25
-"""How often the lag of the event loop is measured, and the process's health looked at."""
+"""Interval of measurements of the event loop's lag, and of health checks."""
 
 
 class HealthWatch:
-    """Measures how late the event loop is, and logs what is wrong with the process.
+    """Measures the lag of the event loop, and logs faults of the process.
 
-    ready: Whether it was ready at the last look.
+    ready: True if the process was ready at the last check.
 
-    health: Collects what is wrong with it.
-    lifecycle: Says whether it is ready.
-    lag: Counts how late the loop was.
-    start_up: Says it once it is ready.
+    health: Collects faults.
+    lifecycle: Determines readiness.
+    lag: Counts the lags.
+    start_up: Reports that the process is ready.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class HealthWatch:
 
     @property
     def latest(self) -> Collection[Trouble]:
-        """What was wrong at the last look."""
+        """The faults of the last check."""
         return self._health.latest
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Check repeatedly, without end."""
         known: set[str] = set()
         while True:
             due = monotonic() + LAG_INTERVAL_SECONDS
@@ -55,7 +55,7 @@ class HealthWatch:
             self._say_readiness()
 
     def _say_troubles(self, known: set[str]) -> set[str]:
-        """Log kinds of trouble that are not known, or that none is left; give those there are."""
+        """Log new kinds of faults, or the end of all faults; return the current kinds."""
         troubles = self._health.troubles()
         for trouble in troubles:
             if trouble.kind not in known:

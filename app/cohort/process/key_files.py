@@ -1,4 +1,4 @@
-"""The operator's files of keys: those of callers, of an issuer, and of who may publish."""
+"""The operator's files of keys: for callers, for an issuer, and for publishers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cohort.settings import Settings
 
 
 def issuer_of(settings: Settings) -> Issuer | None:
-    """The issuer of the tokens by which callers may be known; None: there is none."""
+    """Return the issuer of callers' tokens; None if tokens are not configured."""
     if settings.jwt_issuer is None or settings.jwt_audience is None:
         return None
     return Issuer(settings.jwt_issuer, settings.jwt_audience)
 
 
 def watch_keys(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
-    """What keeps `keys` in step with the operator's files."""
+    """Return watchers that update `keys` from the operator's files."""
     watchers: list[KeyWatcher[Any]] = []
     if settings.api_keys is not None:
         reserved = "" if settings.admin_token is None else ADMIN
@@ -32,10 +32,10 @@ def watch_keys(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
 
 
 def watch_trust(path: Path, trust: Trust, registry: Registry) -> KeyWatcher[Any]:
-    """What keeps the keys that must sign versions in step with a file, and the registry with them.
+    """Return a watcher that updates the trusted keys from a file, and notifies the registry.
 
     trust: The keys.
-    registry: Serves by them.
+    registry: Ends versions without a trusted signature.
     """
 
     def follow(keys: TrustedKeys) -> None:

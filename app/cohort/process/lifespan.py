@@ -22,7 +22,7 @@ log = structlog.get_logger("cohort")
 
 @asynccontextmanager
 async def running_or_ended(service: Service) -> AsyncIterator[None]:
-    """Run the service; where it fails by itself, say so and end the process."""
+    """Run the service; if it fails after its start, log the error and end the process."""
     started = False
     try:
         async with service.running():
@@ -30,7 +30,7 @@ async def running_or_ended(service: Service) -> AsyncIterator[None]:
             yield
     except ExceptionGroup:
         if started and not service.control_plane.draining:
-            # Nothing is served any more, and uvicorn would go on without a word.
+            # No request is served after this, and uvicorn would not notice.
             log.critical("the service failed", exc_info=True)
             service.failed = True
             signal.raise_signal(signal.SIGTERM)
@@ -40,10 +40,11 @@ async def running_or_ended(service: Service) -> AsyncIterator[None]:
 class LaterApplication:
     """ASGI: the lifespan runs `service`; requests wait for FastAPI's application.
 
-    That is imported and built on a thread: half a second in which the fast path answers already.
-    It begins once the first models are loaded, or with the first request that needs it.
+    That application is imported and built on a thread, which takes half a second. The fast path
+    answers during this time. Building begins once the first models are loaded, or with the first
+    request that needs it.
 
-    make: Imports and builds the application of a service, whose lifespan is not run.
+    make: Imports and builds the application of a service; its lifespan is not run.
     """
 
     def __init__(self, service: Service, make: Callable[[Service], ASGIApp]) -> None:
@@ -59,14 +60,14 @@ class LaterApplication:
             await application(scope, receive, send)
 
     async def built(self) -> ASGIApp:
-        """FastAPI's application, which is built when this is called first."""
+        """Return FastAPI's application; the first call builds it."""
         if self._building is None or (self._building.done() and self._building.exception()):
             self._building = asyncio.create_task(asyncio.to_thread(self._built_at_once))
-        return await asyncio.shield(self._building)  # who leaves does not end it for the others
+        return await asyncio.shield(self._building)  # a cancelled request must not cancel the build
 
     def _built_at_once(self) -> ASGIApp:
         application = self._make(self._service)
-        gc.freeze()  # it stays: the collector need not traverse it
+        gc.freeze()  # it is permanent: the collector can skip it
         return application
 
     async def _live(self, receive: Receive, send: Send) -> None:

@@ -1,7 +1,7 @@
-"""Structured logs on standard error, written by a thread of their own.
+"""Structured logs on standard error, written by a separate thread.
 
-Whoever reads standard error may stop reading, and a write to a full pipe then waits for as long.
-So the loggers only queue their records, and a thread renders and writes them.
+A reader of standard error may stop reading; a write to the full pipe then blocks. So the loggers
+only queue their records, and a thread renders and writes them.
 """
 
 from __future__ import annotations
@@ -24,39 +24,40 @@ from cohort.observability.access_log import AccessLog, Answered, json_lines
 
 T = TypeVar("T")
 
-LONGEST_QUEUE = 10_000
-"""Lines that wait to be written at most; further ones are dropped and counted."""
+MAX_QUEUE = 10_000
+"""Lines that may wait to be written; further lines are dropped and counted."""
 
 LINES_AT_ONCE = 64
 
 LINES_MADE_AT_ONCE = 512
-"""Lines of requests that are made before other threads run, in half a millisecond or so.
+"""Lines of requests that are made before other threads run, in about half a millisecond.
 
-Each time the event loop has to come by the interpreter's lock again, which 64 at once made dear.
+After each block the event loop has to take the interpreter's lock again. With blocks of 64 lines
+this was expensive.
 """
 
 CLOSING_SECONDS = 2.0
-"""How long the process waits at its end until all lines are written, at most."""
+"""Maximum time that the process waits at its end until all lines are written."""
 
 Render = Callable[[EventDict], str]
 
 Level = Literal["debug", "info", "warning", "error"]
 
 ALWAYS = ("cohort.access", "cohort.admin")
-"""Loggers whose lines are asked for, and not a matter of the level."""
+"""Loggers that are enabled by settings, regardless of the level."""
 
 _PREPARE: tuple[Processor, ...] = (
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
-    # A traceback becomes text at once: it would hold its frames, and what callers sent in them.
+    # Render tracebacks at once: they would keep their frames, and callers' data in these.
     structlog.processors.format_exc_info,
 )
 
 
 class _Lines(NamedTuple):
-    """Lines that are made of something else, and how."""
+    """Objects that lines are made from, and the function that makes the lines."""
 
     of: Sequence[Any]
     make: Callable[[Any], str]
@@ -66,16 +67,16 @@ Queued = EventDict | str | _Lines | threading.Event
 
 
 class LogWriter(logging.Handler):
-    """Queues records, and writes them on a thread of its own.
+    """Queues records, and writes them on its own thread.
 
-    dropped: Lines that were not written, because too many waited or the stream takes no more.
+    dropped: Lines that were not written, because too many waited or the stream failed.
 
-    stream: Where lines go.
+    stream: The target of the lines.
     render: Makes the line of an event, without its end; called on the thread.
-    limit: Lines that wait at most.
+    limit: Maximum of lines that wait.
     """
 
-    def __init__(self, stream: TextIO, render: Render, *, limit: int = LONGEST_QUEUE) -> None:
+    def __init__(self, stream: TextIO, render: Render, *, limit: int = MAX_QUEUE) -> None:
         super().__init__()
         self.dropped = 0
         self._stream = stream
@@ -89,11 +90,11 @@ class LogWriter(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record; drop it where too many wait."""
+        """Queue a record; drop it if too many wait."""
         if self._queue.qsize() >= self._limit:
             self.dropped += 1
             return
-        # structlog's own are prepared, and nobody else holds them.
+        # structlog's own records are prepared, and have no other owner.
         ours = record.msg.__class__ is dict
         self._queue.put(record.msg if ours else _prepared(record))
 
@@ -102,10 +103,10 @@ class LogWriter(logging.Handler):
         self._queue.put(text)
 
     def write_lines(self, of: Sequence[T], make: Callable[[Sequence[T]], str]) -> None:
-        """Queue lines that the thread makes of something; drop those for which there is no room.
+        """Queue objects that the thread turns into lines; drop those without room.
 
-        They have their own room, so that they and the others do not displace each other. Called
-        from one thread.
+        They have a separate limit, so that they and other lines do not displace each other. Must be
+        called from one thread.
         """
         room = max(0, self._limit - (self._made - self._written))
         self.dropped += max(0, len(of) - room)
@@ -115,7 +116,7 @@ class LogWriter(logging.Handler):
             self._queue.put(part)
 
     def flush_within(self, seconds: float) -> bool:
-        """Wait until all that was queued is written, but not longer; say whether it is."""
+        """Wait for at most `seconds` until all queued lines are written; True if they are."""
         written = threading.Event()
         self._queue.put(written)
         return written.wait(seconds)
@@ -123,7 +124,7 @@ class LogWriter(logging.Handler):
     def _work(self) -> None:
         while True:
             waiting = [self._queue.get()]
-            # Few lines are made of one part: other threads run when they are written.
+            # A part of _Lines ends the batch: other threads can run after it is written.
             while len(waiting) < LINES_AT_ONCE and not isinstance(waiting[-1], _Lines):
                 try:
                     waiting.append(self._queue.get_nowait())
@@ -153,7 +154,7 @@ class LogWriter(logging.Handler):
                 lines.append(self.render(_notice(1, f"{type(error).__name__}: {error}")) + "\n")
         try:
             _write_all(self._stream, "".join(lines))
-        except (OSError, ValueError):  # nobody will ever read it
+        except (OSError, ValueError):  # the stream is closed
             lost = sum(len(one.of) if isinstance(one, _Lines) else 1 for one in events)
             self.dropped += lost
             self._reported += lost
@@ -178,9 +179,9 @@ def _notice(lines: int, reason: str = "they could not be written in time") -> Ev
 
 
 def _write_all(stream: TextIO, text: str) -> None:
-    """Write `text`, past the stream's own lock where it is a file.
+    """Write `text`, without the stream's own lock if it is a file.
 
-    A thread that waits for a full pipe with that lock held would keep the process from ending.
+    A thread that waits for a full pipe while it holds that lock would keep the process from ending.
     """
     try:
         descriptor = stream.fileno()
@@ -191,7 +192,7 @@ def _write_all(stream: TextIO, text: str) -> None:
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # whoever shares it has made it so
+        except BlockingIOError:  # another process made the shared file non-blocking
             select.select([], [descriptor], [])
 
 
@@ -199,7 +200,7 @@ def _write_all(stream: TextIO, text: str) -> None:
 def configured(
     form: Literal["json", "console"], level: Level = "info", worker: int | None = None
 ) -> Iterator[LogWriter]:
-    """Log by `configure`, and write what is queued at the end, for CLOSING_SECONDS at most."""
+    """Log as in `configure`; at the end write queued lines, for at most CLOSING_SECONDS."""
     writer = configure(form, level, worker)
     try:
         yield writer
@@ -208,13 +209,13 @@ def configured(
 
 
 def flush() -> None:
-    """Write what is queued, for CLOSING_SECONDS at most; from any thread."""
+    """Write queued lines, for at most CLOSING_SECONDS; from any thread."""
     for writer in _writers():
         writer.flush_within(CLOSING_SECONDS)
 
 
 def write(text: str) -> None:
-    """Write whole lines as they are, after what was logged before; the caller does not wait."""
+    """Write whole lines unchanged, after earlier log lines; the caller does not wait."""
     for writer in _writers():
         writer.write(text)
 
@@ -226,11 +227,11 @@ def _writers() -> list[LogWriter]:
 def configure(
     form: Literal["json", "console"], level: Level = "info", worker: int | None = None
 ) -> LogWriter:
-    """Configure structlog and the standard library's logging alike, one line per record.
+    """Configure structlog and the standard library's logging in the same way, one line per record.
 
     form: "json" for machines, "console" for people.
-    level: The least that is logged, except by the loggers in ALWAYS; default "info".
-    worker: Which of several workers this process is, for each line; default None: it is alone.
+    level: The lowest level that is logged, except by the loggers in ALWAYS; default "info".
+    worker: The number of this worker, added to each line; default None: a single process.
     """
     whose = {} if worker is None else {"worker": worker}
     renderer: Processor = (
@@ -260,15 +261,15 @@ def configure(
     root.setLevel(level.upper())
     for name in ALWAYS:
         logging.getLogger(name).setLevel(logging.INFO)
-    if level != "debug":  # uvicorn's information repeats what Cohort logs
+    if level != "debug":  # uvicorn's info lines repeat Cohort's
         logging.getLogger("uvicorn").setLevel(max(root.level, logging.WARNING))
     return writer
 
 
 def join_program() -> None:
-    """Log by the standard library, as the program around it has that, which may be not at all.
+    """Log through the standard library's logging, as the surrounding program configures it.
 
-    Where the program has configured structlog, that stays as it is.
+    If the program has configured structlog, that stays unchanged.
     """
     if structlog.is_configured():
         return
@@ -289,7 +290,7 @@ def join_program() -> None:
 
 
 def access_log(writer: LogWriter, form: Literal["json", "console"]) -> AccessLog:
-    """An access log among the other lines of a writer, in their form."""
+    """Return an access log that writes among the other lines of a writer, in their form."""
 
     def for_people(requests: Sequence[Answered]) -> str:
         lines = json_lines(requests).splitlines()

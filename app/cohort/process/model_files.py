@@ -1,4 +1,4 @@
-"""What an operator's files say of models, followed: the folder, the rollouts, who may publish."""
+"""The operator's files about models: the models folder, the rollouts, the trusted keys."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from cohort.rollouts.watcher import RolloutWatcher
 from cohort.settings import Settings
 
 Background = Callable[[], Coroutine[Any, Any, None]]
-"""What runs in the background, for ever; it begins when it is called."""
+"""Makes a coroutine that runs in the background without end."""
 
 GUARD_INTERVAL_SECONDS = 1.0
-"""How often variants are judged, and decisions of other processes are read."""
+"""Interval of judging variants, and of reading decisions of other processes."""
 
 
 class ModelFiles:
-    """Has the core of a process serve what is in the models folder, as the other files say.
+    """Makes the core of a process follow the models folder and the other files.
 
-    watch: Looks at the files, and at others that are added.
-    remote: The remote repository that the folder follows; None where it is none.
+    watch: Reads the files, and others that are added.
+    remote: The remote repository that the folder mirrors; None: there is none.
     rollouts: Follows the rollouts file, and the decisions in the state folder.
-    trust: Follows the keys of which one must have signed a version; None where nobody must.
-    loader: Has the registry load and unload.
+    trust: Follows the trusted keys; None if signatures are not required.
+    loader: Makes the registry load and unload.
 
-    settings: The files.
+    settings: The paths of the files.
     core: Loads and serves.
     """
 
@@ -58,21 +58,21 @@ class ModelFiles:
 
     @property
     def problems(self) -> Sequence[object]:
-        """What is wrong with the files, as messages."""
+        """The problems of the files, as messages."""
         rollouts = self.rollouts.problems(settled=self._core.registry.settled)
         trust = [] if self.trust is None else self.trust.problems
         return [*self.loader.problems, *rollouts, *trust]
 
     @property
     def loading_reason(self) -> str:
-        """Why the first models are not loaded yet."""
+        """The reason why the first models are not loaded yet."""
         return self.loader.loading_reason or self.rollouts.loading_reason()
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[Iterator[Background]]:
-        """Look at the files that say what may be loaded; give what is to run in the background.
+        """Read the files that determine which versions may load; yield background functions.
 
-        Nothing is loaded before that runs.
+        No model is loaded before the functions run.
         """
         if self.trust is not None:
             await self.trust.check_file()

@@ -1,4 +1,4 @@
-"""The model loader: scans the models folder and has the registry load and unload."""
+"""The model loader: scans the models folder and makes the registry load and unload."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ from cohort.settings import Settings
 log = structlog.get_logger("cohort")
 
 COLLECT_AFTER = 50_000, 20, 20
-"""The collector's thresholds: Python's own 700 objects are one event-loop iteration with a crowd of
-callers, all of them alive. Requests hold no reference cycles, so that there is little to collect.
+"""The collector's thresholds.
+
+Python's default of 700 objects is reached in one event-loop iteration with many callers, whose
+objects are all alive. Requests have no reference cycles, so there is little to collect.
 """
 
 SCAN_SHARE = 0.005
-"""Of a core, for scans: a folder of thousands of versions is looked at less often."""
+"""Share of a core that scans may use: folders with thousands of versions are scanned less often."""
 
-LONGEST_SCAN_PAUSE_SECONDS = 5.0
-"""Between two scans, however long they take, unless `watch_seconds` are more."""
+MAX_SCAN_PAUSE_SECONDS = 5.0
+"""Maximum pause between two scans, unless `watch_seconds` is longer."""
 
 SLOW_SCAN_SECONDS = 10.0
-"""From when on a scan that goes on is a problem: a file system that hangs answers nothing."""
+"""A scan that takes longer is reported as a problem: its file system may hang."""
 
 STILL_LOADING_SECONDS = 10.0
-"""How often it is said which of the first models are not loaded yet."""
+"""Interval of the log lines that list the first models still loading."""
 
 SETTLING_SECONDS = 10.0
-"""How long an operator's `load` waits for files that are still being copied, at most."""
+"""Maximum time that an operator's `load` waits for files that are still being copied."""
 
 
 class ModelLoader:
-    """Scans the models folder and has the registry load and unload what changed.
+    """Scans the models folder and makes the registry load and unload changed versions.
 
-    settings: The models folder.
+    settings: The settings with the models folder.
     registry: Loads and unloads.
-    rollouts: The versions that they name are loaded, besides those of each model's policy.
-    watcher: Reads the rollouts file and the decisions. Nothing is loaded before that, and nothing
-        of a model that an invalid file names: it is not known which versions may receive traffic.
-    start_up: Says what was loaded first.
-    remote: Keeps the folder in step with a remote repository; None where it is none.
+    rollouts: Their versions are loaded in addition to those of each model's policy.
+    watcher: Reads the rollouts file and the decisions. No model is loaded before that. Models in an
+        invalid rollouts file are not loaded: the versions that may receive traffic are not known.
+    start_up: Reports the first models.
+    remote: Mirrors a remote repository in the folder; None: there is none.
 
-    again: Set when there may be something to reconcile.
+    again: Set when there may be changes to reconcile.
     """
 
     def __init__(
@@ -76,12 +78,12 @@ class ModelLoader:
         self._start_up = start_up
         self._lock = asyncio.Lock()
         self._snapshot: Snapshot | None = None
-        self._scan_seconds = 0.0  # of a core, by the last scan
+        self._scan_seconds = 0.0  # CPU time of the last scan
         self._scan_began: float | None = None  # on the monotonic clock
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems of the models folder: what the last scan found, and one that hangs."""
+        """The problems of the models folder: those of the last scan, and a scan that hangs."""
         folder = str(self._settings.models)
         slow = [Problem(folder, "", self.hangs)] if self.hangs else []
         if self._remote is not None:
@@ -94,31 +96,31 @@ class ModelLoader:
 
     @property
     def loading_reason(self) -> str:
-        """What keeps the first models from being loaded; empty where it is only their loading."""
+        """Why the first models cannot be loaded; empty if they are loading."""
         if self._remote is not None and not self._remote.settled:
             return self._remote.loading_reason
         return self.hangs
 
     @property
     def scanning_seconds(self) -> float:
-        """How long the scan has taken so far that goes on; 0 where none does."""
+        """Time of the scan in progress; 0 without one."""
         return 0.0 if self._scan_began is None else monotonic() - self._scan_began
 
     @property
     def hangs(self) -> str:
-        """What is to be said of a scan that takes long; empty where none does."""
+        """The problem of a scan that takes long; empty if there is none."""
         seconds = self.scanning_seconds
         if not seconds or seconds < SLOW_SCAN_SECONDS:
             return ""
-        return f"has been looked at for {seconds:.0f} s: its file system may hang"
+        return f"has been scanned for {seconds:.0f} s; its file system may hang"
 
     @property
     def pause(self) -> float:
-        """Seconds until the next scan should begin, so that scans take little of a core."""
-        return min(self._scan_seconds / SCAN_SHARE, LONGEST_SCAN_PAUSE_SECONDS)
+        """Seconds until the next scan should begin, so that scans use little of a core."""
+        return min(self._scan_seconds / SCAN_SHARE, MAX_SCAN_PAUSE_SECONDS)
 
     async def reconcile(self) -> None:
-        """Begin to load and unload what changed on disk since the last call."""
+        """Begin to load and unload after changes on disk since the last call."""
         async with self._lock:  # the background task and operators call it
             if self._remote is not None:
                 pinned = self._registry.with_members(self._rollouts.pinned)
@@ -127,7 +129,7 @@ class ModelLoader:
                 await self._reconcile()
 
     async def reconcile_settled(self) -> None:
-        """Reconcile until no file is still being copied, for at most SETTLING_SECONDS."""
+        """Reconcile until no file is being copied, for at most SETTLING_SECONDS."""
         await self.reconcile()
         until = monotonic() + SETTLING_SECONDS
         while self._snapshot is not None and self._snapshot.settling and monotonic() < until:
@@ -135,7 +137,7 @@ class ModelLoader:
             await self.reconcile()
 
     async def report_first(self) -> None:
-        """Wait until the first models are loaded, show them, and clean up after those before."""
+        """Wait until the first models are loaded, show them, and delete old copies."""
         loading = asyncio.ensure_future(self._registry.first_loaded())
         try:
             while not (await asyncio.wait([loading], timeout=STILL_LOADING_SECONDS))[0]:
@@ -144,7 +146,7 @@ class ModelLoader:
         finally:
             loading.cancel()
         gc.collect()
-        gc.freeze()  # what is loaded stays: the collector need not traverse it
+        gc.freeze()  # loaded objects are permanent: the collector can skip them
         gc.set_threshold(*COLLECT_AFTER)
         snapshot = self._snapshot or Snapshot()
         await asyncio.to_thread(self._start_up.show, self._registry.catalog, snapshot)
@@ -167,7 +169,7 @@ class ModelLoader:
         self._registry.follow(self._without_held(snapshot), self._rollouts.pinned)
 
     def _without_held(self, snapshot: Snapshot) -> Snapshot:
-        """What was seen; models that wait for a valid rollouts file have no config."""
+        """Return the snapshot; models that wait for a valid rollouts file have no config in it."""
         held = self._watcher.held(snapshot.models)
         if not held:
             return snapshot
@@ -181,6 +183,6 @@ class ModelLoader:
 def _timed_scan(
     models: Path, before: Snapshot | None, kinds: Sequence[str]
 ) -> tuple[Snapshot, float]:
-    """A scan, and the seconds that it took of a core."""
+    """Scan the folder; return the snapshot and the CPU seconds."""
     started = thread_time()
     return scan(models, before, kinds=kinds), thread_time() - started

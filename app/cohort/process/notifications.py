@@ -1,4 +1,4 @@
-"""Which events an operator is told of, and in which words."""
+"""Notifications to operators: their events and contents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cohort.settings import Settings
 
 
 def make_webhooks(settings: Settings) -> tuple[Webhooks | None, SecretFile | None]:
-    """What tells the receivers in the settings, and signs that; None where there are none.
+    """Return the webhooks in the settings and their secret; None if there are none.
 
-    Raises ConfigProblems where there is no secret to sign with.
+    Raises ConfigProblems if the secret to sign with is missing.
     """
     if settings.webhooks is None or settings.webhook_secret_file is None:
         return None, None
@@ -25,7 +25,7 @@ def make_webhooks(settings: Settings) -> tuple[Webhooks | None, SecretFile | Non
 
 
 def notification_of(event: RolloutEvent) -> Notification | None:
-    """What to say of an event; None where there is nothing, or another process says it."""
+    """Return the notification of an event; None if there is none or another process sends it."""
     match event:
         case RolledBack(decided_here=True):
             return Notification(
@@ -63,7 +63,7 @@ def notification_of(event: RolloutEvent) -> Notification | None:
 
 
 def notification_of_unbatched(event: VersionUnbatched) -> Notification:
-    """What to say of a version whose requests have changed each other's answers."""
+    """Return the notification that requests of a version changed each other's answers."""
     return Notification(
         _id("rows_mixed", event.model, event.number, event.reason),
         "model.rows_mixed",

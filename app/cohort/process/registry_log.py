@@ -1,4 +1,4 @@
-"""What happens to versions, in the log."""
+"""Log lines of versions' events."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from cohort.session import FILE_DECODERS
 
 log = structlog.get_logger("cohort")
 
-MOST_REASONS = 1024
+MAX_REASONS = 1024
 """Reasons that are remembered, so that each is logged once."""
 
 
 class RegistryLog:
-    """Logs what happens to versions, each thing once.
+    """Logs the events of versions, each once.
 
-    Why a provider cannot be had is logged once for all of them, why requests of a version share no
-    run once for the version.
+    The reason why a provider is not available is logged once for all versions. The reason why
+    requests run one by one is logged once for each version.
 
-    registry: Knows which versions only those reach who name them.
-    table: While it is pending, it will say which versions are ready, where, and which are not.
+    registry: Provides the reasons why versions answer only requests that name them.
+    table: While it is pending, it will show the states of versions, which are not logged then.
     """
 
     def __init__(self, registry: Registry, table: StartUp) -> None:
         self._registry, self._table = registry, table
         self._reasons: set[str] = set()
-        self._verdicts: dict[tuple[str, int], list[str]] = {}  # what was said of a version
+        self._verdicts: dict[tuple[str, int], list[str]] = {}  # the reasons logged for a version
         self._proven: dict[str, set[int]] = {}  # versions whose rows are independent, by model
 
     def observe(self, event: RegistryEvent) -> None:
-        """Say what has happened to a version."""
+        """Log an event of a version."""
         match event:
             case VersionReady(model, version, seconds):
                 self._ready(model, version, seconds)
@@ -124,7 +124,7 @@ class RegistryLog:
             version_log.warning("batching is lost", version_with_it=before, reason=reason)
 
     def _log_verdicts(self, model: str, version: VersionEntry) -> None:
-        """Say why requests share no run, unless that was said of this version."""
+        """Log why requests run one by one, unless it was logged for this version."""
         said = self._verdicts.setdefault((model, version.number), [])
         for event, reason, in_table in (
             ("requests run one by one", version.batching_off, self._table.pending),
@@ -138,7 +138,7 @@ class RegistryLog:
     def _is_new(self, reason: str) -> bool:
         if reason in self._reasons:
             return False
-        if len(self._reasons) >= MOST_REASONS:
+        if len(self._reasons) >= MAX_REASONS:
             self._reasons.clear()
         self._reasons.add(reason)
         return True
@@ -166,16 +166,16 @@ def _warn_of_decoders(version_log: Any, engine: Engine, config: ModelConfig) -> 
     if not decoders:
         return
     reason = (
-        f"the model decodes images by {', '.join(sorted(decoders))}, which ends the process for "
-        "bytes that are no JPEG or PNG, and may compute for ever on a JPEG that was cut short "
+        f"the model decodes images with {', '.join(sorted(decoders))}. This kills the process if "
+        "the bytes are neither JPEG nor PNG, and may never end on a truncated JPEG "
         "(onnxruntime-extensions #1094, #1096)"
     )
-    instead = "let it take pixels instead, with `inputs: {<input>: {image: {}}}` in config.yaml"
+    instead = "to let the model take pixels, set `inputs: {<input>: {image: {}}}` in config.yaml"
     if config.trust_decoder:
-        version_log.warning("callers can end this process", reason=f"{reason}: {instead}")
+        version_log.warning("callers can end this process", reason=f"{reason}; {instead}")
     else:
         version_log.warning(
             "callers can end the process of this model",
-            reason=f"{reason}. It runs in a process of its own, which is started again; others get "
-            f"503 meanwhile: {instead}",
+            reason=f"{reason}. It runs in a separate process, which is restarted; until then, "
+            f"other requests get 503; {instead}",
         )

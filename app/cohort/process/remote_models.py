@@ -1,4 +1,4 @@
-"""A remote repository beside the event loop: its mirror's thread, and what is said of it."""
+"""A remote repository: its mirror's thread, and its problems in the log."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = structlog.get_logger("cohort")
 
 
 class RemoteModels:
-    """Keeps the models folder in step with a remote repository, on a thread of its own.
+    """Keeps the models folder in step with a remote repository, on a separate thread.
 
-    metrics: How that goes, for a scrape.
+    metrics: The mirror's metrics.
 
-    settings: The repository's address, and where the mirror is.
+    settings: The repository's address, and the folder of the mirror.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -44,19 +44,19 @@ class RemoteModels:
 
     @property
     def settled(self) -> bool:
-        """Whether the first models have been fetched, or cannot be."""
+        """True after the first full sync, whether or not every model was fetched."""
         return self._mirror.status.settled
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why the repository, or versions in it, cannot be had."""
+        """Why the repository, or versions in it, are not available."""
         status = self._mirror.status
         trouble = [Problem("", "", status.trouble)] if status.trouble else []
         return (*trouble, *status.problems, *status.slow)
 
     @property
     def loading_reason(self) -> str:
-        """What is to be said while it is not settled."""
+        """Why the first models are not loaded, while the mirror is not settled."""
         status, versions = self._mirror.status, self._mirror.fetching
         if status.trouble:
             return status.trouble
@@ -66,7 +66,7 @@ class RemoteModels:
         return f"fetching models from {self._address}{what}"
 
     def start(self, changed: asyncio.Event) -> None:
-        """Begin to look; `changed` is set on the running loop whenever the folder has changed."""
+        """Start the mirror; `changed` is set on the running loop after each change."""
         loop = asyncio.get_running_loop()
 
         def tell() -> None:
@@ -77,18 +77,18 @@ class RemoteModels:
         Thread(target=self._mirror.run, args=(self._get_uses,), name="mirror", daemon=True).start()
 
     def wake(self) -> None:
-        """Look now."""
+        """Check the repository now."""
         self._mirror.wake()
 
     def close(self) -> None:
-        """Stop looking and fetching."""
+        """Stop checking and fetching."""
         self._mirror.close()
 
     def note(self, catalog: Catalog, pinned: Mapping[str, AbstractSet[int]]) -> None:
-        """Note what the process makes of each model, and log what is new.
+        """Record the use of each model for the mirror, and log new problems.
 
-        catalog: What is loaded, and what failed to load.
-        pinned: Versions by model that are wanted besides those of each model's policy.
+        catalog: The loaded and the failed versions.
+        pinned: Versions by model that are wanted in addition to those of each model's policy.
         """
         self._uses = {
             name: _use(catalog.get(name), pinned.get(name, frozenset()))

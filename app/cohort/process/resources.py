@@ -1,4 +1,4 @@
-"""What the process may have: connections, memory, its part of what is for all workers."""
+"""The resources of the process: connections, memory, and its share of limits of all workers."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from cohort.connections.memory import MemoryBudget
 from cohort.session import give_back_arenas, give_back_memory
 
 RESERVED_FILES = 256
-"""Open files kept for models and logs; and a tenth of the limit where that is more."""
+"""Open files reserved for models and logs; a tenth of the limit if that is more."""
 
 GRPC_SHARE = 4
-"""One connection in so many is for gRPC, where there is gRPC: each carries many calls."""
+"""If gRPC is enabled, a fourth of the connections are for gRPC: each carries many calls."""
 
-MOST_FILES = 1 << 20
-"""The limit of open files is raised up to here at most."""
+MAX_FILES = 1 << 20
+"""The limit of open files is raised to at most this number."""
 
 
 class Connections(NamedTuple):
-    """How many connections there may be of each API."""
+    """The maximum of connections of each API."""
 
     http: int
     grpc: int
 
 
 PROCESS_BYTES = 150 << 20
-"""What a process takes before it has models and requests, and while it inspects a small model."""
+"""Memory of a process without models and requests, including the inspection of a small model."""
 
 
 def memory_for_requests(available: int, processes: int) -> int:
-    """What requests of one of so many processes may hold of the memory for all: a quarter.
+    """Return the memory in bytes that requests of one of `processes` may hold: a quarter.
 
-    A request takes up to four times what it holds: text, arrays and what a run takes. So it is a
-    quarter of what the processes themselves leave, but of a quarter of all at least.
+    A request uses up to four times the memory that it holds, for text, arrays and its run. So the
+    result is a quarter of the memory that the processes leave, or at least of a quarter of all.
     """
     left = max(available - processes * PROCESS_BYTES, available // 4)
     return left // 4 // processes
@@ -43,11 +43,11 @@ def memory_for_requests(available: int, processes: int) -> int:
 
 IDLE_SECONDS = 10.0
 MUCH_BYTES = 64 * 2**20
-"""Freed memory is returned once nothing is held and so much was, looked at so often."""
+"""After this idle time, freed memory is returned if requests held more than this."""
 
 
 async def return_memory(memory: MemoryBudget) -> None:
-    """Give memory back to the system, again and again, once requests that held much are over."""
+    """Return memory to the system, repeatedly, once requests that held much have ended."""
     while True:
         await asyncio.sleep(IDLE_SECONDS)
         if not memory.used and memory.take_peak() > MUCH_BYTES:
@@ -56,12 +56,12 @@ async def return_memory(memory: MemoryBudget) -> None:
 
 
 def part_of(limit: int, processes: int) -> int:
-    """What each of so many processes may have of a limit that is for all of them together."""
+    """Return the share of each process in a limit for all processes together, rounded up."""
     return -(-limit // processes)
 
 
 def share_connections(available: int, *, grpc: bool) -> Connections:
-    """Share them out, so that neither API can take the other's; where `grpc`, each has one."""
+    """Divide connections so that no API can use the other's; with `grpc`, each has at least one."""
     if not grpc:
         return Connections(available, 0)
     for_grpc = max(available // GRPC_SHARE, 1)
@@ -69,13 +69,13 @@ def share_connections(available: int, *, grpc: bool) -> Connections:
 
 
 def available_connections() -> int:
-    """How many connections the limit of open files leaves, after raising it as far as allowed."""
+    """Return the connections that the limit of open files allows, after raising the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     if soft == resource.RLIM_INFINITY:
-        soft = MOST_FILES
+        soft = MAX_FILES
     return max(soft - max(RESERVED_FILES, soft // 10), soft // 2, 1)

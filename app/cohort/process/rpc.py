@@ -20,15 +20,15 @@ from cohort.workers.connected_worker import ConnectedWorker
 log = structlog.get_logger("cohort")
 
 HANDSHAKE_LOOK_SECONDS = 1.0
-"""How often TLS handshakes that are not over are looked at."""
+"""Interval of the checks of unfinished TLS handshakes."""
 
 
 async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> RpcServer | None:
-    """Start the gRPC server; None where `grpc_port` is 0.
+    """Start the gRPC server; return None if `grpc_port` is 0.
 
     worker: Gets its connections from a parent; default None: this process listens.
 
-    Raises SystemExit, after logging why, where the address is not available.
+    Raises SystemExit, after logging the reason, if the address is not available.
     """
     settings = service.settings
     if not settings.grpc_port:
@@ -62,10 +62,10 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
 
 
 class HandshakeCrowd:
-    """The connections for gRPC whose TLS handshakes are not over.
+    """The gRPC connections with unfinished TLS handshakes.
 
-    max_connections: How many there may be; further ones are closed at once.
-    addresses: How many each address has, of those whose handshakes are over, too.
+    max_connections: Their maximum; further ones are closed at once.
+    addresses: The connections of each address, finished handshakes included.
     """
 
     def __init__(self, max_connections: int, addresses: Addresses) -> None:
@@ -75,11 +75,11 @@ class HandshakeCrowd:
         self._watching = False
 
     def make_room(self, connections: Collection[Watched]) -> bool:
-        """Whether there is room for the newest of them."""
+        """Return True if there is room for the newest of them."""
         return len(connections) <= self.max_connections
 
     def watch(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
-        """End those that take too long, while there are any."""
+        """Check the connections regularly, as long as there are any, and close slow ones."""
         if not self._watching:
             self._watching = True
             loop.call_later(HANDSHAKE_LOOK_SECONDS, self._look, connections, loop)
@@ -93,7 +93,7 @@ class HandshakeCrowd:
 
 
 def _secure(service: Service, addresses: Addresses) -> Secure | None:
-    """What puts TLS below gRPC's connections; None without TLS."""
+    """Return the function that adds TLS to gRPC connections; None without TLS."""
     tls = service.tls
     if tls is None:
         return None

@@ -1,4 +1,4 @@
-"""What serves the models of a folder, from its start to its end."""
+"""Serving of the models of a folder, from start to end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cohort.process.model_files import Background, ModelFiles
 async def running(
     core: Core, files: ModelFiles, others: Iterable[Background]
 ) -> AsyncIterator[None]:
-    """Serve what is in the files; the first models load while requests are already accepted.
+    """Serve the models of the files; the first models load while requests are already accepted.
 
-    others: What else is to run in the background.
+    others: Further background functions.
 
-    Raises ExceptionGroup where something in the background fails.
+    Raises ExceptionGroup if a background function fails.
     """
     failure: Exception | None = None
     async with AsyncExitStack() as stack:
@@ -30,7 +30,7 @@ async def running(
         stack.callback(core.data_plane.close)  # first: no new requests
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - the caller gets it as it is, in no group
+        except Exception as error:  # noqa: BLE001 - the caller gets it without a group
             failure = error
     if failure is not None:
         raise failure

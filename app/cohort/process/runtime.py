@@ -1,4 +1,4 @@
-"""Models served to tasks of the same program: no port is opened, and nothing of HTTP is needed."""
+"""Models for the tasks of the same program, without HTTP or an open port."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class Runtime:
         async with Runtime(models="models") as runtime:
             outputs = await runtime.infer("iris", {"features": rows})
 
-    models: The folder, which holds `<name>/<version>/model.onnx`.
-    settings: As `cohort serve` has them, by their names: `rollouts`, `cache`, `max_loaded_models`.
-        They override the `COHORT_*` variables. Those of HTTP, callers and notifications do nothing.
+    models: The folder, which contains `<name>/<version>/model.onnx`.
+    settings: Settings of `cohort serve` by their names: `rollouts`, `cache`, `max_loaded_models`.
+        They override the `COHORT_*` variables. Settings of HTTP, callers and notifications have no
+        effect.
 
-    Entering it waits until the first models are loaded; it is entered once. What it logs goes to
-    the program's own `logging`, by the logger `cohort`. Raises SettingsInvalid.
+    Entering it waits until the first models are loaded; it can be entered once. Its log lines go to
+    the program's `logging`, with the logger `cohort`. Raises SettingsInvalid.
     """
 
     def __init__(self, models: str | Path = "models", **settings: object) -> None:
@@ -50,7 +51,7 @@ class Runtime:
 
     async def __aenter__(self) -> Self:
         if self._running is not None:
-            raise RuntimeError("a runtime is entered once: make another")
+            raise RuntimeError("a runtime can be entered once; make another")
         self._running = AsyncExitStack()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._running_core())
@@ -81,15 +82,18 @@ class Runtime:
         timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, as for every API
         parameters: Mapping[str, object] = NO_PARAMETERS,
     ) -> dict[str, Array]:
-        """Run a model on one request, batched with those of other tasks where it is batched.
+        """Run a model on one request. If the model is batched, requests of other tasks share the
+        run.
 
         model: Its name; None: the default model, or the only one.
-        inputs: By name: arrays of the input's datatype, or nested lists of numbers or texts.
-            Arrays are not copied: change none before the answer is there.
-        version: Default None: the one that a rollout chooses, or the highest that is ready.
-        outputs: The names of those that are wanted; default None: all that can be sent.
-        timeout: In seconds; the smaller of it and the model's own applies. Default None: that.
-        parameters: The request's, such as the sequence_id of a model with state; default: none.
+        inputs: By name: arrays of the input's datatype, or nested lists of numbers or strings.
+            Arrays are not copied: do not change them before the call returns.
+        version: Default None: the version chosen by a rollout, or the highest ready one.
+        outputs: The names of the requested outputs; default None: all that can be sent.
+        timeout: In seconds. The smaller of it and the model's timeout applies. Default None: the
+            model's timeout.
+        parameters: The request's parameters, such as the sequence_id of a model with state;
+            default: empty.
 
         Returns arrays by name, in the model's order or that of `outputs`. Raises ModelNotFound,
         VersionNotFound, NotReady, InvalidInput, Overloaded, DeadlineExceeded or InferenceFailed,
@@ -112,10 +116,10 @@ class Runtime:
 
 
 class ArraysCall:
-    """A request in arrays, whose answer is arrays.
+    """A request in arrays, with an answer in arrays.
 
-    inputs: By name.
-    model, version, outputs, timeout, parameters: As `Runtime.infer` has them.
+    inputs: The inputs by name.
+    model, version, outputs, timeout, parameters: As in `Runtime.infer`.
     """
 
     label: str | None = None
@@ -139,39 +143,39 @@ class ArraysCall:
         self._positions: Sequence[int] = ()
 
     def decode_work(self, lease: Lease) -> int:
-        """None: arrays are taken as they are."""
+        """Return 0: arrays need no decoding."""
         return 0
 
     def decode(self, lease: Lease) -> Arrays:
-        """The inputs as the version takes them. Raises InvalidInput."""
+        """Return the inputs as the version accepts them. Raises InvalidInput."""
         self._positions = lease.select(self._wanted)
         specs = lease.inputs_for(self._inputs)
         check_names(specs, self._inputs)
         return {spec.name: _array_of(spec, self._inputs[spec.name]) for spec in specs}
 
     def is_large(self, outputs: Outputs) -> bool:
-        """No: nothing is written."""
+        """Return False: nothing is encoded."""
         return False
 
     def encode(self, lease: Lease, outputs: Outputs) -> dict[str, Array]:
-        """The outputs by name; one that is a part of a larger run is copied out of it."""
+        """Return the outputs by name; parts of a larger run are copied."""
         chosen = [(lease.outputs[place].name, outputs[place]) for place in self._positions]
         return {name: one if is_own_view(one) else one.copy() for name, one in chosen}
 
 
 def _check_types(model: object, inputs: object, outputs: object) -> None:
-    """Raise TypeError for what is a slip of the program, and would be looked for in the model."""
+    """Raise TypeError for errors of the calling program, which do not depend on the model."""
     if model is not None and not isinstance(model, str):
-        raise TypeError(f"model is a name, not {type(model).__name__}")
+        raise TypeError(f"model must be a str, not {type(model).__name__}")
     if not isinstance(inputs, Mapping):
-        raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}")
+        raise TypeError(f"inputs must be a mapping of names to arrays, not {type(inputs).__name__}")
     for name in inputs:
         if not isinstance(name, str):
-            raise TypeError(f"an input's name is a text, not {type(name).__name__}")
+            raise TypeError(f"an input's name must be a str, not {type(name).__name__}")
     if isinstance(outputs, str):
-        raise TypeError(f"outputs are names: [{outputs!r}], not {outputs!r}")
+        raise TypeError(f"outputs must be a list of names: [{outputs!r}], not {outputs!r}")
     if outputs is not None and not _are_names(outputs):
-        raise TypeError(f"outputs are a list of names, not {outputs!r}")
+        raise TypeError(f"outputs must be a list of names, not {outputs!r}")
 
 
 def _are_names(given: object) -> bool:
@@ -179,16 +183,16 @@ def _are_names(given: object) -> bool:
 
 
 def _array_of(spec: TensorSpec, given: object) -> Array:
-    """The array that is given, or that nested lists make. Raises InvalidInput."""
+    """Return the given array, or the array of nested lists. Raises InvalidInput."""
     try:
         if hasattr(given, "__array__"):
             array = np.asarray(given)
             return array.astype(object) if array.dtype.kind == "U" else array
         lists = np.asarray(given, object).tolist()
     except Exception as error:
-        raise InvalidInput(f"input {quoted(spec.name)} is no array: {error}") from error
+        raise InvalidInput(f"input {quoted(spec.name)} is not an array: {error}") from error
     try:
         return from_lists(spec, lists)
-    except (OverflowError, ValueError) as error:  # JSON has no integers as long as Python's
+    except (OverflowError, ValueError) as error:  # Python's integers can exceed JSON's
         problem = f"input {quoted(spec.name)} takes {spec.datatype}, got a number out of range"
         raise InvalidInput(problem) from error

@@ -49,33 +49,32 @@ if TYPE_CHECKING:
 log = structlog.get_logger("cohort")
 
 LAST_REQUEST_SECONDS = 2.0
-"""How long open connections may send a last request after the listeners have closed."""
+"""Time for open connections to send a last request after the listeners have closed."""
 
 SIGN_SECONDS = 5.0
-"""How often systemd hears of the status where it does not watch the process."""
+"""Interval of status messages to systemd if it does not watch the process."""
 
 OPENING_SECONDS = 0.05
-"""How often the server looks whether it is ready, until it opens the port for gRPC."""
+"""Interval of the readiness checks before the port for gRPC is opened."""
 
 EXIT_SECONDS = 2.0
-"""How long threads may hold the process once everything else has ended."""
+"""Time that threads may delay the process after everything else has ended."""
 
 OVERDUE_SECONDS = 7.0
-"""How much longer than the notice and the time to drain the whole stop may take, and how long what
-comes after it.
+"""Maximum time of the whole stop beyond the notice and the time to drain.
 
-Then the process ends with 1, whatever holds it, and says where its threads are: a thread of C sees
-to that, which waits for no interpreter.
+It is also the time limit of the steps after that. Then the process exits with 1 and logs the stacks
+of its threads. A C thread does this without the interpreter's lock.
 """
 
 RUNTIME_THREADS = frozenset({"cohort-run", "cohort-load", "cohort-open", "cohort-measure"})
-"""Threads in which ONNX Runtime may be busy. It aborts a process that is taken down around them."""
+"""Threads in which ONNX Runtime may be busy. It aborts a process that exits during their work."""
 
 
 def serve(settings: Settings, membership: Membership | None = None) -> None:
-    """Serve until a signal; as one of several workers where there is a `membership`.
+    """Serve until a signal; with a `membership`, as one of several workers.
 
-    Raises SystemExit where the address is not available.
+    Raises SystemExit if the address is not available.
     """
     place = None if membership is None else membership.place
     with logs.configured(settings.log_format, settings.log_level, place) as writer:
@@ -99,7 +98,7 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
             log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
     app = LaterApplication(service, _make_application)
-    for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` takes them
+    for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` handles them
         signal.signal(number, lambda *_: _exit(int(service.failed)))
     config = uvicorn.Config(
         app,
@@ -148,7 +147,7 @@ def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
 
 
 def listen(settings: Settings) -> list[socket.socket]:
-    """Listen for HTTP. Raises SystemExit, after logging why, where an address is not available."""
+    """Listen for HTTP. Raises SystemExit, after logging why, if an address is not available."""
     try:
         listeners = open_http(settings)
     except OSError as error:
@@ -160,21 +159,21 @@ def listen(settings: Settings) -> list[socket.socket]:
 
 
 def _make_application(service: Service) -> ASGIApp:
-    """FastAPI's application. Its import takes half a second."""
+    """Return FastAPI's application. Its import takes half a second."""
     application = import_module("cohort.process.application")
     made: ASGIApp = application.make_application(service)
     return made
 
 
 async def _start_rpc(service: Service, worker: ConnectedWorker | None) -> RpcServer | None:
-    """Start the gRPC server. What it needs is imported on a thread: 0.2 s."""
+    """Start the gRPC server. Its import runs on a thread, and takes 0.2 s."""
     rpc = await asyncio.to_thread(import_module, "cohort.process.rpc")
     started: RpcServer | None = await rpc.start_rpc(service, worker)
     return started
 
 
 def _exit(status: int) -> None:
-    """End the process now, whatever its threads do; what was logged is written first."""
+    """End the process at once, after writing the queued log lines."""
     logs.flush()
     os._exit(status)
 
@@ -182,19 +181,19 @@ def _exit(status: int) -> None:
 class Server(uvicorn.Server):
     """A uvicorn server that shuts down as a replica behind a load balancer should.
 
-    1. From the first signal, readiness answers 503, and requests are still accepted for
-       `drain_notice_seconds`, so that load balancers take the replica out.
+    1. After the first signal, readiness answers 503, and requests are still accepted for
+       `drain_notice_seconds`, so that load balancers remove the replica.
     2. The listeners close. Open connections may send a last request, for LAST_REQUEST_SECONDS; each
-       response closes its connection. A request that is not whole by then is refused.
-    3. Requests in flight finish, within `drain_seconds`, and the process exits with 0. What still
-       runs EXIT_SECONDS later, such as a model that is being loaded, is left. Where that does not
-       end it either, it exits with 1, OVERDUE_SECONDS after the notice and `drain_seconds`.
+       response closes its connection. A request that is incomplete after that is refused.
+    3. Requests in flight finish, within `drain_seconds`, and the process exits with 0. Work that
+       still runs EXIT_SECONDS later, such as a model load, is abandoned. If the process still has
+       not ended, it exits with 1, OVERDUE_SECONDS after the notice and `drain_seconds`.
 
-    A second signal ends the process at once. SIGHUP has all files looked at now.
+    A second signal ends the process at once. SIGHUP rereads all files.
 
-    then_exit: Whether the process ends with the server, EXIT_SECONDS later at most.
-    systemd: What it tells of its start, its health and its stop; default: nobody.
-    worker: Gives it connections in place of listeners; default: it is no worker.
+    then_exit: True if the process ends with the server, at most EXIT_SECONDS later.
+    systemd: Receives the start, the health and the stop; default: no notifications.
+    worker: Provides connections instead of listeners; default: this is not a worker.
     """
 
     def __init__(
@@ -214,7 +213,7 @@ class Server(uvicorn.Server):
         self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin the shutdown, by Ctrl-C (SIGINT) without the notice; exit by a second signal."""
+        """Begin the shutdown, without notice for Ctrl-C (SIGINT); exit at a second signal."""
         loop = self._loop
         if self._service.control_plane.draining:
             log.warning("stopped by a second signal")
@@ -231,18 +230,18 @@ class Server(uvicorn.Server):
         loop.call_soon_threadsafe(loop.call_later, seconds, self._end_notice)
 
     def _end_within(self, seconds: float) -> None:
-        """Have the process ended where its end takes OVERDUE_SECONDS longer than that."""
+        """Exit the process if its end takes OVERDUE_SECONDS longer than `seconds`."""
         if self._then_exit:
             faulthandler.dump_traceback_later(seconds + OVERDUE_SECONDS, exit=True, file=2)
 
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve HTTP on `sockets`, and gRPC, until the shutdown is over."""
+        """Serve HTTP on `sockets`, and gRPC, until the end of the shutdown."""
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             self._loop.add_signal_handler(signal.SIGHUP, self._service.files.watch.look_now)
-        if self._worker is None:  # else its parent did
+        if self._worker is None:  # otherwise its parent did
             check_rpc_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())
         opening = asyncio.create_task(self._open_rpc())
@@ -260,7 +259,7 @@ class Server(uvicorn.Server):
                 self._end_within(0.0)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, and say so."""
+        """Begin to accept, and report it to systemd or the parent."""
         if self._worker is not None:
             service = self._service
             answers = answers_of(
@@ -286,16 +285,16 @@ class Server(uvicorn.Server):
                 self._worker.accept(self._service.lifecycle, self._serve_accepted)
 
     def _retire(self) -> None:
-        """Shut down without notice: callers get no connection here any more."""
+        """Shut down without notice: the parent passes no more connections to this worker."""
         self._service.control_plane.begin_draining()
         self._systemd.tell("STOPPING=1", "STATUS=retiring")
         self._end_within(self._service.settings.drain_seconds)
         self.should_exit = True
 
     async def _open_rpc(self) -> None:
-        """Listen for gRPC as soon as all else is ready.
+        """Listen for gRPC as soon as everything else is ready.
 
-        Few balancers ask a gRPC server whether it is ready: an open port is what they go by.
+        Few load balancers ask a gRPC server for its readiness: they rely on the open port.
         """
         lifecycle = self._service.lifecycle
         if not self._service.settings.grpc_port:
@@ -305,13 +304,13 @@ class Server(uvicorn.Server):
             await asyncio.sleep(OPENING_SECONDS)
         try:
             self._rpc = await _start_rpc(self._service, self._worker)
-        except SystemExit:  # out of a task it would tear down the loop
+        except SystemExit:  # raised in a task, it would stop the loop
             self._service.failed = self.should_exit = True
         else:
             lifecycle.opening = ""
 
     async def _give_signs_of_life(self) -> None:
-        """Say what `systemctl status` shows, and that the process needs no restart while so."""
+        """Send systemd the status, and that the process is alive while it needs no restart."""
         systemd, lifecycle = self._systemd, self._service.lifecycle
         while systemd.listens:
             readiness = lifecycle.readiness()
@@ -352,7 +351,7 @@ class Server(uvicorn.Server):
         log.info("stopped")
 
     async def _accept_all(self, listener: socket.socket) -> None:
-        """Accept connections that the kernel has queued: closing the listener would reset them."""
+        """Accept connections in the kernel's queue: closing the listener would reset them."""
         while True:
             try:
                 connection, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""The composition root of a server: the core, the files it follows, and what speaks HTTP."""
+"""The composition root of a server: the core, the watched files, and HTTP."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ class Service:
     """All parts of a server. `running` starts them, and stops them in reverse order.
 
     core: Runs the models.
-    files: What it follows.
+    files: The files that it follows.
     keys: The callers.
-    authority: Tells them from each other.
-    lifecycle: Whether the process is ready.
-    process_plane: Answers what operators ask of this process.
-    control_plane: Answers operators, of all workers where there are several.
-    regions: What callers have registered of shared memory.
+    authority: Identifies callers.
+    lifecycle: Determines whether the process is ready.
+    process_plane: Answers operators' requests for this process.
+    control_plane: Answers operators, for all workers if there are several.
+    regions: The shared memory that callers have registered.
     hot: The fast HTTP protocol.
-    failed: Whether it ended by itself, after it had started.
+    failed: True if it failed after its start.
 
     settings: The settings of the process.
-    log: Counts log lines that were not written; default None: nobody does.
-    access_log: Takes a line for each request; default None: there is none.
-    siblings: The other workers of this host; default: none.
+    log: Counts log lines that were not written; default None: not counted.
+    access_log: Receives a line for each request; default None: no access log.
+    siblings: The other workers of this host; default: no other workers.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Run all parts; the first models load while requests are already accepted.
 
-        Raises ExceptionGroup where one of them fails.
+        Raises ExceptionGroup if one of them fails.
         """
         try:
             for watcher in self.key_watchers:
@@ -161,7 +161,7 @@ class Service:
         finally:
             self.handshakes.close()
             if self.access_log is not None:
-                self.access_log.flush()  # last: until then requests may end
+                self.access_log.flush()  # last: requests may end until now
 
     def _background(self) -> Iterator[Background]:
         follow = self.files.watch.follow
@@ -176,7 +176,7 @@ class Service:
         if self.webhooks is not None:
             yield partial(repeat, self.webhooks.run, 1.0)
 
-    # -- what operators are told
+    # -- reports to operators
 
     @property
     def _watched_keys(self) -> list[KeyWatcher[Any]]:
@@ -219,7 +219,7 @@ class Service:
 
 
 def _authority(settings: Settings, keys: KeyRing) -> Authority:
-    """What tells callers from each other: by keys and tokens, or by any certificate of the CA."""
+    """Return the authority: callers have keys and tokens, or any certificate of the CA."""
     certified = None
     if settings.tls_client_ca is not None and settings.api_keys is None:
         certified = Caller("certificate")

@@ -1,4 +1,4 @@
-"""What is said at start-up, each thing once: on a terminal by a table, elsewhere by the log."""
+"""Messages at start-up, each once: a table on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ STYLES = {State.READY: "green", State.UNAVAILABLE: "red"}
 
 
 class StartUp:
-    """Says what the first models are, where they are served, and what is wrong.
+    """Reports the first models, the server's address, and problems.
 
-    pending: Whether a table is still to come: what it says is not to be logged until then.
+    pending: True before the table is shown: its contents are not logged until then.
 
     settings: With `log_format` json there is no table.
-    default_chain: What models run on whose config names no providers.
+    default_chain: The providers of models whose config names no providers.
     """
 
     def __init__(self, settings: Settings, default_chain: DefaultChain) -> None:
         self.pending = False
         self._settings = settings
         self._default_chain = default_chain
-        self._address = ""  # until it is said
+        self._address = ""  # empty once it was shown
         self._ready = False
-        self._order = Lock()  # the address comes below the table, whichever thread is first
+        self._order = Lock()  # keeps the address below the table
 
     def begin(self, address: str) -> None:
-        """Have it said where people find the server, in a table with the first models."""
+        """Announce the server's address later, with a table of the first models."""
         if self._settings.log_format == "console":
             self._address, self.pending = address, True
 
     def show(self, catalog: Catalog, snapshot: Snapshot) -> None:
-        """Say what was loaded first, or could not be; on any thread, as a long table takes time."""
+        """Report the first models and problems; on any thread, as a long table takes time."""
         if not self.pending:
             if self._default_chain.reason:
                 log.info("models run on the CPU", reason=self._default_chain.reason)
@@ -67,7 +67,7 @@ class StartUp:
             logs.write(text + (self._render(self._where()) if self._ready else ""))
 
     def say_ready(self) -> None:
-        """Say that the process is ready."""
+        """Report that the process is ready."""
         with self._order:
             self._ready = True
             if self.pending:
@@ -90,7 +90,7 @@ class StartUp:
 
     def _render(self, *parts: Table | Text) -> str:
         terminal = Console(stderr=True)
-        text = StringIO()  # nobody may read standard error: the event loop does not wait for it
+        text = StringIO()  # the event loop must not wait for standard error
         console = Console(
             file=text,
             highlight=False,

@@ -1,4 +1,4 @@
-"""Tables of versions for people: columns that stay whole, and footnotes for what is long."""
+"""Tables of versions for people: unbroken columns, and footnotes for long texts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from rich.text import Text
 
 from cohort.tensors import TensorSpec
 
-MOST_SPECS = 6
+MAX_SPECS = 6
 """Tensors that are shown of a version: a model may have thousands of inputs."""
 
 UNLIMITED = 10_000
-"""The width of a table that nobody sees on a terminal: each row is one line, or a line a tensor."""
+"""The width of a table outside a terminal: each row is one line, or a line a tensor."""
 
 
 class Footnotes:
-    """What does not fit a cell, numbered; a text that many rows need is one footnote."""
+    """Numbered texts that do not fit a cell; rows with the same text share a footnote."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def mark(self, cell: str, *texts: str, style: str = "") -> Text:
-        """A cell that refers to each of `texts`; empty ones are none."""
+        """Return a cell that refers to each of `texts`; empty texts are skipped."""
         marked = Text(cell, style)
         for text in filter(None, texts):
             marked.append(f" ({self._numbers.setdefault(text, len(self._numbers) + 1)})", "dim")
         return marked
 
     def lines(self) -> Iterator[Text]:
-        """The footnotes, to stand below the table."""
+        """Yield the footnotes, for the lines below the table."""
         for text, number in self._numbers.items():
             yield Text(f"({number}) {text}")
 
@@ -40,9 +40,9 @@ class Footnotes:
 
 
 def version_table(*columns: str, whole: Collection[str]) -> Table:
-    """A table with these columns; on a narrow terminal, lines break between words.
+    """Make a table with these columns; on a narrow terminal, lines break between words.
 
-    whole: The columns in which they do not.
+    whole: The columns without line breaks.
     """
     table = Table(box=SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False)
     for column in columns:
@@ -51,8 +51,8 @@ def version_table(*columns: str, whole: Collection[str]) -> Table:
 
 
 def spec_cell(specs: Sequence[TensorSpec]) -> Text:
-    """Names, datatypes and shapes, a line each, the first MOST_SPECS of many."""
-    lines = [f"{one.name} {one.datatype} {one.shape_text}" for one in specs[:MOST_SPECS]]
-    if len(specs) > MOST_SPECS:
-        lines.append(f"and {len(specs) - MOST_SPECS} more")
+    """Return names, datatypes and shapes, a line each, at most MAX_SPECS."""
+    lines = [f"{one.name} {one.datatype} {one.shape_text}" for one in specs[:MAX_SPECS]]
+    if len(specs) > MAX_SPECS:
+        lines.append(f"and {len(specs) - MAX_SPECS} more")
     return Text("\n".join(lines))

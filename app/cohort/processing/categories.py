@@ -39,7 +39,8 @@ class CategoryStep:
         # pandas' get_dummies may leave the first category without a column
         self._features = Features(context, parts, parts[:1] if config.one_hot else ())
         self._codes: dict[Any, float] = {word: code for code, word in enumerate(self._words)}
-        if not config.one_hot and not self._features.holds(len(self._words) - 1):
+        last = len(self._words) - 1  # of it and the one before, floats lack the odd one first
+        if not config.one_hot and not all(map(self._features.holds, (last, max(last - 1, 0)))):
             datatype = self._features.specs[0].datatype
             raise context.problem(f"{len(self._words)} categories, and the model takes {datatype}")
         gap = -1.0 if config.one_hot else nan if self._features.takes_nan else None
@@ -69,8 +70,8 @@ class CategoryStep:
         code = float(value)
         if self._one_hot:
             raise context.problem(f"{key}: with one_hot it is one of its categories, or nan")
-        fits = self._features.takes_nan or (code.is_integer() and self._features.holds(code))
-        if not fits:
+        whole = code.is_integer()
+        if not (self._features.holds(code) if whole else self._features.takes_nan):
             datatype = self._features.specs[0].datatype
             raise context.problem(f"{key} is {code:g}, and the model takes {datatype}")
         return code

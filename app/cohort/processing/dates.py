@@ -7,6 +7,7 @@ from datetime import date, datetime
 from math import nan
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cohort.errors import InvalidInput, quoted
 from cohort.processing.features import Features, check_text
@@ -48,6 +49,7 @@ class DateStep:
         if context.config.missing not in {None, "nan"}:
             raise context.problem("missing: with date it is nan")
         self._name = context.name
+        self._names = parts
         self._parts = [PARTS[part] for part in parts]
         self._features = Features(context, parts)
         missing = "" if self._features.takes_nan else None
@@ -78,7 +80,19 @@ class DateStep:
             check()
             for row, text in enumerate(values[start : start + DATES_AT_ONCE].tolist(), start):
                 numbers[row] = self._read(text, row)
+        self._check(numbers, values)
         return self._features.fill(numbers)
+
+    def _check(self, numbers: NDArray[np.float64], values: Array) -> None:
+        """Raise InvalidInput for a date of which the model's datatype lacks a number."""
+        misfits = np.argwhere(~self._features.held(numbers))
+        if len(misfits):
+            row, place = misfits[0].tolist()
+            raise InvalidInput(
+                f"input {quoted(self._name)} row {row}: {quoted(values[row], 40)} has "
+                f"{self._names[place]} {numbers[row, place]:.0f}, which the model's datatype does "
+                f"not have ({self._features.datatypes})"
+            )
 
     def _read(self, text: str, row: int) -> Sequence[float]:
         if not text and self.spec.missing is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +51,23 @@ class Features:
         self.takes_nan = all(BY_NAME[spec.datatype].kind == "float" for spec in self.specs)
 
     def holds(self, number: float) -> bool:
-        """Whether a whole number is one of the model's datatype."""
-        dtypes: list[Any] = [spec.dtype for spec in self.specs if spec.dtype.kind in "iu"]
-        limits = [np.iinfo(dtype) for dtype in dtypes]
-        return all(one.min <= number <= one.max for one in limits)
+        """Whether the model's datatype has exactly this whole number."""
+        return bool(self.held(np.full((1, self.width), float(number))).all())
+
+    def held(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which numbers, [N, parts], the model's datatype has exactly. NaN counts as held."""
+        found = np.isnan(numbers)
+        places = [(slice(None), self._whole)] if self._whole is not None else self._parts
+        for place, spec in places:
+            part = numbers[:, place]
+            with np.errstate(over="ignore", invalid="ignore"):
+                found[:, place] |= part.astype(spec.dtype).astype(np.float64) == part
+        return found
+
+    @property
+    def datatypes(self) -> str:
+        """The datatypes that the model takes."""
+        return ", ".join(dict.fromkeys(spec.datatype for spec in self.specs))
 
     def size(self, rows: int) -> int:
         """The bytes that so many rows become. Raises InvalidInput where they are too many."""

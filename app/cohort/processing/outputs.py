@@ -72,26 +72,25 @@ def find_labels(
                 "with --classes"
             )
         return known
-    return read_labels(where, folder, labels)
+    return read_labels(f"{where}.labels", folder, labels)
 
 
 def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
     """The lines of a file of labels. Raises LoadFailed."""
     if Path(name).name != name:
-        raise LoadFailed(f"{where}.labels: must be the name of a file in the version's folder")
+        raise LoadFailed(f"{where}: must be the name of a file in the version's folder")
     file = folder / name
     try:
         if file.stat().st_size > MOST_LABEL_BYTES:
-            raise LoadFailed(f"{where}.labels: {name} has more than {MOST_LABEL_BYTES >> 20} MB")
+            raise LoadFailed(f"{where}: {name} has more than {MOST_LABEL_BYTES >> 20} MB")
         text = file.read_text("utf-8-sig")
     except FileNotFoundError:
         raise LoadFailed(
-            f"{where}.labels: there is no {name} in the version's folder; put it into "
-            f"{folder.name}/"
+            f"{where}: there is no {name} in the version's folder; put it into {folder.name}/"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise LoadFailed(f"{where}.labels: {name} cannot be read as text: {error}") from error
-    labels = [line.strip() for line in text.splitlines()]
+        raise LoadFailed(f"{where}: {name} cannot be read as text: {error}") from error
+    labels = [line.strip() for line in text.split("\n")]
     while labels and not labels[-1]:
         labels.pop()
     return labels

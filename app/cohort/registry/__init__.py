@@ -1,9 +1,9 @@
-"""What is loaded.
+"""The registry of loaded models.
 
 The catalog is an immutable snapshot of all models and versions. Each change replaces it as a whole,
-so that readers need no lock and see no partial change. `plan` compares it with what is wanted, and
-`Registry` carries the plan out, loading a few versions at once, each on a thread. A version that is
-being replaced serves until the new one is READY, and closes when its last request is done.
+so that readers need no lock and see no partial change. `plan` compares it with the wanted versions,
+and `Registry` carries the plan out, loading a few versions at once, each on a thread. A version
+that is being replaced serves until the new one is READY, and closes when its last request is done.
 """
 
 from cohort.registry.actions import Load, Unload, plan, select_versions

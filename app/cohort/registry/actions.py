@@ -1,4 +1,4 @@
-"""Which versions should be loaded, and what to load and unload to get there."""
+"""Selection of the versions to load, and plans of loads and unloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Load(NamedTuple):
-    """Load this version, beside the one that has its number now, if any."""
+    """Load this version. A loaded version of the same number serves until then."""
 
     model: str
     number: int
@@ -30,7 +30,7 @@ class Unload(NamedTuple):
 
 
 WantedVersions = Mapping[str, Mapping[int, Source]]
-"""By model and version number. It lacks models that are no longer on disk."""
+"""Sources by model and version number. Models that are no longer on disk are missing."""
 
 NO_MODELS: AbstractSet[str] = frozenset()
 NO_VERSIONS: Mapping[str, AbstractSet[int]] = {}
@@ -44,17 +44,17 @@ def select_versions(
 ) -> dict[str, dict[int, Source]]:
     """Select the versions that should be loaded: by each model's version policy, and `pinned` ones.
 
-    snapshot: What is on disk.
-    catalog: What is loaded, and what failed to load.
-    unloaded: Models that an operator unloaded; default none.
-    pinned: Versions by model that are wanted if they are on disk; default none.
+    snapshot: The models on disk.
+    catalog: The loaded and the failed versions.
+    unloaded: Models that an operator unloaded; default: empty.
+    pinned: Versions by model that are wanted if they are on disk; default: empty.
 
-    A version that failed, or that is held back, does not count towards `versions: {latest: n}`, so
-    that the next older one is wanted in addition. It stays wanted itself, and one that failed is
-    retried when its files change. Versions of `unloaded` models do not count as failed.
+    A version that failed or is held back does not count towards `versions: {latest: n}`: the next
+        older version is wanted in addition. The version itself remains wanted, and a failed one is
+        retried when its files change. Versions of `unloaded` models do not count as failed.
 
-    What the policy names and is not there is wanted too, with that as its problem, and so is what
-    serves of a model that has no version left: the model's former versions stay meanwhile.
+    A version that the policy names is wanted even if it is not on disk; its problem is that it is
+    missing. If a model has no version left on disk, its READY versions remain wanted.
     """
     result: dict[str, dict[int, Source]] = {}
     for name, model in snapshot.models.items():
@@ -95,15 +95,15 @@ def _missing(model: FoundModel, number: int) -> Source:
 def plan(
     wanted: WantedVersions, catalog: Catalog, unloaded: AbstractSet[str] = NO_MODELS
 ) -> list[Load | Unload]:
-    """List what to load and what to unload, loads first.
+    """List the loads and then the unloads that lead to the wanted versions.
 
     wanted: The versions that should be loaded.
-    catalog: What is loaded.
-    unloaded: Models that an operator unloaded; default none.
+    catalog: The loaded versions.
+    unloaded: Models that an operator unloaded; default: empty.
 
-    A version that is no longer wanted stays until every wanted version of its model is READY, so
-    that the model never lacks a version that serves; an UNAVAILABLE one is unloaded at once. An
-    UNLOADING version that is wanted again is loaded anew, unless its model is in `unloaded`.
+    An unwanted version stays until every wanted version of its model is READY, so that the model
+    always has a version that serves. An UNAVAILABLE version is unloaded at once. An UNLOADING
+    version that is wanted again is loaded again, unless its model is in `unloaded`.
     """
     loads: list[Load | Unload] = []
     unloads: list[Load | Unload] = []
@@ -137,7 +137,7 @@ def plan_model(
     unloaded: AbstractSet[str] = NO_MODELS,
     pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
 ) -> list[Load | Unload]:
-    """List what to load and unload of one model, of all that `select_versions` and `plan` take."""
+    """List the loads and unloads of one model. The arguments are as in `select_versions`."""
     snapshot = Snapshot(_only(model, snapshot.models))
     catalog = _only(model, catalog)
     return plan(select_versions(snapshot, catalog, unloaded, pinned), catalog, unloaded)
@@ -148,14 +148,14 @@ def _only(model: str, models: Mapping[str, T]) -> Mapping[str, T]:
 
 
 class PlannedModels:
-    """Plans of many models, made again and again: one that needed nothing is made when it changed.
+    """Plans of many models; a model that needed nothing is planned again only after a change.
 
-    A plan follows from what is on disk and loaded alone, and planning a thousand models anew with
-    each scan held the event loop for 25 ms.
+    A plan depends only on the files on disk and the catalog. Planning a thousand models after each
+    scan held the event loop for 25 ms.
     """
 
     def __init__(self) -> None:
-        self._done: dict[str, tuple[object, ...]] = {}  # what nothing was due for, by model
+        self._done: dict[str, tuple[object, ...]] = {}  # by model, the state that needed no action
 
     def due(
         self,
@@ -165,7 +165,7 @@ class PlannedModels:
         unloaded: AbstractSet[str] = NO_MODELS,
         pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
     ) -> list[Load | Unload]:
-        """As `plan_model`."""
+        """Return `plan_model`, or [] if nothing has changed since it returned []."""
         found, entry = snapshot.models.get(model), catalog.get(model)
         seen = found, entry, model in unloaded, pinned.get(model)
         if self._done.get(model) == seen:

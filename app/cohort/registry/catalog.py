@@ -48,12 +48,12 @@ class VersionEntry:
 
     number: The version number.
     state: Its state.
-    source: What it was loaded from, or what could not be loaded.
-    reason: Why it is UNAVAILABLE, or why a READY one still serves its former files; default "".
-    engine: What answers its requests; None unless it is READY or UNLOADING.
+    source: The files it was loaded from, or that could not be loaded.
+    reason: Why it is UNAVAILABLE, or why a READY one still serves its previous files; default "".
+    engine: Answers its requests; None unless it is READY or UNLOADING.
     batching_off: Why its requests run one by one although its config allows batches; default "".
-    padding_off: Why its requests are not padded although its config says so; default "".
-    mixed: What served requests have shown against batching it; default "": nothing.
+    padding_off: Why its requests are not padded although its config asks for it; default "".
+    mixed: Evidence from served requests against batching it; default "": no evidence.
     retry_at: When it is loaded again, in seconds on the monotonic clock; default None: when its
         files change, or an operator asks.
     """
@@ -70,19 +70,19 @@ class VersionEntry:
 
     @property
     def outdated(self) -> bool:
-        """Whether it serves its former files, because those on disk cannot be."""
+        """True if it serves its previous files, because those on disk cannot be loaded."""
         return self.state is State.READY and bool(self.reason)
 
     @property
     def has_independent_rows(self) -> bool:
-        """Whether its graph proves that rows are independent, and no served request said else."""
+        """True if its graph proves that rows are independent and no served request disproved it."""
         if self.engine is None or self.mixed:
             return False
         batching = self.engine.describe().batching
         return batching is not None and batching.rows.independent
 
     def profiled(self, found: ProfileResult | None) -> VersionEntry:
-        """The same with what was found of batching; None: it has none."""
+        """Return the entry with the findings of a profile; None: no change."""
         if found is None:
             return self
         return replace(
@@ -93,29 +93,29 @@ class VersionEntry:
         )
 
     def to_reload(self) -> VersionEntry:
-        """The same as loaded from what is not on disk any more, so that it is loaded again."""
+        """Return the entry with its source marked as changed, so that it is loaded again."""
         return replace(self, source=replace(self.source, stamp=""), retry_at=None)
 
     def distrusted(self) -> VersionEntry:
-        """The same without its engine: what signed it is trusted no more; to be loaded again."""
-        reason = "the key that signed it was taken out of COHORT_TRUSTED_KEYS"
+        """Return the entry without its engine, to be loaded again: its signer lost trust."""
+        reason = "the key that signed it was removed from COHORT_TRUSTED_KEYS"
         return replace(self.to_reload(), state=State.UNAVAILABLE, engine=None, reason=reason)
 
     def by_tensors(self, model: str) -> BatchEngine:
-        """Its engine, which answers requests that are tensors.
+        """Return its engine, which answers requests that are tensors.
 
-        model: Its model's name. Raises NotReady where it has none, or InvalidInput where that takes
-        something else.
+        model: The name of its model. Raises NotReady if the version has no engine, or InvalidInput
+            if the engine does not accept tensors.
         """
         if self.engine is None:
             raise NotReady(f"version {self.number} of model {quoted(model)} is not loaded")
         if (engine := self.engine.by_tensors) is None:
-            raise InvalidInput(f"model {quoted(model)} takes no tensors")
+            raise InvalidInput(f"model {quoted(model)} does not accept tensors")
         return engine
 
     @property
     def signature(self) -> Signature | None:
-        """What callers must know of it; None unless it is READY."""
+        """Its inputs and outputs for callers; None unless it is READY."""
         if self.engine is None or self.state is not State.READY:
             return None
         return Signature(self.engine.inputs, self.engine.outputs, self.engine.optional_inputs)
@@ -125,8 +125,8 @@ class VersionEntry:
 class ModelEntry:
     """One model in the catalog, with its versions by number.
 
-    `signatures` are those of its files on disk, where one version may not take over from another
-    whatever its signature; default none.
+    `signatures` are those of its files on disk, if a change of signature holds a version back;
+    default: empty.
     """
 
     name: str
@@ -135,10 +135,10 @@ class ModelEntry:
 
     @cached_property
     def default(self) -> VersionEntry | None:
-        """The version that answers where a request names none; None where there is none.
+        """The version that answers requests without a version; None if no version is READY.
 
-        It is the highest READY one that is not held back, or the highest READY one where all that
-        are not held back have failed.
+        It is the highest READY version that is not held back. If all others have failed, it is the
+        highest READY version.
         """
         free = [one for one in self.versions.values() if one.number not in self.held_back]
         if all(one.state is State.UNAVAILABLE for one in free):
@@ -148,10 +148,11 @@ class ModelEntry:
 
     @cached_property
     def held_back(self) -> Mapping[int, str]:
-        """Why versions must be asked for by number, by number.
+        """Why versions answer only requests that name them, by number.
 
-        What serves counts, not what lies on disk by now. Where a config says what callers send, the
-        signatures on disk are not theirs, and only versions that serve are compared.
+        Signatures of loaded versions take precedence over those of the files on disk. If a config
+        changes the inputs that callers send, the signatures on disk do not apply. Then only loaded
+        versions are compared.
         """
         served = {number: one.signature for number, one in self.versions.items()}
         configs = [one.source.config for one in self.versions.values()]
@@ -165,9 +166,10 @@ class ModelEntry:
         return frozenset(n for n, one in self.versions.items() if one.state is State.READY)
 
     def batching_lost(self, baseline: int) -> Mapping[int, str]:
-        """Why versions run requests one by one that may share runs of `baseline`, by number.
+        """Return why versions run requests one by one that could share runs of `baseline`, by
+        number.
 
-        Going by whether rows are independent: that larger batches are not faster does not count.
+        Only the independence of rows counts, not the speed of larger batches.
         """
         before = self.versions.get(baseline)
         if before is None or not before.has_independent_rows:
@@ -184,7 +186,7 @@ Catalog = Mapping[str, ModelEntry]
 
 
 def seconds_until_ready(versions: Iterable[VersionEntry], now: float) -> float | None:
-    """In how many seconds it is worth asking again for a version that is not READY; None: never.
+    """Return seconds after which a retry for versions that are not READY makes sense; None: never.
 
     now: On the monotonic clock.
     """
@@ -197,13 +199,13 @@ def seconds_until_ready(versions: Iterable[VersionEntry], now: float) -> float |
 
 
 MAX_REASON = 400
-"""Characters of a reason in a refusal; `/models` has all of it."""
+"""Characters of a reason in a refusal; `/models` has the whole reason."""
 
 
 def why_not_ready(versions: Iterable[VersionEntry]) -> str:
-    """Say of the highest version what it is, and why: `version 2 is UNAVAILABLE: its file …`.
+    """Describe the highest version's state and reason: `version 2 is UNAVAILABLE: its file …`.
 
-    For callers who may see the model, who may read the same in its description.
+    For callers that may see the model; its description has the same reason.
     """
     entry = max(versions, key=lambda one: one.number)
     line = " ".join(entry.reason[: 2 * MAX_REASON].split())
@@ -212,9 +214,9 @@ def why_not_ready(versions: Iterable[VersionEntry]) -> str:
 
 
 def find_model(name: str, catalog: Catalog, *, settled: bool) -> ModelEntry:
-    """The entry of one model. `settled` is whether the first load pass is over.
+    """Return the entry of one model. `settled`: True if the first load pass has ended.
 
-    Raises ModelNotFound, or NotReady while it is not.
+    Raises ModelNotFound, or NotReady before `settled`.
     """
     check_model_name(name)
     entry = catalog.get(name)

@@ -1,8 +1,8 @@
-"""The ports between the registry, what runs models, and those who use them.
+"""The ports between the registry, the engines, and their users.
 
 An engine answers the requests of one version. A factory makes the engines of all versions whose
-folder holds a file of one name, such as `model.onnx` (`cohort.onnx_engine`). The registry knows
-factories and engines, planes and rollouts know engines, and all of them only the Protocols below,
+folder holds a certain file, such as `model.onnx` (`cohort.onnx_engine`). The registry uses
+factories and engines; planes and rollouts use engines. All of them use only the Protocols below,
 with plain specs and arrays (docs/contributing/decisions/0009, 0056).
 """
 
@@ -23,7 +23,7 @@ from cohort.tensors import Arrays, TensorSpec
 
 
 class LeaseCount:
-    """Counts the requests that hold an engine, and calls a function when none does."""
+    """Counts the requests that hold an engine, and calls a function when no request does."""
 
     __slots__ = ("_on_idle", "count")
 
@@ -38,7 +38,7 @@ class LeaseCount:
             self._on_idle()
 
     def when_idle(self, then: Callable[[], None]) -> None:
-        """Call `then` when the count falls to 0; immediately where it is 0."""
+        """Call `then` when the count falls to 0; immediately if it is 0."""
         self._on_idle = then
         if not self.count:
             then()
@@ -46,13 +46,13 @@ class LeaseCount:
 
 @dataclass(frozen=True, slots=True)
 class BatchingDescription:
-    """How requests share runs.
+    """The sharing of runs between requests.
 
     policy: The batch policy in force, which the profile or a row check may have restricted.
-    profile: What was measured.
-    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
-        loop; "" where it can.
-    rows: Whether rows of a run influence each other; default: not known.
+    profile: The measurements.
+    unpredictable: Why the duration of a run cannot be estimated, so that no run executes on the
+        event loop; "" if it can.
+    rows: The analysis of whether rows of a run influence each other; default: not known.
     """
 
     policy: BatchPolicy
@@ -67,9 +67,9 @@ class StepDescription:
 
     name: Its name.
     model, version: The model that it runs, and its version; None: the model's default.
-    serving: The version that runs it now; None where it is not known.
-    inputs: Where each input of the model comes from: the first of these tensors that there is.
-    when: Its condition; "" where it always runs.
+    serving: The version that runs it now; None if it is not known.
+    inputs: The sources of each input of the model: the first of these tensors that exists is used.
+    when: Its condition; "" if it always runs.
     each: The tensors whose items are rows of the step; empty: it runs for rows of the request.
     """
 
@@ -87,11 +87,12 @@ class PipelineDescription:
     """A graph of models that answers as one.
 
     steps: Its steps, each after those that it needs.
-    outputs: Where each output comes from: the first of these tensors that there is.
-    conditions: What conditions are decided for: "rows", or "request" as a whole; "": there is none.
-    row_by_row: Steps whose models may mix rows, so that rows run one by one, as alone.
-    by_rows: Whether the answer of a row is known not to depend on the other rows of its request.
-    depth: How many pipelines there are within each other, this one included.
+    outputs: The sources of each output: the first of these tensors that exists is used.
+    conditions: "rows" if conditions are decided for each row, "request" for the whole; "": it has
+        no conditions.
+    row_by_row: Steps whose models may mix rows. Their rows run one by one, as single requests do.
+    by_rows: True if the answer of a row is known not to depend on the other rows of its request.
+    depth: The depth of nested pipelines, this one included.
     """
 
     steps: Sequence[StepDescription]
@@ -103,27 +104,27 @@ class PipelineDescription:
 
     @property
     def needs(self) -> frozenset[tuple[str, int | None]]:
-        """The models that it runs, each with the version; None for its default."""
+        """The models that it runs, each with the version; None: the default version."""
         return frozenset((step.model, step.version) for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineDescription:
-    """How an engine runs its model, for operators.
+    """An engine and the way it runs its model, for operators.
 
-    metadata: What the model's file says about it.
+    metadata: The metadata in the model's file.
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
-    files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
-    published: What its manifest says, and who signed it; default: it has none.
-    batching: How requests share runs; default None: this engine has no runs that they share.
-    processing: What it makes of inputs that callers send, in sentences by name; default: nothing.
-    by_request: Whether something around the model may make another row of a row beside others.
-    by_sequence: Whether requests have to name a sequence.
-    pipeline: The models that it is made of; default None: it is a model itself.
-    memory_bytes: What the process's memory grew by while the version was loaded, shared with others
-        that were loaded at the same time; default 0: not known.
-    made_up: Whether its example is of synthetic numbers, of nobody's data; default False.
+    files: The SHA-256 of its files, in hex, by their paths in the version's folder; default: empty.
+    published: Its manifest and the manifest's signer; default: no manifest.
+    batching: The sharing of runs; default None: runs of this engine are not shared.
+    processing: The preprocessing of inputs, described in sentences by input name; default: empty.
+    by_request: True if processing around the model may make a row depend on others of its request.
+    by_sequence: True if requests must name a sequence.
+    pipeline: The models that it consists of; default None: it is a model itself.
+    memory_bytes: The growth of the process's memory while the version was loaded, together with
+        other loads at the same time; default 0: not known.
+    made_up: True if its example has synthetic numbers; default False.
     """
 
     metadata: Metadata
@@ -143,19 +144,19 @@ class EngineDescription:
 class Cancellable(Protocol):
     """A request that was submitted.
 
-    times: Once it was run, the seconds that it waited and those of its run; None before.
+    times: After its run, the seconds that it waited and those of its run; None before.
     """
 
     @property
     def times(self) -> tuple[float, float] | None: ...
 
     def cancel(self) -> None:
-        """Cancel it; its reply is not called. No effect after the reply."""
+        """Cancel the request; its reply is not called. No effect after the reply."""
 
     def when_over(self, then: Callable[[], None]) -> bool:
-        """Have `then` called once its run is over; False where it is in none.
+        """Call `then` once its run has ended; return False if it is not in a run.
 
-        A run cannot be stopped at once: it goes on for a while after `cancel` or the deadline.
+        A run cannot be stopped at once: it continues for a while after `cancel` or the deadline.
         """
 
 
@@ -177,8 +178,8 @@ class RequestQueue(Protocol):
         inputs: The arrays by name, already checked against the specs of the inputs.
         reply: Called as `reply(outputs, None)` or `reply(None, error)`.
         deadline: Seconds on the monotonic clock; default never.
-        timeout: The limit behind the deadline in seconds, for the message; default: what is left.
-        requests: The number of coalesced requests that this one stands for; default 1.
+        timeout: The limit behind the deadline in seconds, for messages; default: the time left.
+        requests: The number of coalesced requests in this one; default 1.
 
         Raises Overloaded, NotReady or DeadlineExceeded.
         """
@@ -193,10 +194,10 @@ class RunNow(Protocol):
     def __call__(
         self, inputs: Arrays, arrived: float, rows: int, requests: int, /
     ) -> RunResult | None:
-        """Give the outputs or the error; None where the request must be submitted instead.
+        """Return the outputs or the error; None if the request must be submitted instead.
 
-        `inputs` hold `rows` rows of `requests` requests, the first of which `arrived` then, in
-        seconds on the monotonic clock. Raises NotReady.
+        `inputs` hold `rows` rows of `requests` requests. The first of them `arrived` at this time,
+        in seconds on the monotonic clock. Raises NotReady.
         """
 
 
@@ -205,11 +206,11 @@ class Engine(Protocol):
 
     leases: The requests that hold it.
     inputs, outputs: The specs, in the model's order.
-    optional_inputs: The specs of inputs that a request may leave out. One that sets any shares a
-        run with no other: they need not have rows.
-    timeout: The longest that a request may take, in seconds.
-    example: Inputs that the model accepted at load; None where none were found.
-    example_outputs: What it answered to those; None where that is not known or not short.
+    optional_inputs: The specs of inputs that a request may leave out. A request that sends one runs
+        alone, because these inputs need not have rows.
+    timeout: The maximum time that a request may take, in seconds.
+    example: Inputs that the model accepted at load; None if no example was found.
+    example_outputs: The model's outputs for the example; None if they are not known or not short.
     """
 
     leases: LeaseCount
@@ -222,42 +223,42 @@ class Engine(Protocol):
 
     @property
     def by_tensors(self) -> BatchEngine | None:
-        """What answers requests that are tensors; None where the model takes something else."""
+        """The engine for requests that are tensors; None if the model accepts other data."""
 
     @property
     def waiting(self) -> int:
         """The number of queued requests."""
 
     def describe(self) -> EngineDescription:
-        """Describe it as it is now."""
+        """Describe the engine in its current state."""
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
-        """The nodes of the model, each with the provider that runs it; from any thread."""
+        """Return the nodes of the model, each with the provider that runs it; from any thread."""
 
     def close(self) -> None:
-        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        """Accept no more requests, fail queued ones with NotReady, and free its resources."""
 
 
 class BatchEngine(Engine, RequestQueue, Protocol):
-    """Answers requests of tensors, several in one run where their rows are independent.
+    """Answers requests of tensors, several in one run if their rows are independent.
 
-    labels: The names of the model's classes by index; empty where it has none.
+    labels: The names of the model's classes by index; empty if it has no names.
     """
 
     labels: Sequence[str]
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row and of this priority may be queued."""
+        """Return how many more requests of one row and of this priority may be queued."""
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        """Raise Overloaded if a request of one row and of this priority cannot be queued."""
 
     @property
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run.
 
-        1 where it may not be used: the model is slow, unpredictable, not batched, or not on the
-        CPU.
+        1 if `run_now` may not be used: the model is slow, unpredictable, not batched, or not on the
+            CPU.
         """
 
     @property
@@ -267,18 +268,18 @@ class BatchEngine(Engine, RequestQueue, Protocol):
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Open another queue on the same model, whose runs are not counted in metrics.
 
-        max_requests: Requests in that queue at most.
-        shadow: Whether its requests run only while no other request waits for the device.
+        max_requests: The maximum of requests in the queue.
+        shadow: True if its requests run only while no other request waits for the device.
         """
 
 
 class RequestNotes(NamedTuple):
-    """What a request says beside its inputs.
+    """The parts of a request that are not inputs.
 
-    parameters: By name.
+    parameters: The parameters by name.
     caller: The name of its caller; "": callers need no key.
-    no_store: Whether its answer is not to be kept, nor to be one that was.
-    sequence: The sequence that its header x-sequence-id names; "": it has none.
+    no_store: True if its answer must neither come from a cache nor be stored in one.
+    sequence: The sequence in its header x-sequence-id; "": it has no such header.
     """
 
     parameters: Mapping[str, object] = MappingProxyType({})
@@ -288,9 +289,9 @@ class RequestNotes(NamedTuple):
 
 
 class NotedTicket(Cancellable, Protocol):
-    """A request that was submitted with what it says.
+    """A request that was submitted with RequestNotes.
 
-    remembered: Whether it is answered without a run of its own.
+    remembered: True if it is answered from a cache, without a separate run.
     """
 
     remembered: bool
@@ -298,7 +299,7 @@ class NotedTicket(Cancellable, Protocol):
 
 @runtime_checkable
 class NotedEngine(Protocol):
-    """An engine that answers by what a request says beside its inputs, too."""
+    """An engine whose answers may also depend on RequestNotes."""
 
     def submit_with(
         self,
@@ -310,14 +311,16 @@ class NotedEngine(Protocol):
         timeout: float | None = None,
         priority: int = 0,
     ) -> NotedTicket:
-        """As `RequestQueue.submit`. Raises InvalidInput and SequenceEnded, too."""
+        """Queue a request as `RequestQueue.submit` does. Also raises InvalidInput and
+        SequenceEnded.
+        """
 
 
 class NotedQueue:
-    """Submits requests with what one of a caller's says. Is a `RequestQueue`.
+    """Submits requests with the notes of a caller's request. Is a `RequestQueue`.
 
-    engine: Runs them; not closed with this one.
-    notes: What it says.
+    engine: Runs them; `close` does not close it.
+    notes: The notes.
     """
 
     __slots__ = ("_engine", "_notes")
@@ -342,13 +345,13 @@ class NotedQueue:
         )
 
     def close(self) -> None:
-        """Nothing is its own."""
+        """Do nothing: the engine belongs to others."""
 
 
 class Measured(NamedTuple):
-    """An engine was measured, and serves by that from now on.
+    """An engine was measured, and uses the result from now on.
 
-    unbatched: Whether batching stays disabled, by what requests have shown.
+    unbatched: True if batching stays disabled because served requests disproved it.
     """
 
     engine: Engine
@@ -357,9 +360,9 @@ class Measured(NamedTuple):
 
 
 class Unmeasured(NamedTuple):
-    """An attempt to measure an engine came to nothing.
+    """An attempt to measure an engine failed.
 
-    again_in: Seconds until the next one; None: there is none.
+    again_in: Seconds until the next attempt; None: there is no other.
     """
 
     engine: Engine
@@ -368,33 +371,34 @@ class Unmeasured(NamedTuple):
 
 
 class Doubted(NamedTuple):
-    """The runs of an engine are not as its profile says; it is measured again."""
+    """The runs of an engine differ from its profile; it is measured again."""
 
     reason: str
 
 
 EngineEvent = BatchEvent | Measured | Unmeasured | Doubted
-"""What an engine reports; its batches among it."""
+"""The events of an engine, including those of its batches."""
 
 
 class VersionDirectory(Protocol):
-    """The versions that serve, for an engine that is made of others."""
+    """The loaded versions, for an engine that consists of others."""
 
     def lease(self, model: str, version: str | None = None) -> BatchEngine:
-        """Hold the version that answers now; `leases.release()` gives it back.
+        """Hold the version that answers now; `leases.release()` releases it.
 
         version: Its number; default None: the model's default.
 
-        Raises ModelNotFound, VersionNotFound, NotReady, or InvalidInput where it takes no tensors.
+        Raises ModelNotFound, VersionNotFound, NotReady, or InvalidInput if it does not accept
+        tensors.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where an engine serves.
+    """The place where an engine serves.
 
     model, number: The version.
-    observe: Takes each EngineEvent, on the event loop.
+    observe: Receives each EngineEvent, on the event loop.
     directory: The other models.
     """
 
@@ -407,9 +411,9 @@ class Site:
 class OpenedVersion(Protocol):
     """A version that is open, and not started yet.
 
-    signature: What callers must know of it.
+    signature: Its inputs and outputs for callers.
     properties: The metadata of its file.
-    published: What its manifest says, and who signed it.
+    published: Its manifest and the manifest's signer.
     """
 
     @property
@@ -422,34 +426,34 @@ class OpenedVersion(Protocol):
     def published(self) -> Published: ...
 
     def start(self, site: Site) -> Engine:
-        """Serve it, on the event loop. The engine closes what was opened."""
+        """Start serving, on the event loop. Closing the engine closes the opened version."""
 
     def close(self) -> None:
-        """Free what it holds: it is not started."""
+        """Free the resources of a version that is not started."""
 
 
 class EngineFactory(Protocol):
     """Opens the versions of one kind of folder.
 
-    file: The name of the file that a version's folder has which is of this kind.
+    file: The name of the file that identifies the kind in a version's folder.
     """
 
     file: str
 
     def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
-        """Open a version; on a thread. `token` cancels that, and is told what it is at.
+        """Open a version, on a thread. `token` cancels this, and receives the current stage.
 
         Raises LoadFailed with the reason, Untrusted and WorkCancelled.
         """
 
     def look(self) -> None:
-        """Look at the engines that serve, now and then: whether they run as expected."""
+        """Check from time to time whether the loaded engines run as expected."""
 
     def rest(self) -> None:
-        """Let go of what only loads need: none goes on."""
+        """Release resources that only loads need; called when no load is running."""
 
     def close(self) -> None:
-        """Begin nothing more on the side. Engines are closed by themselves."""
+        """Start no more background work. The registry closes the engines."""
 
 
 def close_when_idle(engine: Engine, then: Callable[[], None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a registry reports."""
+"""The events of a registry."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class VersionReady(NamedTuple):
 class VersionFailed(NamedTuple):
     """A version could not be loaded.
 
-    serving: Whether its former files still serve.
-    retry_in: Seconds until it is tried again; None: when its files change.
+    serving: True if its previous files still serve.
+    retry_in: Seconds until the next attempt; None: when its files change.
     """
 
     model: str
@@ -45,7 +45,7 @@ class VersionUnbatched(NamedTuple):
 
 
 class VersionLeftLoop(NamedTuple):
-    """Runs of a version execute on the event loop no more."""
+    """Runs of a version no longer execute on the event loop."""
 
     model: str
     number: int
@@ -53,14 +53,14 @@ class VersionLeftLoop(NamedTuple):
 
 
 class VersionMeasured(NamedTuple):
-    """A version that serves was measured, and serves by that from now on."""
+    """A loaded version was measured, and uses the result from now on."""
 
     model: str
     version: VersionEntry
 
 
 class VersionDoubted(NamedTuple):
-    """The runs of a version are not as its profile says; it is measured again."""
+    """The runs of a version differ from its profile; it is measured again."""
 
     model: str
     number: int

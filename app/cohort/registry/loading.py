@@ -1,4 +1,4 @@
-"""How loads run: each on a thread of its own, few at once, and none for ever."""
+"""Loading on threads: each load has its own thread, a concurrency limit and a time limit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cohort.session import CancellationToken
 log = structlog.get_logger("cohort.registry")
 
 PLACES = 2
-"""Loads at once: each takes a core, and the memory of its model several times."""
+"""Concurrent loads: each uses a core, and several times the memory of its model."""
 
 LONG_SECONDS = 5.0
-"""A load that takes longer gives up its place, so that others begin beside it."""
+"""A load that takes longer gives up its place, so that another load can begin."""
 
 MAX_LOADS = 8
-"""Loads at once, those included that have given up their place."""
+"""Concurrent loads, including those that have given up their place."""
 
 MIN_WAIT_SECONDS = 0.02
-"""Between two looks whether a load is late, while it waits for others."""
+"""Minimum interval between two checks of a load's time limit, while it waits for others."""
 
 ENDING_SECONDS = 1.0
-"""How long a load that was cancelled may take to end. Most do at once, or at the next node."""
+"""Time for a cancelled load to end. Most end at once, or at the next node."""
 
 
 class LoadTimedOut(LoadFailed):
@@ -40,12 +40,12 @@ Outcome = asyncio.Future[OpenedVersion]
 
 
 class LoadThreads:
-    """Runs loads side by side, each on a daemon thread of its own.
+    """Runs loads concurrently, each on its own daemon thread.
 
-    A load that does not end in time is cancelled: its session's creation, its runs and the process
-    that inspects it. What cannot be cancelled, such as a node that takes for ever or a disk that
-    does not answer, is left: its thread goes on, closes what it opened when it ends, and the
-    version is not loaded anew before.
+    A load that exceeds its time is cancelled: its session's creation, its runs and the process that
+        inspects it. Some loads cannot be cancelled, such as an endless node or a disk that does not
+        answer. Such a load is abandoned: its thread continues, and closes its result when it ends.
+        The version is not loaded again before that.
     """
 
     def __init__(self) -> None:
@@ -61,19 +61,19 @@ class LoadThreads:
         *,
         seconds: float,
     ) -> tuple[OpenedVersion, float]:
-        """Load a version; give it, and the seconds that it took. Wait for a place first.
+        """Wait for a place and load a version; return it and the seconds that the load took.
 
-        version: The model and the number. Two loads of one version must not go on at once.
+        version: The model and the number. A version must have only one load at a time.
         open_version: Loads it, on a thread.
-        token: Cancels it.
-        seconds: How long that may take, besides what it waits for others.
+        token: Cancels the load.
+        seconds: Time limit, which excludes waiting for other loads.
 
-        Where this is cancelled, the load is. Raises LoadFailed, and as `open_version`.
+        Cancelling this call cancels the load. Raises LoadFailed, and as `open_version`.
         """
         if version in self._left:
             raise LoadFailed(
-                "an earlier load of it could not be ended and still goes on; it is tried again "
-                "after that, or when the server is restarted",
+                "an earlier load could not be cancelled and is still running; the version is "
+                "loaded again after that, or when the server is restarted",
                 transient=True,
             )
         async with self._place():
@@ -83,7 +83,7 @@ class LoadThreads:
                 await self._wait(version, outcome, token, seconds)
             except asyncio.CancelledError:
                 outcome.add_done_callback(_close)
-                token.cancel("it is not wanted any more")
+                token.cancel("it is no longer wanted")
                 await asyncio.wait({outcome}, timeout=ENDING_SECONDS)
                 raise
             finally:
@@ -94,7 +94,7 @@ class LoadThreads:
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """Hold a place, for LONG_SECONDS at most, while inside."""
+        """Hold a place inside the context, for at most LONG_SECONDS."""
         held = True
 
         def give_up() -> None:
@@ -121,7 +121,7 @@ class LoadThreads:
         def finish(opened: OpenedVersion | None, error: Exception | None) -> None:
             if outcome.cancelled():
                 self._left.discard(version)
-                log.warning("a load that was left has ended", model=version[0], version=version[1])
+                log.warning("an abandoned load has ended", model=version[0], version=version[1])
                 if opened is not None:
                     opened.close()
             elif opened is not None:
@@ -134,7 +134,7 @@ class LoadThreads:
             failure: Exception | None = None
             try:
                 opened = open_version()
-            except Exception as error:  # noqa: BLE001 - the one who waits gets it
+            except Exception as error:  # noqa: BLE001 - the waiting task receives it
                 failure = error
             except BaseException as error:  # noqa: BLE001 - it would end the event loop
                 failure = RuntimeError(repr(error))
@@ -150,7 +150,7 @@ class LoadThreads:
     async def _wait(
         self, version: tuple[str, int], outcome: Outcome, token: CancellationToken, seconds: float
     ) -> None:
-        """Wait for the outcome. Raises LoadFailed where it does not come in time."""
+        """Wait for the outcome. Raises LoadTimedOut after `seconds`."""
         began = monotonic()
         await _wait_until(outcome, began + seconds / 2, token)
         if not outcome.done():
@@ -166,26 +166,27 @@ class LoadThreads:
         if outcome.done():
             return
         reason = (
-            f"it took longer than {seconds:g} s (load_timeout_s) to load, at last {token.stage}"
+            f"loading took longer than {seconds:g} s (load_timeout_s); last stage: {token.stage}"
         )
         token.cancel(reason)
         await asyncio.wait({outcome}, timeout=ENDING_SECONDS)
         if not outcome.done():
-            raise LoadTimedOut(f"{reason}, which cannot be ended and goes on")
+            raise LoadTimedOut(f"{reason}, which cannot be cancelled and is still running")
         if (error := outcome.exception()) is not None:
             raise LoadTimedOut(reason) from error
 
 
 async def _wait_until(outcome: Outcome, until: float, token: CancellationToken) -> None:
-    """Wait for the outcome until then, on the monotonic clock, and as long as the load has waited.
+    """Wait for the outcome until then, on the monotonic clock, plus the time the load has waited.
 
-    Others hold what it waited for, so that a crowd of loads makes none of them late.
+    A load may wait for resources that other loads hold. That time does not count, so that many
+    loads do not delay each other past the limit.
     """
     while not outcome.done() and (left := until + token.waited - monotonic()) > 0:
         await asyncio.wait({outcome}, timeout=max(left, MIN_WAIT_SECONDS))
 
 
 def _close(outcome: Outcome) -> None:
-    """Close what nobody wants any more."""
+    """Close a version that was opened but is not needed."""
     if not outcome.cancelled() and outcome.exception() is None:
         outcome.result().close()

@@ -1,4 +1,4 @@
-"""The loads that go on."""
+"""The loads in progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cohort.session import CancellationToken
 
 
 class Running(NamedTuple):
-    """A load that goes on, or waits for its place."""
+    """A load that is running or waits for its place."""
 
     source: Source
     token: CancellationToken
@@ -20,10 +20,10 @@ class Running(NamedTuple):
 
 
 class Loads:
-    """The loads that go on, or wait for their places: one of each version at a time.
+    """The loads in progress, running or waiting for their places: one of each version at a time.
 
-    run: Does a load, and is cancelled where that is.
-    on_over: Called after each load, with whether it was cancelled.
+    run: Performs a load; cancelling it cancels the load.
+    on_over: Called after each load, with True if it was cancelled.
     """
 
     def __init__(
@@ -37,28 +37,28 @@ class Loads:
 
     @property
     def models(self) -> set[str]:
-        """The models with a load that goes on."""
+        """The models with a load in progress."""
         return {model for model, _ in self._running}
 
     @property
     def stages(self) -> list[str]:
-        """Each load, with what it is at, in words."""
+        """Each load with its current stage, in words."""
         return [
             f"{model} {number} ({one.token.stage})"
             for (model, number), one in self._running.items()
         ]
 
     def goes_on(self, model: str) -> bool:
-        """Whether a version of a model loads, or waits for its place."""
+        """Return True if a version of a model is loading, or waits for its place."""
         return any(name == model for name, _ in self._running)
 
     def source(self, model: str, number: int) -> Source | None:
-        """What a version is being loaded from; None where it is not."""
+        """Return the source that a version is being loaded from; None if it is not loading."""
         running = self._running.get((model, number))
         return None if running is None else running.source
 
     def begin(self, load: Load) -> None:
-        """Begin a load, of a version that has none."""
+        """Begin a load of a version without a load in progress."""
         token = CancellationToken()
         task = asyncio.create_task(self._run(load, token))
         self._running[load.model, load.number] = Running(load.source, token, task)
@@ -70,23 +70,23 @@ class Loads:
         task.add_done_callback(on_done)
 
     def cancel(self, model: str, number: int) -> None:
-        """Cancel the load of a version, if there is one; that takes a moment."""
+        """Begin to cancel the load of a version, if there is one."""
         running = self._running.get((model, number))
         if running is not None and not running.task.cancelling():
             running.task.cancel()
 
     def cancel_all(self) -> None:
-        """Cancel every load, also of versions that no catalog names."""
+        """Cancel every load, also of versions that are not in the catalog."""
         for model, number in list(self._running):
             self.cancel(model, number)
 
     async def wait_for_one(self, model: str) -> None:
-        """Wait until a load of `model` is over; not at all where none goes on."""
+        """Wait until a load of `model` ends; return at once if it has no load."""
         if tasks := [one.task for (name, _), one in self._running.items() if name == model]:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def wait(self, model: str | None = None) -> None:
-        """Wait until no load of `model` goes on, nor follows; default None: of any model."""
+        """Wait until no load of `model` is running or follows; default None: of any model."""
         while any(model in {None, name} for name in self.models):
             await asyncio.wait(
                 [one.task for (name, _), one in self._running.items() if model in {None, name}]

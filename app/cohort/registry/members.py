@@ -1,8 +1,8 @@
-"""Versions that are made of others: which of these they need, and what happens when those change.
+"""Pipelines: versions that need other versions, and their reaction to changes of these.
 
-A pipeline that loads before its members waits for their loads. One whose member does not serve any
-more serves no more either, and is loaded again when the member is back; one whose member is another
-now is loaded again beside itself, since it may not fit that.
+A pipeline that loads before its members waits for their loads. If a member no longer serves, the
+pipeline stops serving, and is loaded again when the member is back. If a member is replaced, the
+pipeline is loaded again while the loaded one serves, since it may not fit the new member.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Needs = AbstractSet[tuple[str, int | None]]
 
 
 class MemberNeeds:
-    """What versions need which others. Cheap while there is no pipeline."""
+    """The needs of versions for other versions. Cheap without pipelines."""
 
     def __init__(self) -> None:
         self._needs: dict[VersionName, Needs] = {}
         self._pins: dict[str, set[int]] = {}
-        self.stale: set[VersionName] = set()  # to be loaded again once their loads are over
+        self.stale: set[VersionName] = set()  # load them again after their current loads
 
     def __bool__(self) -> bool:
         return bool(self._needs)
 
     def set(self, version: VersionName, needs: Needs) -> None:
-        """Remember what a version needs; nothing: it is not made of others, or is gone."""
+        """Set the needs of a version; empty: it needs no other version, or is gone."""
         if needs:
             self._needs[version] = needs
         elif self._needs.pop(version, None) is None:
@@ -45,7 +45,7 @@ class MemberNeeds:
                     self._pins.setdefault(model, set()).add(number)
 
     def pinned(self, pinned: Mapping[str, AbstractSet[int]]) -> Mapping[str, AbstractSet[int]]:
-        """Versions by model that are wanted besides those of the version policy."""
+        """Return versions by model that are wanted in addition to those of the version policy."""
         if not self._pins:
             return pinned
         names = pinned.keys() | self._pins.keys()
@@ -53,13 +53,13 @@ class MemberNeeds:
         return {name: pinned.get(name, empty) | self._pins.get(name, empty) for name in names}
 
     def dependents(self, model: str) -> list[VersionName]:
-        """The versions that need a version of a model."""
+        """Return the versions that need a version of a model."""
         return [
             one for one, needs in self._needs.items() if any(name == model for name, _ in needs)
         ]
 
     def models_needing(self, model: str) -> Iterable[str]:
-        """The models with a version that needs one of this model, in some steps or at once."""
+        """Return the models with a version that needs this model, directly or through others."""
         found: dict[str, None] = {}
         waiting = [model]
         while waiting:
@@ -71,7 +71,7 @@ class MemberNeeds:
 
 
 def serving_engines(model: ModelEntry | None) -> dict[int, Engine | None]:
-    """What answers the READY versions of a model; None: there is no such model."""
+    """Return the engines of the READY versions of a model; None: there is no such model."""
     versions = {} if model is None else model.versions
     return {n: one.engine for n, one in versions.items() if one.state is State.READY}
 
@@ -79,7 +79,7 @@ def serving_engines(model: ModelEntry | None) -> dict[int, Engine | None]:
 def why_member_lacks(
     pipeline: PipelineDescription, find: Callable[[str, str | None], object]
 ) -> str:
-    """Why a member of a pipeline cannot answer; "" where all can.
+    """Return why a member of a pipeline cannot answer; "" if all can.
 
     find: Finds a READY version, or raises.
     """

@@ -16,25 +16,25 @@ from cohort.registry.registry import Registry
 from cohort.repository import Snapshot
 
 STAY_SECONDS = 0.5
-"""How long a model stays loaded, at least, once it is loaded and after each run.
+"""Minimum time that a model stays loaded after its load and after each run.
 
-Else models would chase each other out, before they answered, where more are asked for at once than
-there is room for.
+Without it, if more models are requested at once than fit, models would unload each other before
+they answer.
 """
 
 REFUSED_SECONDS = 3.0
-"""How long a model is asked for in vain before one that runs all the time makes room."""
+"""Time that a model is requested without success before a busy model is unloaded for it."""
 
 
 class OnDemandRegistry(Registry):
-    """A registry that holds at most so many models loaded, and loads others when asked for them.
+    """A registry that limits the number of loaded models, and loads others on demand.
 
-    The model that has not run for the longest time makes room. The one that takes its place begins
-    to load at once, beside the last requests of the other. Models that failed to load hold no
-    place. An operator's loads may hold more for a moment.
+    The least recently used model makes room. The new model begins to load at once, while the last
+    requests of the other run. Models that failed to load hold no place. An operator's loads may
+    exceed the limit for a short time.
 
-    most: How many models may be loaded.
-    others: As `Registry` takes them.
+    most: The maximum of loaded models.
+    others: The arguments of `Registry`.
     """
 
     def __init__(self, most: int, *args: Any, **others: Any) -> None:
@@ -42,12 +42,12 @@ class OnDemandRegistry(Registry):
         self._most = most
         self._used: dict[str, float] = {}  # when a model last ran, on the monotonic clock
         self._refused: dict[str, tuple[float, float]] = {}  # when first, and when last
-        self._waking: set[str] = set()  # models that load because they were asked for
+        self._waking: set[str] = set()  # models that load on demand
 
     def follow(
         self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
     ) -> None:
-        """As `Registry.follow`; models that are found when the limit is reached rest."""
+        """Follow as `Registry.follow` does; models found at the limit are not loaded."""
         resting = [name for name, reason in self._unloaded.items() if reason == RESTING]
         for name in resting:
             if name not in snapshot.models:
@@ -55,7 +55,7 @@ class OnDemandRegistry(Registry):
         places = self._most - len(self._holding())
         for name in snapshot.models:
             known = name in self.catalog or name in self._unloaded
-            if not known and name not in self._used:  # which an operator has just asked for
+            if not known and name not in self._used:  # `_used`: an operator has just requested it
                 places -= 1
                 if places < 0:
                     self._unloaded[name] = RESTING
@@ -65,18 +65,20 @@ class OnDemandRegistry(Registry):
         self._trim()
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
-        """As `Registry.find`; a default is found once all that was asked for is loaded."""
+        """Return `Registry.find`; for a default, raise NotReady during a load on demand."""
         if version is None and model in self._waking:
-            raise NotReady(f"model {quoted(model)} is being loaded, because it was asked for")
+            raise NotReady(f"model {quoted(model)} is loading on demand; retry later")
         return super().find(model, version)
 
     def demand(self, model: str) -> None:
-        """Load a model that rests. Raises NotLoaded while it loads, and where there is no room."""
+        """Load a model on demand. Raises NotLoaded while it loads, and NotReady if there is no
+        room.
+        """
         if self._unloaded.get(model) == RESTING:
             if not self._make_room(model):
                 raise NotReady(
-                    f"model {quoted(model)} is not loaded, and each of the {self._most} models "
-                    "that are (COHORT_MAX_LOADED_MODELS) was used just now",
+                    f"model {quoted(model)} is not loaded, and all {self._most} loaded models "
+                    "(COHORT_MAX_LOADED_MODELS) are in use; retry later",
                 )
             super().reload_model(model)
             self._waking.add(model)
@@ -85,18 +87,18 @@ class OnDemandRegistry(Registry):
             raise NotLoaded(model)
 
     async def load_over(self, model: str) -> None:
-        """Wait until a load of a model is over; not at all where none goes on."""
+        """Wait until a load of a model ends; return at once if it has no load."""
         await self._loads.wait_for_one(model)
 
     def reload_model(self, model: str) -> None:
-        """As `Registry.reload_model`; another model makes room, now or once it is idle."""
+        """Reload a model as `Registry.reload_model` does; another makes room, now or once idle."""
         if self._unloaded.get(model) == RESTING:
             self._make_room(model)
         super().reload_model(model)
         self._used[model] = monotonic()
 
     def _on_load_over(self, load: Load, cancelled: bool) -> None:
-        self._used[load.model] = monotonic()  # who waited for it asks now
+        self._used[load.model] = monotonic()  # waiting requests use it now
         super()._on_load_over(load, cancelled)
         if not self._loads.goes_on(load.model):
             self._waking.discard(load.model)
@@ -105,7 +107,7 @@ class OnDemandRegistry(Registry):
     # -- places
 
     def _holding(self) -> list[str]:
-        """The models that hold a place: they are loaded, or load."""
+        """Return the models that hold a place: they are loaded, or loading."""
         return [
             name
             for name, model in self.catalog.items()
@@ -114,7 +116,7 @@ class OnDemandRegistry(Registry):
         ]
 
     def _make_room(self, model: str) -> bool:
-        """Whether `model` may be loaded, if need be in place of one that rests from now."""
+        """Return True if `model` may be loaded, after unloading another if necessary."""
         now = monotonic()
         first, last = self._refused.get(model, (now, now))
         first = now if now - last > REFUSED_SECONDS else first
@@ -126,13 +128,13 @@ class OnDemandRegistry(Registry):
         return True
 
     def _trim(self) -> None:
-        """Put those aside that an operator's loads, or a retry, left over, as soon as possible."""
+        """Unload models above the limit, after an operator's load or a retry."""
         self._leave(self._most)
 
     def _leave(self, most: int, *, urgent: bool = False) -> bool:
-        """Put models aside, the least recently used first; give whether at most `most` are left.
+        """Unload the least recently used models; return True if at most `most` are left.
 
-        urgent: Whether those that run may be put aside where no other is left; default no.
+        urgent: True if busy models may be unloaded when no idle one is left; default False.
         """
         while len(holding := self._holding()) > most:
             candidates = [name for name in holding if self._is_idle(name)]
@@ -155,7 +157,7 @@ class OnDemandRegistry(Registry):
         return self._used.get(model, 0.0)
 
     def _site(self, model: str, number: int) -> Site:
-        """As `Registry._site`; each run is noted as a use."""
+        """Return `Registry._site`; each run also counts as a use."""
         site = super()._site(model, number)
 
         def observe(event: EngineEvent) -> None:

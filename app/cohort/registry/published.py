@@ -1,4 +1,4 @@
-"""The catalog of a registry: how it is read, and replaced."""
+"""The catalog of a registry: reading and replacing it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from cohort.repository import Signatures, Snapshot
 
 
 class PublishedCatalog:
-    """What is loaded, for all who read it. Each change makes a new catalog.
+    """The catalog for all readers. Each change makes a new catalog.
 
     catalog: Every model and version; replaced as a whole by each change.
-    settled: Whether the first load pass is over.
+    settled: True once the first load pass has ended.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,15 @@ class PublishedCatalog:
         self.settled = False
         self._once_ready: frozenset[str] = frozenset()  # models that have had a READY version
         self._looked_at: tuple[Catalog, frozenset[str]] | None = None
-        self._unavailable: list[str] = []  # of what was looked at
-        self._unloaded: dict[str, str] = {}  # models that are not to be loaded, and why
+        self._unavailable: list[str] = []  # the result for `_looked_at`
+        self._unloaded: dict[str, str] = {}  # models that must not be loaded, with the reason
         self._signatures: dict[str, Signatures] = {}  # on disk, by model
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
-        """The entry of `version`, or of the highest READY version where it is None.
+        """Return the entry of `version`, or of the highest READY version if it is None.
 
-        Raises ModelNotFound, VersionNotFound or NotReady, which it is where there are no models at
-        all: another replica may have them.
+        Raises ModelNotFound, VersionNotFound or NotReady. NotReady also if the server has no models
+        at all: another replica may have them.
         """
         if not self.catalog and self.settled:
             raise NotReady("the server has no models")
@@ -77,7 +77,7 @@ class PublishedCatalog:
         return engine
 
     def version(self, model: str, version: str) -> VersionEntry:
-        """The entry of one version. Raises ModelNotFound or VersionNotFound."""
+        """Return the entry of one version. Raises ModelNotFound or VersionNotFound."""
         entry = self.model(model)
         number = int(version) if version.isdecimal() and len(version) < 20 else -1
         if number not in entry.versions or str(number) != version:
@@ -85,22 +85,22 @@ class PublishedCatalog:
         return entry.versions[number]
 
     def model(self, name: str) -> ModelEntry:
-        """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
+        """Return the entry of a model. Raises ModelNotFound, or NotReady before `settled`."""
         return find_model(name, self.catalog, settled=self.settled)
 
     def demand(self, model: str) -> None:
-        """Have a model loaded that is loaded on demand: none is, here."""
+        """Do nothing: this registry does not load on demand."""
 
     async def load_over(self, model: str) -> None:
-        """Wait until a load of a model is over that loads on demand: none does, here."""
+        """Do nothing: this registry does not load on demand."""
 
     @property
     def unavailable(self) -> list[str]:
-        """Models that had a READY version and have none now, except those an operator unloaded."""
+        """Models that lost all their READY versions, except those that an operator unloaded."""
         catalog, once_ready = self.catalog, self._once_ready
         seen = self._looked_at
         if seen is None or seen[0] is not catalog or seen[1] is not once_ready:
-            # Readiness is asked for four times a second and more, and both change rarely.
+            # Probes ask at least four times a second, and both change rarely.
             self._looked_at = catalog, once_ready
             self._unavailable = sorted(
                 name for name in once_ready if name in catalog and catalog[name].default is None
@@ -109,9 +109,9 @@ class PublishedCatalog:
 
     @property
     def serving(self) -> dict[str, bool]:
-        """Whether a model serves, or would if it were asked for, by its name.
+        """For each model by name, True if it serves or is loaded on demand.
 
-        Models that an operator unloaded are left out, and all of them while `settled` is False.
+        Models that an operator unloaded are left out, and all models while `settled` is False.
         """
         return dict(self._each_serving())
 
@@ -122,9 +122,9 @@ class PublishedCatalog:
 
     @property
     def serves_nothing(self) -> bool:
-        """Whether no model serves, and that is not because an operator unloaded all there are."""
+        """True if no model serves, unless an operator unloaded all models."""
         wanted = False
-        for _, serves in self._each_serving():  # probes ask, and the first that serves will do
+        for _, serves in self._each_serving():  # for probes, the first that serves is enough
             if serves:
                 return False
             wanted = True
@@ -163,11 +163,11 @@ class PublishedCatalog:
         self.catalog = catalog if in_order else dict(sorted(catalog.items()))
 
     def _versions_of(self, model: str) -> list[tuple[int, VersionEntry]]:
-        """The versions of a model; none of one that is not known."""
+        """Return the versions of a model; [] if it is not known."""
         return list(self.catalog[model].versions.items()) if model in self.catalog else []
 
     def _mark_unloaded(self, load: Load) -> None:
-        """Record a version that is not loaded because its model is not to be."""
+        """Record a version that is not loaded because its model is unloaded."""
         model, number, source = load
         entry = self._entry(model, number)
         if entry is not None and entry.state is State.UNLOADING:

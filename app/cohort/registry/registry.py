@@ -1,4 +1,4 @@
-"""Loads and unloads versions as planned, and publishes the catalog."""
+"""The registry: loads and unloads versions as planned, and publishes the catalog."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ from cohort.repository import ModelConfig, Published, Snapshot, Trust
 from cohort.session import CancellationToken
 
 LOOK_SECONDS = 5.0
-"""How often engines are looked at: whether they run as expected."""
+"""Interval of the checks whether engines run as expected."""
 
 UNMEASURED = "it could not be measured"
 
 REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, Doubted})
-"""The events of engines that change what is known of a version."""
+"""The events of engines that change the recorded state of a version."""
 
 
 class Registry(PublishedCatalog):
-    """Holds the catalog, and loads and unloads versions as the repository and its config want.
+    """Holds the catalog, and loads and unloads versions to match the repository and its config.
 
     Everything happens on the event loop except the loading itself, which uses threads. After each
-    call of `follow` and after each load, `plan` says what is to be done next; a version has one
-    load at a time, and one that is not wanted any more is cancelled.
+    call of `follow` and after each load, `plan` returns the next actions. A version has one load at
+    a time, and an unwanted load is cancelled.
 
     catalog: Every model and version; replaced as a whole by each change.
-    settled: Whether the loads of the first `follow` are over, each at the latest after its model's
-        `load_timeout_s`.
+    settled: True once the loads of the first `follow` have ended. Each ends at the latest after its
+        model's `load_timeout_s`.
 
-    engines: The factories of all kinds of folders, the first that fits first.
+    engines: The factories of all kinds of folders; the first that fits is used.
     observe: Called with each RegistryEvent.
-    trust: The keys of which one must have signed a version; default None: anybody may publish.
+    trust: A trusted key must have signed a version; default None: signatures are not required.
     """
 
     def __init__(
@@ -91,21 +91,21 @@ class Registry(PublishedCatalog):
         self._observe = observe
         self._trust = trust
         self._members = MemberNeeds()
-        self._due_models: set[str] = set()  # whose members have changed
+        self._due_models: set[str] = set()  # models with changed members
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The files by which a version's folder is known to hold a model, the first first."""
+        """The file names that identify a model in a version's folder, in order of precedence."""
         return list(self._engines)
 
     def follow(
         self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
     ) -> None:
-        """Begin to load and unload until the catalog matches what is wanted.
+        """Begin to load and unload until the catalog matches the wanted versions.
 
-        snapshot: What is on disk.
-        pinned: Versions by model that are wanted besides those of the version policy, such as those
-            of rollouts; default none.
+        snapshot: The models on disk.
+        pinned: Versions by model that are wanted in addition to those of the version policy, such
+            as those of rollouts; default: empty.
 
         A failure is recorded in the catalog and reported to the observer; nothing is raised.
         """
@@ -118,11 +118,11 @@ class Registry(PublishedCatalog):
 
     @property
     def loading(self) -> list[str]:
-        """The loads that go on, each with what it is at, in words."""
+        """The loads in progress, each with its current stage, in words."""
         return self._loads.stages
 
     async def loaded(self, model: str | None = None) -> None:
-        """Wait until no load of `model` goes on, nor of what is made of it; default: of any."""
+        """Wait until `model` and the pipelines that need it have no loads; default: all models."""
         await self._loads.wait(model)
         for name in [] if model is None else self._members.models_needing(model):
             await self._loads.wait(name)
@@ -135,7 +135,7 @@ class Registry(PublishedCatalog):
         """Unload every version of a model, and load none until `reload_model`.
 
         Requests in flight finish. The model does not count as `unavailable`. Raises as `model`,
-        unless it may be `unknown` so far.
+        unless `unknown` allows a model that is not known.
         """
         self._put_aside(model if unknown else self.model(model).name, UNLOADED)
 
@@ -153,7 +153,7 @@ class Registry(PublishedCatalog):
     def reload_model(self, model: str) -> None:
         """Undo `unload_model`, and let the next `follow` retry versions that failed.
 
-        Raises ModelNotFound for what cannot be a name.
+        Raises ModelNotFound for a string that cannot be a name.
         """
         check_model_name(model)
         self._unloaded.pop(model, None)
@@ -164,9 +164,10 @@ class Registry(PublishedCatalog):
                     self._put(model, version.to_reload())
 
     def follow_trust(self) -> None:
-        """Serve by the keys that are trusted now: end what none of them signed, try others again.
+        """Apply the current trusted keys: end versions that they did not sign, retry failed ones.
 
-        A version whose key was taken away does not serve on, as one does whose files were changed.
+        A version whose key was removed stops serving at once. A version with changed files does
+        not.
         """
         for name, model in list(self.catalog.items()):
             for number, entry in model.versions.items():
@@ -185,7 +186,7 @@ class Registry(PublishedCatalog):
     def close(self) -> None:
         """Unload every version of every model. Engines with requests close after the last one.
 
-        Loads that go on are cancelled; nobody waits for them.
+        Loads in progress are cancelled, without waiting for them.
         """
         self._wanted = None
         self._unloaded.clear()  # a closed registry names nothing, not even what was unloaded
@@ -199,7 +200,7 @@ class Registry(PublishedCatalog):
     # -- loading
 
     def _proceed(self, models: Iterable[str]) -> None:
-        """Do what is to be done for `models`, as far as no load of theirs goes on."""
+        """Perform the due actions for `models`, except during loads of the same version."""
         for model in models:
             while actions := self._due(model):
                 for action in actions:
@@ -211,7 +212,7 @@ class Registry(PublishedCatalog):
                         self._begin(action)
 
     def _due(self, model: str) -> list[Load | Unload]:
-        """What is to be done for a model now. Loads of what has changed meanwhile are cancelled."""
+        """Return the due actions for a model. Loads of changed files are cancelled."""
         if self._wanted is None:
             return []
         snapshot, pinned = self._wanted
@@ -222,7 +223,7 @@ class Registry(PublishedCatalog):
             if source is None or isinstance(action, Unload):
                 due.append(action)
             elif source != action.source:
-                self._loads.cancel(model, action.number)  # once that is over, this is due
+                self._loads.cancel(model, action.number)  # the action is due after that
         return due
 
     def _begin(self, load: Load) -> None:
@@ -254,22 +255,22 @@ class Registry(PublishedCatalog):
             self._publish(load, opened, took)
 
     async def _members_over(self, missing: Iterable[str]) -> bool:
-        """Wait for the loads of members that do not serve yet; whether there were any."""
+        """Wait for the loads of missing members; return True if there were any."""
         waited = False
         for model in missing:
             with suppress(NotReady):
                 self.demand(model)
-            self._proceed([model])  # which loads a version that nobody else wants
+            self._proceed([model])  # loads a version that only the pipeline wants
             if self._loads.goes_on(model):
                 waited = True
                 await self._loads.wait_for_one(model)
         return waited
 
     def _factory_of(self, source: Source) -> EngineFactory:
-        """What opens a version. Raises LoadFailed where nothing here does."""
+        """Return the factory that opens a version. Raises LoadFailed if there is none."""
         factory = self._engines.get(source.path.name)
         if factory is None:
-            raise LoadFailed(source.problem or f"nothing here serves a {source.path.name}")
+            raise LoadFailed(source.problem or f"this server cannot load {source.path.name}")
         return factory
 
     def _on_load_over(self, load: Load, cancelled: bool) -> None:
@@ -286,7 +287,7 @@ class Registry(PublishedCatalog):
                 factory.rest()
 
     def _settle(self) -> None:
-        """See whether the first loads are over."""
+        """Set `settled` once the first loads have ended."""
         if self._first is not None and not self.settled:
             self._first &= self._loads.models
             if not self._first:
@@ -294,14 +295,14 @@ class Registry(PublishedCatalog):
                 self._first_over.set()
 
     def _publish(self, load: Load, opened: OpenedVersion, seconds: float) -> None:
-        """Let a version that is loaded answer requests, in place of what had its number."""
+        """Make a loaded version answer requests, instead of the one with the same number."""
         model, number, source = load
         before = self._entry(model, number)
         former = before.signature if before is not None else None
         allowed = (source.config or ModelConfig()).allow_signature_change
         misfit = "" if allowed else misfit_in_place(former, opened.signature)
         if not self._trusts(opened.published):
-            misfit = "the key that signed it was taken out of COHORT_TRUSTED_KEYS meanwhile"
+            misfit = "the key that signed it was removed from COHORT_TRUSTED_KEYS"
         if misfit:
             opened.close()
             self._record_failure(load, LoadFailed(misfit))
@@ -326,7 +327,7 @@ class Registry(PublishedCatalog):
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY
         if before is not None and isinstance(error, MembersUnfit) and not before.source.stamp:
-            serving = False  # the same files, which do not fit their members any more
+            serving = False  # the same files no longer fit their members
             self._once_ready -= {model}
             if before.engine is not None:
                 close_when_idle(before.engine)
@@ -343,11 +344,11 @@ class Registry(PublishedCatalog):
     def with_members(
         self, pinned: Mapping[str, AbstractSet[int]]
     ) -> Mapping[str, AbstractSet[int]]:
-        """Versions by model that are pinned, and those that pipelines name."""
+        """Return the pinned versions by model, with those that pipelines name."""
         return self._members.pinned(pinned)
 
     def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
-        """As in `PublishedCatalog`; what is made of the model follows it."""
+        """Replace a model's versions, and reload the pipelines that need it."""
         before = self.catalog.get(model) if self._members else None
         super()._swap(model, versions)
         if self._members and self._unloaded.get(model) != RESTING:
@@ -357,12 +358,12 @@ class Registry(PublishedCatalog):
                     self._follow_member(*one)
 
     def _remove(self, model: str, number: int) -> None:
-        """As in `PublishedCatalog`; what was needed by the version is not any more."""
+        """Remove a version as `PublishedCatalog` does, and forget its needs."""
         super()._remove(model, number)
         self._members.set((model, number), frozenset())
 
     def _follow_member(self, model: str, number: int) -> None:
-        """End a version whose member is gone; have it loaded again where that is another now."""
+        """End a version whose member is gone; reload it if the member was replaced."""
         entry = self._entry(model, number)
         if entry is None or entry.state is State.UNLOADING:
             return
@@ -371,7 +372,7 @@ class Registry(PublishedCatalog):
         if engine is not None and pipeline is not None:
             lacks = why_member_lacks(pipeline, self.find)
             if lacks:
-                self._once_ready -= {model}  # the member counts as unavailable, if it does
+                self._once_ready -= {model}  # only the member may count as unavailable
                 failed = VersionEntry(number, State.UNAVAILABLE, entry.source, lacks)
                 self._put(model, failed)
                 close_when_idle(engine)
@@ -391,21 +392,21 @@ class Registry(PublishedCatalog):
             asyncio.get_running_loop().call_soon(self._proceed_due)
 
     def _proceed_due(self) -> None:
-        """Load again what is made of models that have changed."""
+        """Reload the pipelines whose members have changed."""
         due, self._due_models = self._due_models, set()
         self._proceed(sorted(due))
         if self._first is not None and not self.settled:
             self._first |= {model for model in due if self._loads.goes_on(model)}
 
     def _retry(self, model: str, number: int) -> None:
-        """Load a version again whose failure may have passed."""
+        """Reload a version whose failure may have passed."""
         entry = self._entry(model, number)
         if entry is not None and entry.retry_at is not None:
             self._put(model, entry.to_reload())
             self._proceed([model])
 
     def _site(self, model: str, number: int) -> Site:
-        """Where a version's engine serves, and reports."""
+        """Return the site of a version's engine, which records its events."""
 
         def observe(event: EngineEvent) -> None:
             if event.__class__ in REPORTED:
@@ -435,12 +436,12 @@ class Registry(PublishedCatalog):
         close_when_idle(engine, on_closed)
 
     async def look_at_engines(self) -> None:
-        """Have versions measured again whose runs show that their profiles are wrong."""
+        """Check all engines: versions whose runs differ from their profiles are measured again."""
         for factory in self._engines.values():
             factory.look()
 
     def _record(self, model: str, number: int, event: EngineEvent) -> None:
-        """Record what an engine reports of a version."""
+        """Record an event of a version's engine."""
         match event:
             case BatchingDisabled(reason):
                 if (entry := self._entry(model, number)) is not None:
@@ -465,13 +466,13 @@ class Registry(PublishedCatalog):
                     self._put(model, replace(entry, batching_off=off))
 
     def _serving_by(self, engine: Engine, model: str, number: int) -> VersionEntry | None:
-        """The entry of a version, if it is this engine that serves it."""
+        """Return the entry of a version, if this engine serves it."""
         entry = self._entry(model, number)
         return entry if entry is not None and entry.engine is engine else None
 
 
 def _next_try(seconds: float | None) -> str:
-    """When it is tried again that comes in so many seconds, for the end of a sentence."""
+    """Return the time of the next attempt, for the end of a sentence."""
     if seconds is None:
         return ""
     at = datetime.now(UTC) + timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Which loads that failed are tried again, and when."""
+"""Retries of failed loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cohort.registry.source import Source
 from cohort.session import lacks_resources, sentence
 
 FIRST_WAIT_SECONDS = 1.0
-"""The longest wait for the second try; before each later one it is twice as long."""
+"""Maximum wait before the second attempt; it doubles for each later attempt."""
 
 MAX_WAIT_SECONDS = 60.0
 
@@ -24,19 +24,19 @@ TRANSIENT_ERRNOS = frozenset(
         *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN),
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.EINTR),
         *(errno.ENOSPC, errno.EDQUOT, errno.ENXIO, errno.ENODEV, errno.ENOTCONN),
-        *(errno.ENOENT, errno.ENOTDIR),  # it was there when the folder was looked at
+        *(errno.ENOENT, errno.ENOTDIR),  # it existed when the folder was scanned
     }
 )
-"""Of files and processes that another time may be had."""
+"""Errors of files and processes that may pass."""
 
 _random = Random()  # noqa: S311 - spreads the tries of many processes
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same files may load another time, going by an error and what caused it.
+    """Return True if the same files may load later, according to an error and its causes.
 
-    Memory, descriptors, threads, processes, a disk or a device were lacking. The content of a model
-    and its config are not transient: those wait for other files.
+    Examples are a lack of memory, descriptors, threads or processes, and a failed disk or device.
+    Errors in a model or its config are not transient: those wait for other files.
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -54,12 +54,12 @@ def is_transient(error: BaseException) -> bool:
 
 
 def next_try(error: BaseException, failures: int, luck: float) -> float | None:
-    """Seconds until a load that has failed so many times is tried again; None: it is not.
+    """Return seconds until a failed load is tried again; None: not at all.
 
-    error: What it failed with at last.
-    failures: How often it has failed, at least 1. One that timed out is tried twice in all, the
-        second time after the longest wait: the machine was too busy, or the model never ends.
-    luck: Between 0 and 1; spreads the tries of many processes over half of the wait.
+    error: The last failure.
+    failures: The number of failures, at least 1. A load that timed out has only a second attempt,
+        after the maximum wait: the machine was too busy, or the load never ends.
+    luck: Between 0 and 1; spreads the attempts of many processes over half of the wait.
     """
     if isinstance(error, LoadTimedOut):
         again, longest = failures == 1, MAX_WAIT_SECONDS
@@ -71,7 +71,7 @@ def next_try(error: BaseException, failures: int, luck: float) -> float | None:
 
 @dataclass(slots=True)
 class Failures:
-    """How often a version has failed to load from one source, and what tries it again."""
+    """The number of failed loads of a version from one source, and the timer of the next."""
 
     source: Source
     count: int
@@ -79,7 +79,7 @@ class Failures:
 
 
 class Retries:
-    """Has versions loaded again whose failure is transient.
+    """Reloads versions whose failure is transient.
 
     again: Called with the model and the number when it is time.
     """
@@ -89,9 +89,10 @@ class Retries:
         self._failures: dict[tuple[str, int], Failures] = {}
 
     def plan(self, model: str, number: int, source: Source, error: BaseException) -> float | None:
-        """Plan the next try of a version that failed, if there is one.
+        """Plan the next attempt to load a failed version, if there is one.
 
-        Gives when it is, in seconds on the monotonic clock; None where it waits for other files.
+        Returns its time, in seconds on the monotonic clock; None if the version waits for other
+        files.
         """
         before = self._failures.get((model, number))
         count = before.count + 1 if before is not None and before.source == source else 1
@@ -105,14 +106,14 @@ class Retries:
         return monotonic() + seconds
 
     def forget(self, model: str, number: int) -> None:
-        """Forget the failures of a version, and try it no more."""
+        """Forget the failures of a version, and cancel its next attempt."""
         failures = self._failures.pop((model, number), None)
         if failures is not None and failures.timer is not None:
             failures.timer.cancel()
 
 
 def why_failed(error: Exception) -> str:
-    """Why a load failed, without the paths of this machine that other errors' texts may hold."""
+    """Return why a load failed. Paths of this machine in other errors' texts are removed."""
     if isinstance(error, LoadFailed):
         return str(error)
     return f"{type(error).__name__}: {sentence(str(error))}"

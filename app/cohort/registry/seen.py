@@ -1,4 +1,4 @@
-"""The part of the catalog that a caller may see."""
+"""The part of the catalog that is visible to a caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cohort.registry.catalog import Catalog, ModelEntry, VersionEntry, find_mode
 
 
 class Readable(Protocol):
-    """What can be read of a registry, or of the part of one that a caller may see."""
+    """Reads a registry, or the part of one that is visible to a caller."""
 
     @property
     def catalog(self) -> Catalog:
@@ -16,49 +16,49 @@ class Readable(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether the first load pass is over."""
+        """True once the first load pass has ended."""
 
     @property
     def unavailable(self) -> list[str]:
-        """Models that had a READY version and have none now."""
+        """Models that had a READY version and lost it."""
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
-        """The entry of a READY version. Raises ModelNotFound, VersionNotFound or NotReady."""
+        """Return a READY version's entry. Raises ModelNotFound, VersionNotFound or NotReady."""
 
     def version(self, model: str, version: str) -> VersionEntry:
-        """The entry of one version. Raises ModelNotFound or VersionNotFound."""
+        """Return the entry of one version. Raises ModelNotFound or VersionNotFound."""
 
     def model(self, name: str) -> ModelEntry:
-        """The entry of one model. Raises ModelNotFound or NotReady."""
+        """Return the entry of one model. Raises ModelNotFound or NotReady."""
 
     def demand(self, model: str) -> None:
-        """Have a model loaded that is loaded on demand; its caller was refused NotReady.
+        """Load a model that is loaded on demand, after a request for it got NotReady.
 
-        Raises NotLoaded while it loads, and NotReady where it cannot be now.
+        Raises NotLoaded while it loads, and NotReady if it cannot be loaded now.
         """
 
     async def load_over(self, model: str) -> None:
-        """Wait until a load of a model is over; not at all where none goes on."""
+        """Wait until a load of a model ends; return at once if it has no load."""
 
 
 class SeenRegistry:
-    """A registry as it looks to callers who may see some of its models.
+    """A registry limited to the models that are visible to a caller.
 
-    Any other model is unknown to them: what they are told of it is what they are told of a model
-    that does not exist, suggestions included.
+    All answers about other models, suggestions included, are the same as for a model that does not
+    exist.
 
-    models: The names of the models they may see, whether or not those exist.
+    models: The names of the visible models, which need not exist.
     """
 
     def __init__(self, registry: Readable, models: frozenset[str]) -> None:
         self._registry = registry
         self._models = models
-        self._whole: Catalog | None = None  # the catalog that `_seen` is a part of
+        self._whole: Catalog | None = None  # the catalog that `_seen` was made from
         self._seen: Catalog = {}
 
     @property
     def catalog(self) -> Catalog:
-        """The models that may be seen; the same mapping until the registry's catalog changes."""
+        """The visible models; the same mapping until the registry's catalog changes."""
         whole = self._registry.catalog
         if whole is not self._whole:
             self._whole = whole
@@ -67,34 +67,34 @@ class SeenRegistry:
 
     @property
     def settled(self) -> bool:
-        """Whether the first load pass is over."""
+        """True once the first load pass has ended."""
         return self._registry.settled
 
     @property
     def unavailable(self) -> list[str]:
-        """Those of the models that may be seen which had a READY version and have none now."""
+        """Visible models that had a READY version and lost it."""
         return [name for name in self._registry.unavailable if name in self._models]
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
-        """As `Registry.find`."""
-        if self._registry.catalog:  # which says what there is to say without any
+        """Return `Registry.find` for a visible model."""
+        if self._registry.catalog:  # without any, `find` raises NotReady
             self.model(model)
         return self._registry.find(model, version)
 
     def version(self, model: str, version: str) -> VersionEntry:
-        """As `Registry.version`."""
+        """Return `Registry.version` for a visible model."""
         self.model(model)
         return self._registry.version(model, version)
 
     def model(self, name: str) -> ModelEntry:
-        """As `Registry.model`."""
+        """Return `Registry.model` for a visible model."""
         return find_model(name, self.catalog, settled=self.settled)
 
     def demand(self, model: str) -> None:
-        """As `Registry.demand`."""
+        """Call `Registry.demand` for a visible model."""
         self.model(model)
         self._registry.demand(model)
 
     async def load_over(self, model: str) -> None:
-        """As `Registry.load_over`."""
+        """Await `Registry.load_over`."""
         await self._registry.load_over(model)

@@ -1,4 +1,4 @@
-"""What a version is loaded from."""
+"""Sources of versions."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from cohort.tensors import Arrays
 
 
 class Preparation(Protocol):
-    """What becomes of requests before the model gets them, for those that are tried at a load."""
+    """Processing of requests before the model, applied to the examples that a load tries."""
 
     def fit(self, signature: Signature, properties: Mapping[str, str]) -> None:
-        """Make what prepares requests for a model that is open. Raises LoadFailed.
+        """Prepare the processing for an open model. Raises LoadFailed.
 
-        signature: What the model takes and gives.
+        signature: The model's inputs and outputs.
         properties: The metadata of its file.
         """
 
     def read(self, example: Mapping[str, Any]) -> Arrays | None:
-        """The model's inputs of an example; None where it has those themselves.
+        """Return the model's inputs for an example; None if the example already has them.
 
         Raises InvalidInput.
         """
 
     def try_out(self, run: RunFeeds) -> None:
-        """Run the model with what it prepares. Raises LoadFailed, or what the run raises."""
+        """Run the model with its prepared inputs. Raises LoadFailed, or the error of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a version is loaded from. It is reloaded when that changes.
+    """The files and config that a version is loaded from. It is reloaded when they change.
 
-    path: The file that says what kind of model it is, such as its model.onnx.
-    stamp: Changes whenever a file of the version does.
-    config: The model's config; None where it cannot be used.
+    path: The file that identifies the kind of model, such as its model.onnx.
+    stamp: Changes whenever a file of the version changes.
+    config: The model's config; None if it cannot be used.
     problem: Why it cannot be used; default "".
     model: The model's name; default "": not known.
     code: Changes with the Python modules next to its config; default "": it has no transform.
-    preparation: What becomes of requests before; default None: nothing.
+    preparation: Processing before the model; default None: no processing.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class Source:
     preparation: Preparation | None = field(default=None, compare=False)
 
     def is_on_disk(self) -> bool:
-        """Whether the files there are still the same; looks at the disk."""
+        """Return True if the files on disk have not changed. Reads the disk."""
         try:
             return stamp_files(str(self.path.parent))[0] == self.stamp
         except OSError:

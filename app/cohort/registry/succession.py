@@ -1,4 +1,4 @@
-"""Which versions may answer callers that name none: those that take what these callers send."""
+"""Versions that may answer requests without a version: those that accept the same inputs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from cohort.session import Signature
 
 
 def hold_back(signatures: Signatures) -> dict[int, str]:
-    """Say of each version whose signature callers of a lower one cannot use why that is so.
+    """Return why versions cannot answer the callers of a lower version, by number.
 
-    Each is held against the highest lower version that is not held back itself, so that every
-    process that sees the same files holds back the same versions. What cannot be told holds nobody
-    back.
+    Each version is compared with the highest lower version that is not held back itself. So every
+    process with the same files holds back the same versions. A version without a known signature is
+    neither held back nor compared.
     """
     held: dict[int, str] = {}
     former: tuple[int, Signature] | None = None
@@ -20,8 +20,8 @@ def hold_back(signatures: Signatures) -> dict[int, str]:
             continue
         if former is not None and (misfit := signature.misfit(former[1], f"version {former[0]}")):
             held[number] = (
-                f"{misfit}, where requests that name no version still go; to send them here set "
-                "allow_signature_change: true in config.yaml"
+                f"{misfit}; requests that name no version still go to version {former[0]}; to send "
+                "them here, set allow_signature_change: true in config.yaml"
             )
         else:
             former = number, signature
@@ -29,8 +29,8 @@ def hold_back(signatures: Signatures) -> dict[int, str]:
 
 
 def misfit_in_place(former: Signature | None, now: Signature) -> str:
-    """Why callers of a version as it serves cannot use its new files; "" if they can."""
-    if former is None or not (misfit := now.misfit(former, "the files that serve")):
+    """Return why callers of a loaded version cannot use its new files; "" if they can."""
+    if former is None or not (misfit := now.misfit(former, "the loaded files")):
         return ""
     return (
         f"{misfit}; publish it under a new number, or set allow_signature_change: true in "

@@ -1,4 +1,4 @@
-"""Engines in front of other engines: what the factories of all such have in common."""
+"""Engines in front of other engines: the common part of their factories."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cohort.session import Signature
 
 
 class FactoryAround:
-    """A factory around another of any kind; what `open` does is its own.
+    """A factory around another factory; subclasses implement `open`.
 
-    engines: The other factory.
+    engines: The inner factory.
     """
 
     def __init__(self, engines: EngineFactory) -> None:
@@ -45,13 +45,13 @@ class FactoryAround:
 
 @dataclass(frozen=True, slots=True)
 class OpenedAround:
-    """A version that is open, with an engine to be put before its own. Implements `OpenedVersion`.
+    """An open version whose engine will be wrapped in another. Implements `OpenedVersion`.
 
     opened: The version.
-    signature: What callers must know of it.
-    keys: Those of the config that ask for it, for messages.
-    wrap: Makes the engine before another one, at a site.
-    closed: Called once it is closed without being started; default: nothing is.
+    signature: Its inputs and outputs for callers.
+    keys: The keys of the config that require the wrapping, for messages.
+    wrap: Makes the outer engine around an inner one, at a site.
+    closed: Called once it is closed without being started; default: no effect.
     """
 
     opened: OpenedVersion
@@ -67,7 +67,7 @@ class OpenedAround:
 
     @property
     def published(self) -> Published:
-        """What its manifest says, and who signed it."""
+        """Its manifest and the manifest's signer."""
         return self.opened.published
 
     def start(self, site: Site) -> Engine:

@@ -1,11 +1,11 @@
-"""Which version answers a caller, what is learned from its responses, and what is decided.
+"""Rollouts: the choice of a version for each caller, evidence from responses, and decisions.
 
 `rollout`, `choosing`, `sequential_test`, `units`, `latency` and `evidence` are pure. `config` reads
-what the operator wants, `decisions` keeps what the server decided. `live` is one model's rollout at
-work: `observed` requests tell it what their callers got, `checks` runs failed ones on the other
-side, and `shadow` has copies run and compared, both through `side_queue`. `rollouts` holds those of
-a process. `watcher` follows the file and the state folder, and has the guard judge about once a
-second.
+the operator's file, and `decisions` keeps the server's decisions. `live` is one model's rollout in
+use: `observed` requests report their outcomes to it. `checks` runs failed requests on the other
+side, and `shadow` has copies run and compared, both through `side_queue`. `rollouts` holds all
+rollouts of a process. `watcher` follows the file and the state folder, and runs the guard about
+once a second.
 """
 
 from cohort.rollouts.config import RolloutConfig, find_misnamed, load_rollouts, parse_rollouts

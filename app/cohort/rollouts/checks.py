@@ -1,4 +1,4 @@
-"""Checks of requests that failed or took long: how the other side of a rollout does with them."""
+"""Checks of requests that failed or took long: their result on the other side of a rollout."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_PENDING_CHECKS = 16
 """Failed requests that may wait to be checked on a version; further ones are not checked."""
 
 MIN_TRY_SECONDS = 1.0
-"""A request that took long is tried for at least so long, since it may wait for its turn."""
+"""Minimum time limit of a check for a request that took long, since it may wait for its turn."""
 
 Timed = Callable[[float | None], None]
-"""Called once: the seconds of the other version's run; None where that is not known."""
+"""Called once with the seconds of the other version's run; None if they are not known."""
 
 Checked = Callable[[bool | None], None]
-"""Called once: whether the other version fails as well; None where that is not known."""
+"""Called once with True if the other version fails as well; None if that is not known."""
 
 
 class FailureChecks:
@@ -40,7 +40,7 @@ class FailureChecks:
         self._side_queues: dict[int, SideQueue] = {}
 
     def check(self, outcome: CallerOutcome, version: int, checked: Checked) -> None:
-        """Run a failed request on `version`, and tell whether that fails for its caller, too."""
+        """Run a failed request on `version`, and report whether that also fails for its caller."""
 
         def replied(answer: Arrays | None, error: CohortError | None) -> None:
             if answer is not None:
@@ -58,7 +58,7 @@ class FailureChecks:
             checked(None)  # no room, or the other version is not ready
 
     def time(self, outcome: CallerOutcome, version: int, timed: Timed) -> None:
-        """Run a request that took long on `version`, and tell how long that takes."""
+        """Run a request that took long on `version`, and report its time there."""
         began, queued = monotonic(), list[Cancellable]()
 
         def replied(answer: Arrays | None, error: CohortError | None) -> None:
@@ -75,7 +75,7 @@ class FailureChecks:
             timed(None)
 
     def keep(self, versions: Collection[int]) -> None:
-        """Cancel what waits for any other version than `versions`."""
+        """Cancel waiting checks of versions that are not in `versions`."""
         for version in self._side_queues.keys() - set(versions):
             self._side_queues.pop(version).close()
 
@@ -88,7 +88,7 @@ class FailureChecks:
 
 
 def _compare(outcome: CallerOutcome, answer: Arrays, checked: Checked) -> None:
-    """Tell whether an answer could not be sent either; a thread looks at a large one."""
+    """Report whether an answer could not be sent either; large answers are checked on a thread."""
     if outcome.outputs is None:
         checked(False)
         return
@@ -109,7 +109,7 @@ def _compare(outcome: CallerOutcome, answer: Arrays, checked: Checked) -> None:
 
 
 def _share_unwritable(failed: Mapping[str, Array], answer: Mapping[str, Array]) -> bool:
-    """Whether JSON cannot carry an output of `failed`, nor that of the same name of `answer`."""
+    """Return True if JSON can write an output neither of `failed` nor of `answer`."""
     return any(
         name in answer and not _is_writable(array) and not _is_writable(answer[name])
         for name, array in failed.items()

@@ -32,13 +32,13 @@ def choose(weights: Iterable[tuple[str, float]], key: str, *, seed: str) -> str:
 
 
 def choose_by_chance(weights: Sequence[tuple[str, float]], total: float) -> str:
-    """Pick one of the names in `weights`, of so much in all, by chance with these probabilities."""
+    """Pick one of the names at random, in proportion to `weights`, whose sum is `total`."""
     left = random() * total  # noqa: S311 - no secret
     for name, weight in weights:
         left -= weight
         if left < 0:
             return name
-    return max(weights, key=itemgetter(1))[0]  # what rounding left over
+    return max(weights, key=itemgetter(1))[0]  # only after rounding errors
 
 
 def uniform(key: str) -> float:

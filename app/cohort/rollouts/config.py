@@ -1,4 +1,4 @@
-"""What an operator may configure about rollouts: `rollouts.yaml`."""
+"""The operator's config of rollouts: `rollouts.yaml`."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ NO_LIMITS = Guard()
 
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
-    """How a model's traffic is split, and within what limits."""
+    """The split of a model's traffic, and the guard's limits."""
 
     rollout: Rollout
     guard: Guard = NO_LIMITS
 
     def misfits_of_state(self) -> list[str]:
-        """A sentence for each thing that it cannot do for a model with state.
+        """Return a sentence for each part that does not work for a model with state.
 
-        A request of a sequence can be run with the version alone that remembers the sequence.
+        Only the version that remembers a sequence can run its requests.
         """
         rollout, guard, found = self.rollout, self.guard, []
         limits = (guard.max_error_rate_increase, guard.max_latency_ratio, guard.max_disagreement)
@@ -58,7 +58,7 @@ class RolloutConfig:
         if rollout.shadow is not None or any(limit is not None for limit in limits):
             found.append(
                 f"rollout of {rollout.model}: the model has state, which guard and shadow cannot "
-                "judge: nothing is rolled back by itself"
+                "judge: nothing is rolled back automatically"
             )
         return found
 
@@ -94,7 +94,7 @@ def _percent(step: object) -> float:
 
 
 def _as_tuple(value: object) -> object:
-    """One number stands for a list of one; what is neither is refused by its type."""
+    """Convert one number to a tuple of one; other types are refused by validation."""
     if isinstance(value, list):
         return tuple(value)
     return (value,) if isinstance(value, int | float) else value
@@ -102,16 +102,17 @@ def _as_tuple(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenVariant:
-    """An arm of a rollout, as it is written.
+    """An arm of a rollout, as written in the file.
 
     version: The version that answers its callers.
-    weight: Its share of callers, relative to the sum of all weights; default None: it needs one,
-        except with a ramp.
-    ramp: Its share of callers, step by step, such as [1%, 5%, 25%, 50%]; needs a guard with a limit
-        that judges it; default None: its share stays.
-    soak_minutes: Minutes for which it has to serve at each step before the next: one number, or one
-        for each step; default 60.
-    auto_promote: Whether it gets all callers after the last step; default False: it stays there.
+    weight: Its share of callers, relative to the sum of all weights; default None: required, except
+        with a ramp.
+    ramp: Its share of callers, step by step, such as [1%, 5%, 25%, 50%]. It requires a guard with a
+        limit that judges the variant; default None: its share stays.
+    soak_minutes: Minutes that it must serve at each step before the next: one number, or one for
+        each step; default 60.
+    auto_promote: If true, it gets all callers after the last step; if false, it stays there;
+        default False.
     """
 
     version: int
@@ -171,10 +172,10 @@ class _Written:
 
     variants: The arms of the rollout, by name: at most 64 letters, digits, '.', '_' and '-'.
     baseline: The variant that the others are judged against; default "": the first.
-    sticky: What keeps a caller on a variant: a header of its requests, {header: x-user-id}, or a
-        parameter, {parameter: user}; default None: each request draws anew.
-    shadow: A version that gets copies of requests and answers nobody; default None: none.
-    guard: Limits beyond which a variant is rolled back, or the shadow stopped; default: none.
+    sticky: The key that keeps a caller on a variant: a header, {header: x-user-id},
+        or a parameter, {parameter: user}; default None: requests are assigned at random.
+    shadow: A version that gets copies of requests and answers no caller; default None: no shadow.
+    guard: Limits beyond which a variant is rolled back, or the shadow stopped; default: no limits.
     """
 
     variants: Annotated[
@@ -217,20 +218,20 @@ ROLLOUT_RANGES: Mapping[str, Range] = {
 
 
 Written = dict[str, _Written]
-"""What the file holds: rollouts by model."""
+"""The content of the file: rollouts by model."""
 
 
 def load_rollouts(path: Path) -> Mapping[str, RolloutConfig]:
-    """Read the rollouts by model; a missing file has none.
+    """Read the rollouts by model; a missing file has no rollouts.
 
-    Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
+    Raises ConfigProblems, a ConfigInvalid with all problems of the file.
     """
     text = read_text(path, path.name)
     return {} if text is None else parse_rollouts(text, path.name)
 
 
 def find_misnamed(path: Path) -> tuple[Problem, ...]:
-    """Name a file that is there in place of the one at `path`, under YAML's other ending."""
+    """Return a problem if the file exists only under YAML's other file extension."""
     other = path.with_suffix({".yaml": ".yml", ".yml": ".yaml"}.get(path.suffix, path.suffix))
     if path.exists() or not other.is_file():
         return ()
@@ -278,7 +279,7 @@ def _ramp_contradictions(
     if variant.weight is not None:
         yield f"{at}.weight", "must be left out: the ramp sets the share"
     if name == _baseline(written):
-        yield f"{at}.ramp", "the baseline has none: it serves whom no other variant does"
+        yield f"{at}.ramp", "must be left out: the baseline serves all remaining callers"
     elif variant.version == written.variants[_baseline(written)].version:
         yield f"{at}.version", "must differ from the baseline's, against which the ramp is judged"
     if any(other.ramp is not None for other in others):
@@ -295,7 +296,7 @@ def _ramp_contradictions(
         and guard.max_latency_ratio is None
         and (guard.max_disagreement is None or not shadowed)
     ):
-        yield f"{at}.ramp", "needs a guard with a limit that judges this variant, to be stopped by"
+        yield f"{at}.ramp", "requires a guard with a limit that judges this variant"
 
 
 def _baseline(written: _Written) -> str:

@@ -1,11 +1,11 @@
 """The server's decisions about rollouts, in the COHORT_STATE folder, where they survive restarts.
 
-One file per decision, `rollouts/<model>/<version>.json`, written under a temporary name and
-renamed: processes that share the folder need no lock, and none can lose another's decision. A file
-that cannot be read still names its version, and that version stays rolled back.
+There is one file per decision, `rollouts/<model>/<version>.json`. It is written under a temporary
+name and renamed. So processes that share the folder need no lock, and do not overwrite each other's
+decisions. An unreadable file still names its version, and that version stays rolled back.
 
-A decision ends by a record, too: `<version>.<digest>.cleared`, which names the decision that ended.
-So a record that is not there tells nothing, and who knows the decision writes it again.
+The end of a decision is also recorded: `<version>.<digest>.cleared` names the decision that ended.
+    So a missing record means nothing, and a process that knows the decision writes it again.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ RAMP_NAME = re.compile(r"([1-9][0-9]{0,17}\.[0-9a-f]{16})\.ramp")
 MAX_RECORD_BYTES = 64 * 1024
 
 MAX_RECORDS = 4096
-"""Files that are looked at, in all; a folder that has more counts as unreadable."""
+"""Maximum of files that are read; a folder with more counts as unreadable."""
 
 KEPT = 64
-"""The last clears of a model that are kept, for processes that could not read the folder.
+"""Number of clears of a model that are kept, for processes that could not read the folder.
 
-And as many of its ramps.
+The same number of its ramps is kept.
 """
 
 MAX_RUNS = 10**9
-"""Of a ramp; a record of more is not believed."""
+"""Maximum runs of a ramp; a record of more is invalid."""
 
 MAX_SOAKED = 1e10
-"""In seconds, some centuries; a record of more is not believed."""
+"""Maximum soak time in seconds, some centuries; a record of more is invalid."""
 
 MAX_NAME = 200
-"""Characters of who cleared a decision, as a log line shows it."""
+"""Maximum characters of the name of a process that cleared a decision, for log lines."""
 
 RECORD_FORMAT = 1
-"""Raised when what a record says changes its meaning; one without a number is of the first."""
+"""Increased when a record's meaning changes; a record without a number has format 1."""
 
 UNREADABLE = "unreadable"
 
@@ -73,18 +73,18 @@ class Decision:
 
     @classmethod
     def now(cls, version: int, reason: str, detail: str) -> Decision:
-        """A decision that is made at this moment."""
+        """Return a decision with the current time."""
         return cls(version, reason, detail, _now())
 
     @property
     def digest(self) -> str:
-        """Tells this decision from others about the same version, alike in every process."""
+        """Identifies this decision among others about a version; equal in all processes."""
         told = json.dumps([self.version, self.reason, self.detail, self.at])
         return blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 Decisions = Mapping[str, Mapping[int, Decision]]
-"""By model and version."""
+"""Decisions by model and version."""
 
 Cleared = Mapping[str, frozenset[str]]
 """The digests of decisions that ended, by model."""
@@ -99,13 +99,13 @@ NOT_SAID: Mapping[str, str] = {}
 
 
 class Recorded(NamedTuple):
-    """What the state folder holds.
+    """The content of the state folder.
 
     decisions: The decisions in force.
     cleared: The decisions that were ended.
-    problems: What is wrong with the files, in sentences.
-    ramps: How far ramps are; default none.
-    cleared_by: Who cleared decisions, by their digests; default none.
+    problems: The problems of the files, in sentences.
+    ramps: The progress of ramps; default: empty.
+    cleared_by: The processes that cleared decisions, by digest; default: empty.
     """
 
     decisions: Decisions
@@ -119,7 +119,7 @@ class DecisionStore:
     """The decisions of all processes that share `folder`.
 
     folder: The state folder; it may be missing.
-    by: Who clears decisions here, for the record; default "".
+    by: The name of this process, recorded with clears; default "".
     """
 
     def __init__(self, folder: Path, *, by: str = "") -> None:
@@ -127,11 +127,11 @@ class DecisionStore:
         self._by = by
 
     def read(self, known: Collection[str] = ()) -> Recorded:
-        """Return what is recorded. A missing folder has nothing.
+        """Return the records. A missing folder is empty.
 
-        known: Digests of decisions, for which to read who cleared them; default none.
+        known: Digests of decisions for which to read the process that cleared them; default: empty.
 
-        Raises OSError where the folder cannot be read.
+        Raises OSError if the folder cannot be read.
         """
         decisions: dict[str, dict[int, Decision]] = {}
         cleared: dict[str, frozenset[str]] = {}
@@ -171,11 +171,11 @@ class DecisionStore:
         if cleared.exists() or self._stands(model, path):
             return
         _write(path, {"format": RECORD_FORMAT, **asdict(decision)})
-        if cleared.exists():  # meanwhile
+        if cleared.exists():  # cleared by another process just now
             path.unlink(missing_ok=True)
 
     def clear(self, model: str, version: int, known: Decision | None = None) -> None:
-        """End the decision that is recorded about a version, and the one that is `known`, if any.
+        """End the recorded decision about a version, and the `known` one, if any.
 
         Raises OSError.
         """
@@ -191,7 +191,8 @@ class DecisionStore:
         _remove_oldest(path.parent, CLEARED_NAME)
 
     def move_ramp(self, model: str, key: RampKey, progress: RampProgress) -> bool:
-        """Record how far a ramp is, unless it is further; return whether that was done.
+        """Record the progress of a ramp, unless the record is further; return True if it was
+        written.
 
         Raises OSError.
         """
@@ -202,13 +203,13 @@ class DecisionStore:
         except _OtherFormat:
             return False
         except (FileNotFoundError, *_INVALID):
-            pass  # there is none that could be read
+            pass  # there is no readable record
         _write(path, {"format": RECORD_FORMAT, "at": _now(), **progress._asdict()})
         _remove_oldest(path.parent, RAMP_NAME)
         return True
 
     def _stands(self, model: str, path: Path) -> bool:
-        """Whether a decision is recorded: one in force, or one that this release cannot tell."""
+        """Return True if a decision in force, or unreadable by this release, is recorded."""
         try:
             standing = _read(path, int(path.stem))
         except OSError:
@@ -237,7 +238,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _paths_in(folder: Path, most: int) -> list[Path]:
-    """The paths in a folder, sorted; none where it is missing. Raises OSError."""
+    """Return the paths in a folder, sorted; [] if it is missing. Raises OSError."""
     try:
         paths = list(islice(folder.iterdir(), most + 1))
     except FileNotFoundError:
@@ -248,7 +249,7 @@ def _paths_in(folder: Path, most: int) -> list[Path]:
 
 
 def _remove_oldest(folder: Path, name: re.Pattern[str]) -> None:
-    """Keep the last KEPT of the files that are named so."""
+    """Keep the last KEPT files whose names match."""
     with suppress(OSError):
         found = [path for path in folder.iterdir() if name.fullmatch(path.name)]
         if len(found) > KEPT:
@@ -258,7 +259,7 @@ def _remove_oldest(folder: Path, name: re.Pattern[str]) -> None:
 
 
 def _read_ramps(paths: Sequence[Path], problems: list[str]) -> dict[RampKey, RampProgress]:
-    """Read how far the ramps of a model are; one that cannot be read is at its first step."""
+    """Read the progress of a model's ramps; an unreadable ramp starts at its first step."""
     found = {}
     for path in paths:
         if name := RAMP_NAME.fullmatch(path.name):
@@ -269,7 +270,7 @@ def _read_ramps(paths: Sequence[Path], problems: list[str]) -> dict[RampKey, Ram
             except (OSError, *_INVALID):
                 problems.append(
                     f"{FOLDER}/{path.parent.name}/{path.name} in the state folder cannot be read: "
-                    "how far the ramp is, is not known, and it does not go on by it"
+                    "the ramp's progress is unknown, and this record does not move it"
                 )
     return found
 
@@ -282,12 +283,12 @@ def _read_progress(path: Path) -> RampProgress:
     if not (type(run) is type(step) is int and type(soaked) in {int, float}):
         raise TypeError
     if not (1 <= run <= MAX_RUNS and 0 <= step <= MAX_STEPS and 0 <= soaked <= MAX_SOAKED):
-        raise ValueError  # also what JSON calls NaN and Infinity
+        raise ValueError  # also for NaN and Infinity
     return RampProgress(run, step, float(soaked))
 
 
 def _read_record(path: Path, problems: list[str]) -> Decision | None:
-    """Read a record, in whatever state it is; None where it is none, or gone."""
+    """Read a record, even if it is damaged; None if it is gone or not a record."""
     if not (number := RECORD_NAME.fullmatch(path.name)):
         return None
     version = int(number[1])
@@ -311,7 +312,7 @@ def _read_record(path: Path, problems: list[str]) -> Decision | None:
 
 
 def _read_who(path: Path) -> str:
-    """Who cleared a decision, and when; "" where the record does not say."""
+    """Return the process that cleared a decision, and the time; "" if not recorded."""
     try:
         written = json.loads(read_small(path, MAX_RECORD_BYTES))
         by, at = str(written["by"]), str(written["cleared"])

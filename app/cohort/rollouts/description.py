@@ -16,11 +16,11 @@ from cohort.rollouts.units import OutcomeStream
 def describe_rollout(
     live: LiveRollout, ready: Collection[int], batching_lost: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Variants with their shares of callers, the decisions with reasons, and the evidence so far.
+    """Describe variants with their shares of callers, the decisions with reasons, and the evidence.
 
     live: The rollout.
     ready: The versions that can serve.
-    batching_lost: Why versions run requests one by one where the baseline's may share runs.
+    batching_lost: Why versions run requests one by one although the baseline's may share runs.
     """
     rollout, guard = live.rollout, live.config.guard
     sticky = rollout.sticky

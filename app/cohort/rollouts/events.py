@@ -1,4 +1,4 @@
-"""What happens to rollouts, as plain values."""
+"""Events of rollouts, as plain values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class RolledBack(NamedTuple):
     """A version receives no more traffic.
 
     model, version: The version that was rolled back.
-    variants: Its variants; empty where only the shadow was stopped.
-    shadow: Whether its shadow was stopped.
+    variants: Its variants; empty if only the shadow was stopped.
+    shadow: True if its shadow was stopped.
     reason: The limit that was broken, "operator" or "unreadable".
     detail: The reason as a sentence.
-    decided_here: Whether this process decided it, or read it from the state folder.
-    incident: Names it, alike in processes that decide it at once; default "".
+    decided_here: True if this process decided it; False if it was read from the state folder.
+    incident: An id that is equal in all processes that decide it at once; default "".
     """
 
     model: str
@@ -34,8 +34,8 @@ class Restored(NamedTuple):
     """A decision about a version ended: an operator cleared it, or it left the rollout.
 
     variants: The variants of the version that receive traffic again.
-    by: Who cleared it and when, as another process recorded it; default "": this one did, or it is
-        not known.
+    by: The process that cleared it and the time, from the record; default "": this process, or
+        unknown.
     """
 
     model: str
@@ -45,14 +45,14 @@ class Restored(NamedTuple):
 
 
 class RampMoved(NamedTuple):
-    """A ramp took a step, or has soaked at the last one.
+    """A ramp moved to a step, or has soaked at the last one.
 
-    model, version, variant: What gets more callers.
-    step: The step, from 0; `steps` where it is over.
-    steps: How many there are.
+    model, version, variant: The variant that gets more callers.
+    step: The step, from 0; `steps` after the last one.
+    steps: The number of steps.
     percent: The variant's share of callers.
-    run: Names this run of the ramp, alike in every process.
-    decided_here: Whether this process moved it, or read it from the state folder.
+    run: An id of this run of the ramp, equal in all processes.
+    decided_here: True if this process moved it; False if it was read from the state folder.
     """
 
     model: str
@@ -69,8 +69,8 @@ class Compared(NamedTuple):
     """The shadow's outputs for a copied request were compared.
 
     model, version: The shadow's.
-    disagrees: Whether any output disagrees, or the shadow failed.
-    outputs: The differences by output; empty where the shadow failed.
+    disagrees: True if any output disagrees, or the shadow failed.
+    outputs: The differences by output; empty if the shadow failed.
     """
 
     model: str
@@ -83,7 +83,7 @@ class Dropped(NamedTuple):
     """Copied requests were dropped: their queue was full, or no slot was idle in time.
 
     model, version: The shadow's.
-    copies: How many; default 1.
+    copies: The number of copies; default 1.
     """
 
     model: str

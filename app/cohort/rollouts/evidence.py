@@ -10,25 +10,25 @@ from cohort.rollouts.rollout import Rollout
 from cohort.rollouts.units import Callers, OutcomeStream
 
 MIN_BASELINE_REQUESTS = 100
-"""Responses of the baseline from which its p95 is estimated."""
+"""Responses of the baseline that are needed to estimate its p95."""
 
 HUNG_SECONDS = 1.0
 HUNG_RATIO = 10
-"""A caller who gives up after a second and ten times the baseline's p95 has seen a version hang."""
+"""If a caller gives up after a second and ten times the baseline's p95, the version hung."""
 
 WARM_UP_REQUESTS = 100
-"""The first requests of a variant, whose latency is no evidence: caches are cold."""
+"""Number of first requests of a variant whose latency does not count: caches are cold."""
 
 
 class VariantEvidence:
     """The evidence against one variant.
 
     Slow requests are compared with the baseline's over the same time, because a busy machine slows
-    both: the variant's share of slow requests may be `SLOW_SHARE` above the baseline's.
+    both. The variant's share of slow requests may be `SLOW_SHARE` above the baseline's.
 
     errors: Requests that failed.
     slow: Requests that were slow.
-    answered: How many requests the variant answered or failed, whether they count or not.
+    answered: The number of requests that the variant answered or failed, even if they do not count.
     failed_on_both: The number of requests that failed on the baseline and on the variant, which are
         not evidence.
     """
@@ -51,7 +51,7 @@ class VariantEvidence:
         return streams
 
     def judge(self, guard: Guard) -> Verdict | None:
-        """Add the new outcomes to the evidence; return a verdict where a limit is broken."""
+        """Add the new outcomes to the evidence; return a verdict if a limit is broken."""
         if guard.max_error_rate_increase is not None:
             self.errors.weigh(guard.max_error_rate_increase)
         if guard.max_latency_ratio is not None:
@@ -96,9 +96,11 @@ class RolloutEvidence:
             self.candidates[name] = VariantEvidence()
 
     def admit(self, variant: str, caller: object, now: float, *, bad: bool) -> bool:
-        """Whether an outcome of `variant` counts, as `Callers` has it; each one is asked about.
+        """Return True if an outcome of `variant` counts, by the rules of `Callers`.
 
-        caller: What tells the caller from others; None: not known, and it counts.
+        It must be called for every outcome.
+
+        caller: Identifies the caller; None: not known, and the outcome counts.
         now: When it was answered, in seconds on the monotonic clock.
         """
         if (evidence := self.candidates.get(variant)) is not None:
@@ -112,7 +114,7 @@ class RolloutEvidence:
             evidence.errors.count(baseline=baseline, bad=bad, now=now)
 
     def count_latency(self, variant: str, seconds: float, *, now: float) -> None:
-        """Count how long `variant` took, from arrival to reply; not while a candidate warms up."""
+        """Count the time of `variant`, from arrival to reply; not while a candidate warms up."""
         baseline = variant == self._rollout.baseline
         if baseline:
             self._latency.add(seconds)
@@ -121,14 +123,14 @@ class RolloutEvidence:
                 evidence.slow.count(baseline=baseline, bad=seconds > self.slow_from, now=now)
 
     def is_long(self, seconds: float) -> bool:
-        """Whether a request whose caller gave up after so long says something about a version."""
+        """Return True if a request whose caller gave up after `seconds` is evidence."""
         limits = (self.slow_from, self.hung_from)
         return any(limit is not None and seconds > limit for limit in limits)
 
     def count_given_up(self, variant: str, seconds: float, *, now: float) -> None:
-        """Count a request of the baseline whose caller gave up: how long it takes is not known.
+        """Count a request of the baseline whose caller gave up, so that its duration is not known.
 
-        It was slow where the caller had waited for so long by then, and failed where longer.
+        It was slow if the caller had waited for `slow_from`, and failed if for `hung_from`.
         """
         baseline = variant == self._rollout.baseline
         for evidence in self._concerned(variant):
@@ -140,11 +142,11 @@ class RolloutEvidence:
     def suspected(
         self, variant: str, seconds: float, *, gave_up: bool
     ) -> list[tuple[OutcomeStream, float]]:
-        """The streams in which a request of a candidate is bad, if it is the version that is slow.
+        """Return the streams in which a request of a candidate is bad, if its version is the cause.
 
-        Each with the ratio to the baseline's run from which it is.
+        Each has the ratio to the baseline's run above which it is bad.
 
-        seconds: How long it took, or until its caller gave up.
+        seconds: Its duration, or the time until its caller gave up.
         """
         evidence = self.candidates.get(variant)
         if evidence is None:
@@ -159,11 +161,11 @@ class RolloutEvidence:
         return found
 
     def is_timed(self, evidence: VariantEvidence) -> bool:
-        """Whether latencies count in the evidence by now."""
+        """Return True if latencies count in the evidence now."""
         return self.slow_from is not None and evidence.answered > WARM_UP_REQUESTS
 
     def _concerned(self, variant: str) -> Collection[VariantEvidence]:
-        """The evidence that an outcome of `variant` counts in: the baseline's in all of it."""
+        """Return the evidence in which an outcome of `variant` counts: the baseline's in all."""
         if variant == self._rollout.baseline:
             return self.candidates.values()
         evidence = self.candidates.get(variant)
@@ -185,7 +187,7 @@ class RolloutEvidence:
         return broken
 
     def follow_latency(self) -> None:
-        """Say anew what is slow, by how long the baseline took so far."""
+        """Update the limits of slow and hung requests from the baseline's latencies so far."""
         if self._latency.total >= MIN_BASELINE_REQUESTS:
             p95, ratio = self._latency.quantile(0.95), self._guard.max_latency_ratio
             self.slow_from = None if ratio is None else p95 * ratio

@@ -13,7 +13,7 @@ from cohort.comparing import OutputDifference
 from cohort.tensors import Array, Arrays
 
 MAX_KEPT_BYTES = 65_536
-"""An array of a kept example that is larger is left out."""
+"""Larger arrays are left out of kept examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class ShadowExample:
     at: The date and time, in UTC and ISO 8601.
     inputs: The request's inputs.
     answered: The outputs that the caller received.
-    shadow: The shadow's outputs; None where it failed.
-    differences: The differences by output; empty where the shadow failed.
-    failure: The shadow's error; empty where it did not fail.
+    shadow: The shadow's outputs; None if it failed.
+    differences: The differences by output; empty if the shadow failed.
+    failure: The shadow's error; empty if it did not fail.
     """
 
     at: str
@@ -44,18 +44,18 @@ class ShadowExample:
         differences: Sequence[OutputDifference],
         failure: str,
     ) -> ShadowExample:
-        """Make an example of copies of the arrays, which are views of a whole batch's.
+        """Make an example with copies of the arrays, which are views of a whole batch's arrays.
 
-        Parameters as the fields of the class.
+        The parameters are the fields of the class.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         theirs = None if shadow is None else _copied(shadow)
         return cls(at, _copied(arrays), _copied(answered), theirs, differences, failure)
 
     def describe(self, redact: Sequence[str]) -> dict[str, Any]:
-        """Plain values that can be written as JSON, without inputs and outputs in `redact`.
+        """Return plain values for JSON, without inputs and outputs in `redact`.
 
-        Where there is anything to redact, the failure is left out, too: it may contain a value.
+        If `redact` is not empty, the failure is also left out: it may contain a value.
         """
 
         def plain(arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ _TOO_LARGE: Array = np.array("too large to keep", np.object_)
 
 
 def _plain(array: Array) -> Any:
-    """Nested lists for JSON; NaN and infinity, which it cannot write, as text."""
+    """Return nested lists for JSON; NaN and infinity, which it cannot write, as text."""
     if array.dtype.type in {np.object_, np.void}:
         text = [str(one) for one in array.reshape(-1)]
         return np.array(text, np.object_).reshape(array.shape).tolist()

@@ -1,22 +1,25 @@
-"""Judge a variant from evidence: pure, and valid however often one looks.
+"""Judge a variant from evidence: pure, and valid at any number of looks.
 
-Each limit is about a rate (of requests that fail, are slow, or disagree) and is tested by an
-e-process: the wealth of a bet against "the variant keeps within its limit", which is not expected
-to grow while that is true. By Ville's inequality it ever exceeds 1/alpha with probability at most
-alpha, so a look after every request costs nothing. Alpha is 1 - confidence, split evenly among the
-limits that are set. What is weighed are the units of `cohort.rollouts.units`.
+Each limit is about a rate: of requests that fail, are slow, or disagree. It is tested by an
+    e-process, the wealth of a bet against "the variant keeps within its limit". While that is true,
+    the wealth is not expected to grow. By Ville's inequality it ever exceeds 1/alpha with
+    probability at most alpha, so a look after every request costs nothing. Alpha is 1 - confidence,
+    split evenly among the configured limits. The observations are the units of
+    `cohort.rollouts.units`.
 
-Two rates (of variant and baseline): Turner, Ly & Grünwald, "Generic e-variables for exact
-sequential k-sample tests that allow for optional stopping" (2021, arXiv:2106.02693), section 2: for
-a block of n_a and n_b outcomes, the likelihood of an alternative against that of its projection on
-the null, where the null is convex, has expectation at most 1. The alternative is estimated from
-earlier blocks only. One rate: the same with the limit in place of the baseline; see Ramdas,
-Grünwald, Vovk & Shafer, "Game-theoretic statistics and safe anytime-valid inference" (2023).
+Two rates, of variant and baseline, are tested as in section 2 of Turner, Ly & Grünwald. The source
+is "Generic e-variables for exact sequential k-sample tests that allow for optional stopping" (2021,
+arXiv:2106.02693). For a block of n_a and n_b outcomes, take the likelihood of an alternative
+against that of its projection on the null. If the null is convex, this ratio has expectation at
+most 1. The alternative is estimated from earlier blocks only.
 
-A change after a long good past: a bet that has lost is given up for a new one, as in an e-detector
-(Shin, Ramdas & Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
-2023, arXiv:2203.03532). Half of alpha is for the first bet, the other half for each RESTARTS that
-follow (decision 0028).
+One rate is tested in the same way, with the limit instead of the baseline. See Ramdas, Grünwald,
+Vovk & Shafer, "Game-theoretic statistics and safe anytime-valid inference" (2023).
+
+To detect a change after a long good past, a bet that has lost is replaced by a new one. This is an
+e-detector: Shin, Ramdas & Rinaldo, "E-detectors: a nonparametric framework for sequential change
+detection" (2023, arXiv:2203.03532). Half of alpha is for the first bet, the other half for each
+RESTARTS that follow (decision 0028).
 """
 
 from __future__ import annotations
@@ -29,22 +32,22 @@ from typing import Literal, Protocol
 Reason = Literal["errors", "latency", "disagreement"]
 
 SLOW_SHARE = 0.05
-"""How much larger a variant's share of slow requests may be than the baseline's.
+"""Maximum excess of a variant's share of slow requests over the baseline's.
 
-Slow is slower than max_latency_ratio times the baseline's p95.
+A request is slow if it takes longer than max_latency_ratio times the baseline's p95.
 """
 
 ALTERNATIVES = (1.5, 2.5, 8.0)
 """The bet is spread over variants with this many times the rate that their limit allows."""
 
 RESTART_BELOW = -1.5
-"""The log of the wealth below which a bet is given up and a new one starts in its place."""
+"""The log of the wealth below which a bet is replaced by a new one."""
 
 RESTARTS = 24
-"""The bets after the first that share the second half of the false-alarm budget.
+"""The number of bets after the first that share the second half of the false-alarm budget.
 
-Exactly at a limit, where bets last the shortest for a variant that keeps within it, they see about
-10,000 units; each further 24 bets may spend another half of the budget.
+For a variant that keeps within its limit, bets are shortest exactly at the limit. There 24 bets
+cover about 10,000 units. Each further 24 bets may spend another half of the budget.
 """
 
 
@@ -52,10 +55,10 @@ Exactly at a limit, where bets last the shortest for a variant that keeps within
 class Guard:
     """`guard:` in a rollout. A limit of None, the default of each, is not watched.
 
-    Limits have no other defaults because what is tolerable depends on the model.
+    Limits have no other defaults because tolerable values depend on the model.
 
-    max_error_rate_increase: How far a variant's error rate may be above the baseline's, as a share
-        of its requests, 0 to 1; default None: any.
+    max_error_rate_increase: Maximum excess of a variant's error rate over the baseline's, as a
+        share of its requests, 0 to 1; default None: any.
     max_latency_ratio: The latency above which a request counts as slow, as a multiple of the
         baseline's p95, 1 or more; default None: any.
     max_disagreement: The share of copies on which the shadow may disagree, 0 to 1; default None:
@@ -63,8 +66,8 @@ class Guard:
     min_requests: Requests of the variant that count before a verdict on latency or disagreement;
         default 200. The test is valid without it, and a verdict on errors does not wait for it.
     confidence: A variant that keeps within all limits is rolled back with a probability of at most
-        1 - confidence (decision 0028 says for how long); default 0.95: one good variant in
-        twenty, the usual level of a test.
+        1 - confidence. Decision 0028 gives the time span. 0.95 means one good variant in twenty,
+        the usual level of a test; default 0.95.
     """
 
     max_error_rate_increase: float | None = None
@@ -86,8 +89,8 @@ class Guard:
 class Counts:
     """Outcomes, or units of them.
 
-    total: How many there are; default 0.
-    bad: How many of them are bad, of units the sum of their bad shares; default 0.
+    total: Their number; default 0.
+    bad: The number of bad ones; for units, the sum of their bad shares; default 0.
     """
 
     total: float = 0
@@ -98,7 +101,7 @@ class Counts:
 
     @property
     def rate(self) -> float:
-        """The share of bad ones, 0 where there is none."""
+        """The share of bad ones, 0 if the total is 0."""
         return self.bad / self.total if self.total else 0.0
 
 
@@ -130,7 +133,7 @@ def weigh_two_samples(
 ) -> Evidence:
     """Add a block of new outcomes of both streams, against "at most `increase` worse".
 
-    A block must have outcomes of both streams: others say nothing.
+    A block must have outcomes of both streams: without them it is not evidence.
     """
     known = _smoothed(evidence.baseline)
     log_wealths = tuple(
@@ -155,10 +158,10 @@ def weigh_one_sample(evidence: Evidence, variant: Counts, limit: float) -> Evide
 
 
 def renew(evidence: Evidence) -> Evidence:
-    """Start a new bet where the present one has lost.
+    """Start a new bet if the present one has lost.
 
-    A bet against a variant that was good for a day would have lost nearly all its wealth; the
-    variant would have to be bad for hours to win it back.
+    A bet against a variant that was good for a day has lost nearly all its wealth. The variant
+    would have to be bad for hours to win it back.
     """
     if evidence.log_e >= RESTART_BELOW:
         return evidence
@@ -166,13 +169,13 @@ def renew(evidence: Evidence) -> Evidence:
 
 
 def threshold_of(evidence: Evidence, guard: Guard) -> float:
-    """The log of the wealth at which this bet, with its part of the false-alarm budget, is won."""
+    """Return the log of the wealth at which this bet wins, with its part of the alarm budget."""
     part = 0.5 if evidence.restarts == 0 else 0.5 / RESTARTS
     return guard.threshold - log(part)
 
 
 class Judged(Protocol):
-    """What is judged: the evidence, and the outcomes that it comes from."""
+    """The subject of a judgement: the evidence, and the outcomes behind it."""
 
     @property
     def evidence(self) -> Evidence:
@@ -201,9 +204,9 @@ class Verdict:
 
 
 def judge(streams: Mapping[Reason, Judged], guard: Guard) -> Verdict | None:
-    """Say which limit a variant broke; None while the evidence is not enough.
+    """Return the limit that a variant broke; None while the evidence is insufficient.
 
-    Errors are judged from the first request on: a variant that fails needs few.
+    Errors are judged from the first request on: a failing variant needs few.
     """
     for reason, seen in streams.items():
         enough = reason == "errors" or seen.variant.total >= guard.min_requests
@@ -226,7 +229,7 @@ def _likelihood(counts: Counts, rate: float) -> float:
 def _block(baseline: Counts, variant: Counts, low: float, high: float, increase: float) -> float:
     """The log of one block's e-value for the alternative (`low`, `high`)."""
     if high <= low + increase:
-        return 0.0  # the alternative lies within the null
+        return 0.0  # the alternative is within the null
     low_null = _project(baseline.total, low, variant.total, high, increase)
     high_null = low_null + increase
     return (
@@ -238,10 +241,12 @@ def _block(baseline: Counts, variant: Counts, low: float, high: float, increase:
 
 
 def _project(n_low: float, low: float, n_high: float, high: float, increase: float) -> float:
-    """The baseline's rate at the point of the null nearest to (`low`, `high`), by KL divergence.
+    """Return the baseline's rate at the point of the null nearest to (`low`, `high`), by KL
+    divergence.
 
-    Nearest is on the null's edge, where the variant is exactly `increase` worse. The divergence is
-    convex along that edge: Newton on its slope, and bisection where that leaves the bracket.
+    The nearest point is on the null's edge, with a variant that is exactly `increase` worse. The
+    divergence is convex along that edge. Its minimum is found with Newton's method on the slope,
+    and with bisection if a step leaves the bracket.
     """
     left, right = max(low, 1e-9), max(min(high - increase, 1 - increase - 1e-9), 1e-9)
     middle = (left + right) / 2

@@ -11,7 +11,7 @@ BUCKETS = 340  # to 160 s
 LOG_STEP = log(STEP)
 
 WINDOW = 2000
-"""Values from which `forget` halves the weight of all so far."""
+"""Number of values after which `forget` halves the weight of all so far."""
 
 
 class Latency:
@@ -24,7 +24,7 @@ class Latency:
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count a value; one outside the buckets counts in the nearest."""
+        """Count a value; a value outside the buckets counts in the nearest bucket."""
         place = int(log(max(seconds, SMALLEST_SECONDS) / SMALLEST_SECONDS) / LOG_STEP)
         self._counts[min(place, BUCKETS - 1)] += 1
         self.total += 1
@@ -32,7 +32,7 @@ class Latency:
     def quantile(self, share: float) -> float:
         """Return seconds that at least a `share` (0 to 1) of values do not exceed.
 
-        The upper end of a bucket, so at most 5 % too high.
+        The result is the upper end of a bucket, so at most 5 % too high.
         """
         wanted = share * self.total
         places = enumerate(accumulate(self._counts))

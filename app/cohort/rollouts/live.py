@@ -34,7 +34,7 @@ from cohort.tensors import Arrays, TensorSpec
 
 
 class EvidenceLabels(NamedTuple):
-    """Whose evidence it is, and about which limit; a shadow's has no variant."""
+    """The version, variant and limit of evidence; evidence of a shadow has no variant."""
 
     version: int
     variant: str
@@ -44,17 +44,17 @@ class EvidenceLabels(NamedTuple):
 class LiveRollout:
     """The rollout of one model, the decisions about it, and the evidence.
 
-    A request that failed on one side, baseline or variant, is run on the other after its response.
-    An input that fails on both, for whatever reason, is evidence against neither. So a sticky
-    caller that sends such inputs cannot have its variant rolled back, nor hide the variant's
-    failures behind the baseline's. So with a request that takes a candidate long, or that its
-    caller gave up: it counts where the baseline's run of it is shorter by what the limit says.
+    After its response, a request that failed on one side, baseline or variant, is run on the other.
+    An input that fails on both is evidence against neither. So a sticky caller with such inputs
+    cannot cause a rollback, nor hide failures of the variant behind failures of the baseline. Slow
+    requests of a candidate, and requests whose callers gave up, are also run on the baseline. They
+    count if the baseline's run is shorter by the limit's ratio.
 
     rollout: The operator's rollout with the server's decisions applied.
     decisions: The decisions in force, by version.
     evidence: The evidence against each candidate.
     shadow: Runs the shadow's copies; None without a shadow.
-    ramp_requests: How many requests the variant of the ramp was chosen for.
+    ramp_requests: The number of requests for which the ramp's variant was chosen.
 
     config: The operator's rollout and guard; `configure` replaces it.
     catalog: Returns the catalog of loaded versions.
@@ -98,8 +98,8 @@ class LiveRollout:
     def apply_decisions(self, decisions: Mapping[int, Decision]) -> None:
         """Replace the decisions in force, by version.
 
-        The variants of decided versions are rolled back. Where a version has no decision any more,
-        its evidence is discarded and its shadow starts again.
+        The variants of decided versions are rolled back. If a version's decision ended, its
+        evidence is discarded and its shadow starts again.
         """
         ended = self.decisions.keys() - decisions.keys()
         self.decisions = decisions
@@ -131,7 +131,7 @@ class LiveRollout:
             running.configure(wanted)
 
     def close(self) -> None:
-        """Cancel all copies that wait."""
+        """Cancel all waiting copies."""
         self._checks.keep(())
         if self.shadow is not None:
             self.shadow.close()
@@ -139,7 +139,7 @@ class LiveRollout:
     # -- the path of a request
 
     def choose(self, key: str | None, ready: Collection[int]) -> Variant:
-        """Pick the variant for a caller's `key`, or for a new random key where it is None."""
+        """Pick the variant for a caller's `key`, or for a new random key if it is None."""
         variant = self.rollout.choose(key, ready)
         ramp = self.rollout.ramp
         if ramp is not None and ramp.variant == variant.name:
@@ -147,14 +147,14 @@ class LiveRollout:
         return variant
 
     def observe(self, variant: str, version: int, caller: object = None) -> ObservedRequest:
-        """Follow a request that the rollout chose `variant` and its `version` for.
+        """Return an observer of a request for which `variant` and its `version` were chosen.
 
-        caller: What tells its caller from others; default None: not known.
+        caller: Identifies its caller; default None: not known.
         """
         return ObservedRequest(variant, version, caller, self.count)
 
     def count(self, outcome: CallerOutcome) -> None:
-        """Count what the caller of a request got, and copy the request where that is wanted."""
+        """Count the outcome of a request, and copy the request to the shadow if it is sampled."""
         variant, now = outcome.variant, outcome.now
         if _gave_up(outcome):
             self._count_given_up(outcome)
@@ -168,7 +168,7 @@ class LiveRollout:
                 if not self._time_elsewhere(outcome, gave_up=False):
                     self.evidence.count_latency(variant, outcome.seconds, now=now)
             elif isinstance(outcome.error, InferenceFailed) and outcome.error.device_lost:
-                self.evidence.count_outcome(variant, bad=True, now=now)  # no side runs any more
+                self.evidence.count_outcome(variant, bad=True, now=now)  # the other cannot either
             else:
                 self._count_failure(outcome)
         shadow = self.shadow
@@ -184,10 +184,10 @@ class LiveRollout:
     def count_answers(
         self, variant: str, callers: Iterable[int | None], *, seconds: float, now: float
     ) -> None:
-        """Count requests of a variant that were answered together, as `count` does each of them.
+        """Count requests of a variant that were answered together, as `count` does for each.
 
-        callers: What tells the caller of each from others; None: not known.
-        seconds: How long they took, from the first arrival.
+        callers: Identifies the caller of each; None: not known.
+        seconds: Their duration, from the first arrival.
         now: When they were answered, in seconds on the monotonic clock.
         """
         evidence = self.evidence
@@ -204,9 +204,9 @@ class LiveRollout:
         outputs: Outputs,
         counts: Sequence[int],
     ) -> None:
-        """Copy requests that a version answered together, where that is wanted.
+        """Copy requests that a version answered together to the shadow, if they are sampled.
 
-        counts: How many rows of `arrays` and `outputs` are each request's, one after the other.
+        counts: The number of rows of each request in `arrays` and `outputs`, in order.
         """
         shadow = self.shadow
         if shadow is None or shadow.version == version:
@@ -222,7 +222,7 @@ class LiveRollout:
         shadow.offer_rows(arrays, specs, outputs, counts)
 
     def _count_given_up(self, outcome: CallerOutcome) -> None:
-        """Count a request whose caller waited no longer, where it had waited for long."""
+        """Count a request whose caller stopped waiting, if it had waited for long."""
         variant, now, seconds = outcome.variant, outcome.now, outcome.seconds
         if self.evidence.is_long(seconds) and self.evidence.admit(
             variant, outcome.caller, now, bad=True
@@ -233,9 +233,9 @@ class LiveRollout:
                 self._time_elsewhere(outcome, gave_up=True)
 
     def _time_elsewhere(self, outcome: CallerOutcome, *, gave_up: bool) -> bool:
-        """Have the baseline try what a candidate took long for, before that counts.
+        """Run a request that took a candidate long on the baseline, before it counts.
 
-        Returns whether that is needed: whether it counts is said by then.
+        Returns True if that is needed; the result is counted later.
         """
         suspected = self.evidence.suspected(outcome.variant, outcome.seconds, gave_up=gave_up)
         if not suspected:
@@ -254,7 +254,7 @@ class LiveRollout:
         return True
 
     def _count_failure(self, outcome: CallerOutcome) -> None:
-        """Have the other side try the input before the failure counts."""
+        """Run the input on the other side before the failure counts."""
         rollout = self.rollout
         baseline = outcome.variant == rollout.baseline
         for name in rollout.candidates:
@@ -284,7 +284,7 @@ class LiveRollout:
         return found
 
     def give_streams(self) -> list[tuple[EvidenceLabels, OutcomeStream]]:
-        """The streams to be given to the worker that judges; slow is by this worker's baseline."""
+        """Return the streams for the judging worker; slow is relative to this worker's baseline."""
         self.evidence.follow_latency()
         return self.streams()
 
@@ -305,19 +305,19 @@ class LiveRollout:
 
 
 def _gave_up(outcome: CallerOutcome) -> bool:
-    """Whether the caller left, or gave less time than the model's own timeout."""
+    """Return True if the caller left, or set a shorter limit than the model's timeout."""
     return isinstance(outcome.error, CALLER_GONE) or (
         isinstance(outcome.error, DeadlineExceeded) and outcome.tight_deadline
     )
 
 
 def _is_evidence(outcome: CallerOutcome) -> bool:
-    """Whether what the caller got says something about the version."""
+    """Return True if the outcome is evidence about the version."""
     match outcome.error:
         case NotReady() | Overloaded() | SequenceEnded():
             return False
         case InvalidInput() if outcome.outputs is not None:
-            return isinstance(outcome.error, TooLarge)  # else asked for what the model has not
+            return isinstance(outcome.error, TooLarge)  # else an unknown output was named
     return True
 
 

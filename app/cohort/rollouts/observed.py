@@ -1,4 +1,4 @@
-"""One request that a rollout chose the version for, from its submission to its outcome."""
+"""A request whose version a rollout chose, from its submission to its outcome."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from cohort.errors import Cancelled, CohortError
 from cohort.tensors import Arrays, TensorSpec
 
 CALLER_GONE = (Cancelled, CancelledError)
-"""How a request ends whose caller left."""
+"""The errors of a request whose caller left."""
 
 
 class CallerOutcome(NamedTuple):
-    """What came of a request that was run, or that waited for its run longer than its caller did.
+    """The outcome of a request that was run, or whose caller stopped waiting for its run.
 
-    variant, version: What answered it.
-    caller: What tells its caller from others; None: not known.
+    variant, version: The variant and version that answered it.
+    caller: Identifies its caller; None: not known.
     arrays: Its inputs by name.
     specs: The specs of the outputs, in the model's order.
-    outputs: What the run gave; None where it failed.
-    error: What the caller got in place of an answer; None: the answer.
-    tight_deadline: Whether the caller gave less time than the model's own timeout.
+    outputs: The outputs of the run; None if it failed.
+    error: The error that the caller received; None: an answer.
+    tight_deadline: True if the caller set a shorter limit than the model's timeout.
     now: When it was answered, in seconds on the monotonic clock.
-    seconds: How long that took, from its arrival.
+    seconds: Its duration, from its arrival.
     """
 
     variant: str
@@ -41,13 +41,13 @@ class CallerOutcome(NamedTuple):
 
 
 class ObservedRequest:
-    """Tells what a caller got: the outcome of a lease, not the one of its run.
+    """Reports the outcome that a caller received: that of a lease, not of its run.
 
-    An answer that cannot be written fails after its run has succeeded, and a caller may leave a run
-    that does not end. Requests rejected before they are queued are told of nowhere.
+    An answer that cannot be written fails after its run has succeeded, and a caller may leave
+    during a run. Requests rejected before they are queued are not reported.
 
-    variant, version, caller: As a CallerOutcome has them.
-    report: Called once with the outcome, after the caller was answered where that is possible.
+    variant, version, caller: As in CallerOutcome.
+    report: Called once with the outcome, after the caller was answered if possible.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class ObservedRequest:
         arrays: The inputs by name.
         specs: The specs of the outputs, in the model's order.
         reply: Called first, with the outputs or the error; it may close the lease.
-        tight_deadline: Whether the caller gave less time than the model's own timeout.
+        tight_deadline: True if the caller set a shorter limit than the model's timeout.
         """
         self._arrays, self._specs, self._tight_deadline = arrays, specs, tight_deadline
         self._submitted = True
@@ -92,7 +92,7 @@ class ObservedRequest:
         return replied
 
     def close(self, error: BaseException | None, *, now: float, seconds: float) -> None:
-        """Tell the outcome: the `error` that the caller got, or the answer where it is None."""
+        """Report the outcome: the `error` that the caller received, or an answer if it is None."""
         if not self._ran and not (self._submitted and isinstance(error, CALLER_GONE)):
             return
         if self._replying:

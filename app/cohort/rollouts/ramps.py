@@ -1,4 +1,4 @@
-"""The ramps of a process: they count soak time, and move with what the state folder records."""
+"""The ramps of a process: they count soak time, and follow the records in the state folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cohort.rollouts.live import LiveRollout
 from cohort.rollouts.ramp import FIRST_STEP, RampKey, RampProgress, RecordedRamps
 
 MAX_TICK_SECONDS = 5.0
-"""What one look counts at most: a process that was stopped has served nobody meanwhile."""
+"""Maximum time that one check counts: a suspended process did not serve."""
 
 UNASKED_SECONDS = 60.0
-"""How long after a request a variant still counts as serving."""
+"""Time after a request in which a variant still counts as serving."""
 
 RampId = tuple[str, RampKey]
 """A model and one of its ramps."""
@@ -29,11 +29,11 @@ class _Run:
 
 
 class Ramps:
-    """The ramps of all models. A step is taken once the state folder has it, by whichever process.
+    """The ramps of all models. A step takes effect once a process has recorded it.
 
-    So none is ahead of the others, and none goes up while the folder is lost.
+    So no process is ahead of the others, and no ramp moves while the state folder is lost.
 
-    pending: What is to be recorded, by model and ramp.
+    pending: Progress to record, by model and ramp.
 
     ready: Returns the versions of a model that can serve.
     observe: Called with a RampMoved for each step.
@@ -46,7 +46,7 @@ class Ramps:
         self._runs: dict[str, _Run] = {}
 
     def configure(self, live: LiveRollout) -> None:
-        """Follow an edit: a ramp that is new, or has other steps, begins at its first."""
+        """Follow an edit: a new ramp, or one with other steps, begins at its first step."""
         model, key = live.rollout.model, live.config.rollout.ramp_key
         run = self._runs.get(model)
         if run is not None and run.key != key:
@@ -56,16 +56,16 @@ class Ramps:
             live.apply_step(0)
 
     def end(self, model: str, *, missing: bool = False) -> None:
-        """The model has no ramp any more; should it get the same again, that begins anew.
+        """End a model's ramp; if the same ramp returns later, it starts again.
 
-        missing: Whether that is only because there is no rollouts file; default False.
+        missing: True if the reason is only a missing rollouts file; default False.
         """
         run = self._runs.pop(model, None)
         if run is not None and not missing:
             self.pending[model, run.key] = run.progress.restarted()
 
     def restart(self, live: LiveRollout, versions: Collection[int]) -> None:
-        """Begin again at the first step, if the ramp is of one of these versions."""
+        """Return to the first step, if the ramp is of one of these versions."""
         model, ramp = live.rollout.model, live.config.rollout.ramp
         run = self._runs.get(model)
         if ramp is None or run is None:
@@ -75,7 +75,7 @@ class Ramps:
             live.apply_step(0)
 
     def tick(self, live: LiveRollout, seconds: float) -> None:
-        """Count the time since the last look, where the variant served."""
+        """Count the time since the last check, if the variant served."""
         ramp = live.config.rollout.ramp
         run = self._runs.get(live.rollout.model)
         if ramp is None or run is None:
@@ -97,9 +97,9 @@ class Ramps:
         recorded: RecordedRamps,
         written: Collection[RampId] = (),
     ) -> None:
-        """Go to where the state folder says that each ramp is, and have it say what it lacks.
+        """Move each ramp to its record in the state folder, and record missing progress.
 
-        written: What this process has just recorded there.
+        written: The ramps that this process has just recorded.
         """
         for model, run in self._runs.items():
             one, before = live[model], run.progress
@@ -128,7 +128,7 @@ class Ramps:
                 )
 
     def describe(self, live: LiveRollout) -> dict[str, Any] | None:
-        """A model's ramp in plain values; None where it has none."""
+        """Describe a model's ramp in plain values; None if it has no ramp."""
         ramp, run = live.config.rollout.ramp, self._runs.get(live.rollout.model)
         if ramp is None or run is None:
             return None

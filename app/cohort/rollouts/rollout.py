@@ -15,7 +15,7 @@ from cohort.rollouts.decision_store import Decision
 from cohort.rollouts.ramp import Ramp, RampKey
 
 SIMULATED_CALLERS = 10_000
-"""How many callers `Rollout.moves` simulates: shares are exact to about half a percentage point."""
+"""Callers that `Rollout.moves` simulates: shares are exact to about half a percentage point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Variant:
     name: Its name, unique in the rollout.
     version: The version that answers its callers.
     weight: Its share of callers, relative to the sum of all weights, >= 0.
-    rolled_back: Whether the server decided that the baseline serves its callers; default False.
+    rolled_back: True if the server decided that the baseline serves its callers; default False.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """Where requests carry the key that keeps a caller on a variant. One of both is set.
+    """The place of the key that keeps a caller on a variant. Exactly one of the two is set.
 
     header: The name of a header, in lower case; default "".
     parameter: The name of a request parameter; default "".
@@ -52,11 +52,11 @@ class Shadow:
 
     version: The version that runs the copies.
     sample: The share of requests that are copied, 0 to 1; default 1.
-    keep_examples: How many of the last requests on which it disagreed are kept; default 0: none,
-        because they hold callers' data.
-    redact: The inputs and outputs whose values are left out of kept examples; default none.
-    exact: Whether outputs disagree where any bit differs; default false: where another decision
-        follows from them.
+    keep_examples: The number of last disagreeing requests to keep; default 0, because they contain
+        callers' data.
+    redact: The inputs and outputs whose values are left out of kept examples; default: empty.
+    exact: If true, outputs disagree if any bit differs; if false, if another decision follows from
+        them; default false.
     """
 
     version: int
@@ -68,7 +68,7 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How a model's traffic is split.
+    """The split of a model's traffic.
 
     The operator's rollout has no variant rolled back and no shadow stopped; `with_decisions`
     returns the one in use. In all methods `ready` are the versions that can serve; default None:
@@ -77,10 +77,10 @@ class Rollout:
     model: The model's name.
     variants: The variants by name, in the operator's order.
     baseline: The name of the variant that the others are judged against.
-    sticky: Where the sticky key is found; default None: each request draws anew.
-    shadow: The shadow; default None: none.
-    shadow_stopped: Whether the server decided to stop the shadow; default False.
-    ramp: How a variant's share grows; default None: by edits alone.
+    sticky: The place of the sticky key; default None: each request is assigned at random.
+    shadow: The shadow; default None: no shadow.
+    shadow_stopped: True if the server decided to stop the shadow; default False.
+    ramp: The growth of a variant's share; default None: it changes by edits only.
     step: The step of the ramp in use, from 0; default 0.
     """
 
@@ -96,14 +96,14 @@ class Rollout:
     _total: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Put together what each choice needs."""
+        """Compute the weights for choices once."""
         weights = tuple((name, variant.weight) for name, variant in self.variants.items())
         object.__setattr__(self, "_weights", weights)
         object.__setattr__(self, "_total", sum([weight for _, weight in weights]))
 
     @property
     def ramp_key(self) -> RampKey:
-        """Names the ramp, alike in every process; "" without one."""
+        """A name of the ramp that is equal in all processes; "" without one."""
         if self.ramp is None:
             return ""
         version = self.variants[self.ramp.variant].version
@@ -133,10 +133,10 @@ class Rollout:
     # -- the choice of a variant
 
     def choose(self, key: str | None, ready: Collection[int] | None = None) -> Variant:
-        """Pick the variant for a caller's `key`, or for a new random key where it is None.
+        """Pick the variant for a caller's `key`, or for a new random key if it is None.
 
         When exactly one weight grows, no caller leaves that variant. Callers of a variant that is
-        rolled back or not ready get the baseline, and all other callers keep their variant. So the
+        rolled back or not ready get the baseline; all other callers keep their variant. So the
         baseline may be returned although it is not ready.
         """
         if key is None:
@@ -149,7 +149,7 @@ class Rollout:
         return variant
 
     def shares(self, ready: Collection[int] | None = None) -> dict[str, float]:
-        """The share of callers (0 to 1) that each variant serves; they sum to 1."""
+        """Return the share of callers (0 to 1) that each variant serves; they sum to 1."""
         total = sum(variant.weight for variant in self.variants.values())
         shares = dict.fromkeys(self.variants, 0.0)
         for name, variant in self.variants.items():
@@ -170,20 +170,20 @@ class Rollout:
         }
 
     def _serving(self, name: str, ready: Collection[int] | None) -> str:
-        """The variant that serves the callers of `name`."""
+        """Return the variant that serves the callers of `name`."""
         variant = self.variants[name]
         serves = not variant.rolled_back and (ready is None or variant.version in ready)
         return name if serves else self.baseline
 
     def samples_shadow(self) -> bool:
-        """Draw whether a request is copied to the shadow."""
+        """Draw at random whether a request is copied to the shadow."""
         shadow = self.shadow
         if shadow is None or self.shadow_stopped:
             return False
         return random() < shadow.sample  # noqa: S311 - no secret
 
     def problems(self, missing: Collection[int]) -> list[str]:
-        """A sentence for each version in `missing`, which cannot serve: what happens to callers."""
+        """Return a sentence for each version in `missing`, with the effect on its callers."""
         found = []
         for name, variant in self.variants.items():
             if variant.version in missing:
@@ -200,11 +200,12 @@ class Rollout:
         return found
 
     def misfits(self, signatures: Signatures) -> list[str]:
-        """A sentence for each variant, or shadow, that requests to the baseline do not fit.
+        """Return a sentence for each variant, or shadow, that cannot accept the baseline's
+        requests.
 
-        What it refuses of them before the run is no evidence: the guard would not notice.
+        Requests that it refuses before the run are not evidence: the guard would not notice.
 
-        signatures: The signatures by version, as far as they are known.
+        signatures: The known signatures by version.
         """
         baseline = signatures.get(self.baseline_version)
         whose = f"version {self.baseline_version}, the baseline"
@@ -212,7 +213,7 @@ class Rollout:
         if self.shadow is not None:
             judged["the shadow"] = self.shadow.version
         return [
-            f"rollout of {self.model}: version {version} of {what} does not take what callers "
+            f"rollout of {self.model}: version {version} of {what} does not accept what callers "
             f"send: {misfit}"
             for what, version in judged.items()
             if baseline is not None
@@ -223,17 +224,17 @@ class Rollout:
     # -- changes
 
     def at_step(self, step: int) -> Rollout:
-        """The rollout at a step of its ramp: the other variants share the rest as before."""
+        """Return the rollout at a step of its ramp: the others share the rest as before."""
         if self.ramp is None:
             return self
         share = {self.ramp.variant: self.ramp.percent(step)}
         return replace(self.with_shares(share), step=step)
 
     def with_decisions(self, decisions: Mapping[int, Decision]) -> Rollout:
-        """The operator's rollout with the server's decisions, by version, applied to it.
+        """Return the operator's rollout with the server's decisions, by version, applied to it.
 
         Every candidate of such a version is rolled back. The shadow is stopped only for its
-        disagreement: errors of a variant say nothing about copies.
+        disagreement: errors of a variant are not evidence about copies.
         """
         rollout = self
         for version, decision in decisions.items():
@@ -248,12 +249,12 @@ class Rollout:
         return rollout
 
     def rolled_back(self, name: str) -> Rollout:
-        """The rollout with one variant rolled back: the baseline serves its callers."""
+        """Return the rollout with one variant rolled back: the baseline serves its callers."""
         stopped = replace(self.variants[name], rolled_back=True)
         return replace(self, variants={**self.variants, name: stopped})
 
     def promoted(self, name: str) -> Rollout:
-        """The rollout with `name` as the baseline and only variant, without a shadow of its own."""
+        """Return the rollout with `name` as baseline and only variant; it cannot be the shadow."""
         chosen = replace(self.variants[name], weight=100)
         shadow = self.shadow
         if shadow is not None and shadow.version == chosen.version:
@@ -261,10 +262,10 @@ class Rollout:
         return replace(self, variants={name: chosen}, baseline=name, shadow=shadow, ramp=None)
 
     def with_shares(self, percents: Mapping[str, float]) -> Rollout:
-        """The rollout with these variants at these shares, in percent.
+        """Return the rollout with these variants at these shares, in percent.
 
-        The others share the rest in the proportions that they had; where they had no weight, the
-        baseline gets it. Raises ValueError, with a sentence, where that cannot be.
+        The others share the rest in their former proportions; if they had no weight, the baseline
+        gets it. Raises ValueError, with a sentence, if that is impossible.
         """
         rest = 100 - sum(percents.values())
         others = {name: one.weight for name, one in self.variants.items() if name not in percents}
@@ -289,7 +290,7 @@ class Rollout:
         return replace(self, variants=variants)
 
     def aborted(self, names: Collection[str]) -> Rollout:
-        """The rollout with the weights of these candidates given to the baseline."""
+        """Return the rollout with the weights of these candidates given to the baseline."""
         variants = {
             name: replace(variant, weight=0.0) if name in names else variant
             for name, variant in self.variants.items()

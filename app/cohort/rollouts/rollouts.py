@@ -23,7 +23,7 @@ OPERATOR = "operator"
 """The reason of a rollback by an operator."""
 
 UNKNOWN = "unknown"
-"""The reason while it is not known what was decided."""
+"""The reason while the decisions are not known."""
 
 NOTHING_RECORDED = Recorded({}, {}, ())
 
@@ -44,10 +44,10 @@ class Rollouts:
     """The rollouts of all models. Changes take effect at once.
 
     live: A LiveRollout for each model that has a rollout.
-    waiting: What the file wants of models whose new baseline is not ready: until it is, traffic is
-        routed as before.
-    pending_records: Decisions that RolloutWatcher has still to write to the state folder.
-    pending_clears: Decisions that it has still to end there.
+    waiting: Configs of models whose new baseline is not ready; until it is, traffic is routed as
+        before.
+    pending_records: Decisions that RolloutWatcher must write to the state folder.
+    pending_clears: Decisions that it must end there.
     ramps: The ramps of all models.
 
     catalog: Returns the catalog of loaded versions.
@@ -62,9 +62,9 @@ class Rollouts:
         self.ramps = Ramps(self._ready, observe)
         self._catalog = catalog
         self._observe = observe
-        self._judged: float | None = None  # when, on the monotonic clock
+        self._judged: float | None = None  # time of the last judgement, on the monotonic clock
         self._recorded = NOTHING_RECORDED
-        self._held = ""  # why candidates get no traffic, while decisions are not known
+        self._held = ""  # why candidates get no traffic, if decisions are unknown
 
     # -- queries
 
@@ -77,12 +77,12 @@ class Rollouts:
         return needed
 
     def version_of(self, model: str, label: str) -> int:
-        """The version of a variant. Raises NotFound."""
+        """Return the version of a variant. Raises NotFound."""
         live = self.live.get(model)
         if live is None:
             raise NotFound(
                 f"model {quoted(model)} has no label {quoted(label)}: labels are the variants of a "
-                "rollout, and it has none"
+                "rollout, and this model has no rollout"
             )
         variants = live.rollout.variants
         if label not in variants:
@@ -93,7 +93,7 @@ class Rollouts:
         return variants[label].version
 
     def describe(self, model: str) -> dict[str, Any] | None:
-        """A model's rollout in plain values, None where it has none."""
+        """Describe a model's rollout in plain values; None if it has no rollout."""
         live = self.live.get(model)
         if live is None:
             return None
@@ -104,7 +104,7 @@ class Rollouts:
         return {**described, "ramp": self.ramps.describe(live), "saved": not pending}
 
     def rolled_back(self, models: Collection[str]) -> dict[str, str]:
-        """Why versions of these models receive no traffic, by model and version."""
+        """Return why versions of these models receive no traffic, by model and version."""
         return {
             f"{model}/{version}": decision.detail or decision.reason
             for model, live in self.live.items()
@@ -114,21 +114,21 @@ class Rollouts:
         }
 
     def evidence(self) -> Iterator[LimitEvidence]:
-        """The evidence for each limit that is set."""
-        for model, live in list(self.live.items()):  # a scrape's thread may be here
+        """Yield the evidence for each limit that is set."""
+        for model, live in list(self.live.items()):  # also called on a scrape's thread
             guard = live.config.guard
             for labels, stream in live.streams():
                 yield LimitEvidence(model, labels, stream, threshold_of(stream.evidence, guard))
 
     def examples(self, model: str) -> list[dict[str, Any]]:
-        """The last requests on which the shadow disagreed, in plain values. Raises NotFound."""
+        """Return the last requests on which the shadow disagreed. Raises NotFound."""
         live = self._find(model)
         if live.shadow is None:
             raise NotFound(f"the rollout of model {quoted(model)} has no shadow")
         return live.shadow.examples()
 
     def problems(self) -> list[str]:
-        """A sentence for each version that a rollout names and that cannot serve its callers."""
+        """Return a sentence for each version of a rollout that cannot serve its callers."""
         configs = {model: live.config for model, live in self.live.items()} | self.waiting
         waiting = [
             f"the rollout of model {quoted(model)} waits until version "
@@ -148,7 +148,7 @@ class Rollouts:
         ]
 
     def _signatures(self, model: str) -> Signatures:
-        """Those of versions, but for who may have another one by its config."""
+        """Return signatures by version, except for configs with `allow_signature_change`."""
         entry = self._catalog().get(model)
         versions = {} if entry is None else entry.versions
         return {
@@ -163,7 +163,7 @@ class Rollouts:
         return any((one.source.config or ModelConfig()).state for one in versions.values())
 
     def _is_missing(self, model: str, version: int) -> bool:
-        """Whether a version is unknown or failed; one that loads, or was unloaded, is not."""
+        """Return True if a version is unknown or failed, but not if it is loading or unloaded."""
         entry = self._catalog().get(model)
         known = entry.versions.get(version) if entry is not None else None
         if known is None:
@@ -180,14 +180,14 @@ class Rollouts:
             raise NotFound(f"model {quoted(model)} has no rollout{did_you_mean(model, self.live)}")
         return live
 
-    # -- what the operator wants
+    # -- the operator's file
 
     def apply(self, configs: Mapping[str, RolloutConfig], *, missing: bool = False) -> None:
         """Apply the rollouts file. Decisions about versions that leave their rollout end.
 
         A rollout whose baseline is not ready, of a model that serves, waits for `begin_waiting`.
 
-        missing: Whether there is no file: then rollouts end, and decisions stay; default False.
+        missing: True if there is no file: then rollouts end, and decisions stay; default False.
         """
         for model in self.live.keys() - configs.keys():
             gone = self.live.pop(model)
@@ -199,7 +199,7 @@ class Rollouts:
         self.begin_waiting()
 
     def begin_waiting(self) -> None:
-        """Apply what waits, where the baseline is ready, or nothing serves that could stay."""
+        """Apply waiting configs whose baseline is ready, or whose model has no ready version."""
         for model, config in list(self.waiting.items()):
             live, ready = self.live.get(model), self._ready(model)
             if live is None or config != live.config:
@@ -241,7 +241,7 @@ class Rollouts:
         return decided
 
     def adopt(self, model: str, decision: Decision) -> None:
-        """Follow what another worker of this host decided, before the state folder tells of it."""
+        """Follow a decision of another worker of this host, before the state folder contains it."""
         live = self.live.get(model)
         known = None if live is None else live.decisions.get(decision.version)
         if live is not None and (known is None or known.reason == UNKNOWN):
@@ -258,12 +258,13 @@ class Rollouts:
             versions &= {self.version_of(model, variant)}
         self._clear(live, versions)
 
-    # -- what is decided
+    # -- decisions
 
     def judge(self, *, decide: bool = True) -> None:
         """Judge every variant and shadow with the outcomes counted since the last call.
 
-        Ramps count the time since then. Without `decide` that is all: another worker judges.
+        Ramps count the time since then. Without `decide` only ramps are updated: another worker
+        judges.
         """
         now = monotonic()
         seconds = 0.0 if self._judged is None else now - self._judged
@@ -274,12 +275,12 @@ class Rollouts:
             self.ramps.tick(live, seconds)
 
     def follow(self, recorded: Recorded, moved: Collection[RampId] = ()) -> None:
-        """Apply what the state folder holds, where other processes write, too.
+        """Apply the records in the state folder, which other processes also write.
 
-        A decision that is known here ends where the folder says that it was cleared. Where it says
-        nothing of it, it stays, and is to be written again.
+        A known decision ends if the folder records that it was cleared. If the folder has no record
+        of it, the decision stays and is written again.
 
-        moved: The ramps that this process has just moved there; default none.
+        moved: The ramps that this process has just moved there; default: empty.
         """
         self._recorded, self._held = recorded, ""
         for model, live in self.live.items():
@@ -287,7 +288,7 @@ class Rollouts:
         self.ramps.follow(self.live, recorded.ramps, moved)
 
     def _in_force(self, model: str, live: LiveRollout) -> dict[int, Decision]:
-        """The decisions of the folder, and those that are known here alone."""
+        """Return the decisions of the folder, and those known only here."""
         cleared = self._recorded.cleared.get(model, frozenset())
         valid = {
             version: decision
@@ -309,9 +310,9 @@ class Rollouts:
         }
 
     def hold(self, why: str) -> None:
-        """Give no candidate any traffic until `follow` says what was decided; `why` is for people.
+        """Stop traffic to all candidates until `follow`; `why` is a reason for people.
 
-        A decision that is known stays.
+        A known decision stays.
         """
         self._held = why
         for live in self.live.values():
@@ -326,7 +327,7 @@ class Rollouts:
             self._replace(live, {**unknown, **live.decisions})
 
     def _replace(self, live: LiveRollout, valid: Mapping[int, Decision]) -> None:
-        """Apply all decisions about a model, and report which began and which ended."""
+        """Apply all decisions about a model, and report the new and the ended ones."""
         before = live.decisions
         if valid == before:
             return
@@ -339,7 +340,7 @@ class Rollouts:
             self._observe(Restored(live.rollout.model, version, names, by))
 
     def close(self) -> None:
-        """Cancel all copies that wait."""
+        """Cancel all waiting copies."""
         for live in self.live.values():
             live.close()
 
@@ -383,7 +384,7 @@ class Rollouts:
             )
 
     def _incident(self, model: str, version: int) -> str:
-        """Names the rollback of a version after those before it were cleared."""
+        """Return a name of a version's rollback that differs from earlier, cleared ones."""
         ended = set(self._recorded.cleared.get(model, ()))
         ended |= {one.digest for (name, _), one in self.pending_clears.items() if name == model}
         return ".".join([model, str(version), *sorted(ended)])

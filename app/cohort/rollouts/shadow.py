@@ -1,4 +1,4 @@
-"""Copies of requests, run on a version that answers no caller, and compared."""
+"""Copies of requests that run on a version that answers no caller, and their comparison."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUEUE_SIZE = 64
 """Copies that may wait for a run; twice as many may wait to be compared."""
 
 COMPARE_DELAY_SECONDS = 0.02
-"""How long outputs wait for others to be compared with them in one go."""
+"""Time that outputs wait for others, to be compared together."""
 
 THREAD_FROM_BYTES = 1_000_000
-"""Bytes of outputs from which a thread compares them; fewer are compared sooner than handed on."""
+"""Bytes of outputs from which a thread compares them; fewer are compared faster in place."""
 
 
 GAVE_NO_ANSWER = (Overloaded, NotReady, DeadlineExceeded)
-"""How a copy ends that is no evidence: it was never run."""
+"""Errors of a copy that was never run, which are not evidence."""
 
 
 @dataclass
@@ -84,11 +84,11 @@ class ShadowRunner:
         return self.shadow.version
 
     def configure(self, shadow: Shadow) -> None:
-        """Follow an edit of the sample or of what is kept; the version must be the same."""
+        """Follow an edit of the sample or of kept examples; the version must be the same."""
         if (shadow.keep_examples, shadow.redact) != (self.shadow.keep_examples, self.shadow.redact):
             self._examples = deque(maxlen=shadow.keep_examples)
         if shadow.exact is not self.shadow.exact:
-            self.forget_evidence()  # which is of another question
+            self.forget_evidence()  # it was collected with the other criterion
         self.shadow = shadow
 
     @property
@@ -119,9 +119,9 @@ class ShadowRunner:
         outputs: Outputs,
         counts: Sequence[int],
     ) -> None:
-        """As `offer`, of requests that were answered together; never raises.
+        """Run copies of requests that were answered together, as `offer` does; never raises.
 
-        counts: How many rows of `arrays` and `outputs` are each request's, one after the other.
+        counts: The number of rows of each request in `arrays` and `outputs`, in order.
         """
         taken = min(len(counts), self._side_queue.room)
         if taken < len(counts):
@@ -134,7 +134,7 @@ class ShadowRunner:
             if isinstance(error, GAVE_NO_ANSWER) or self._are_many(taken):
                 self._drop(taken)
             elif answer is None or any(one.shape[:1] != (rows,) for one in answer.values()):
-                for part in parts:  # it may be the fault of one, or rows depend on each other
+                for part in parts:  # one may be at fault, or rows are dependent
                     self.offer(_cut(arrays, part), specs, [output[part] for output in outputs])
             else:
                 answered = by_name(specs, outputs)
@@ -150,26 +150,26 @@ class ShadowRunner:
             replied(None, error)
 
     def judge(self, guard: Guard) -> Verdict | None:
-        """Weigh what was compared since the last call; return a verdict if the limit is broken."""
+        """Weigh the comparisons since the last call; return a verdict if the limit is broken."""
         if guard.max_disagreement is None:
             return None
         self.disagreement.weigh_alone(guard.max_disagreement)
         return judge({"disagreement": self.disagreement}, guard)
 
     def forget_evidence(self) -> None:
-        """Judge anew from here on; counters and examples stay."""
+        """Restart judging from here on; counters and examples stay."""
         self.disagreement = OutcomeStream()
 
     def examples(self) -> list[dict[str, Any]]:
-        """The last requests on which the shadow disagreed, in plain values, newest first."""
+        """Return the last requests on which the shadow disagreed, in plain values, newest first."""
         return [example.describe(self.shadow.redact) for example in reversed(self._examples)]
 
     def close(self) -> None:
-        """Give up the copies that wait."""
+        """Drop the waiting copies."""
         self._side_queue.close()
 
     def _are_many(self, copies: int) -> bool:
-        """Whether so many more would be too many that wait to be compared."""
+        """Return True if too many would wait to be compared with `copies` more."""
         return len(self._waiting) + self._comparing + copies > 2 * QUEUE_SIZE
 
     def _wait(self, arrays: Arrays, pair: Pair) -> None:
@@ -179,7 +179,7 @@ class ShadowRunner:
             asyncio.get_running_loop().call_later(COMPARE_DELAY_SECONDS, self._compare)
 
     def _no_answer(self, arrays: Arrays, answered: Arrays, error: CohortError | None) -> None:
-        """Count a copy without outputs: dropped, or failed where the caller's version did not."""
+        """Count a copy without outputs as dropped, or as failed if only the shadow failed."""
         if isinstance(error, GAVE_NO_ANSWER):
             self._drop()
             return

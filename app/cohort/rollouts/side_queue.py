@@ -12,13 +12,13 @@ from cohort.registry import BatchEngine, Cancellable, Catalog, RequestQueue, Sta
 from cohort.tensors import Arrays, by_name, check_inputs, sent_specs
 
 COPY_TIMEOUT_SECONDS = 10.0
-"""How long a copy may wait for an idle slot: unloading a version waits for its copies."""
+"""Maximum time of a copy's wait for an idle slot: unloading a version waits for its copies."""
 
 MAX_WAITING_BYTES = 64 * 2**20
-"""The size of all inputs in one side queue at most, unless there is only one request."""
+"""Maximum size of all inputs in one side queue, unless there is only one request."""
 
 CatalogSource = Callable[[], Catalog]
-"""Returns the catalog as it is now."""
+"""Returns the current catalog."""
 
 CopyReply = Callable[[Arrays | None, CohortError | None], None]
 """Called once, with the outputs by name or the error."""
@@ -29,9 +29,9 @@ class SideQueue:
 
     catalog: Returns the catalog of loaded versions.
     model: The model's name.
-    version: The version that runs the copies; it may be not ready yet.
-    max_requests: Copies in the queue at most; further ones are rejected.
-    shadow: Whether copies run in batches and only while no other request waits for the device.
+    version: The version that runs the copies; it need not be ready yet.
+    max_requests: Maximum of copies in the queue; further ones are rejected.
+    shadow: True if copies run in batches and only while no other request waits for the device.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SideQueue:
 
     @property
     def room(self) -> int:
-        """How many more copies there may be, those that run included."""
+        """The number of further copies that fit, running ones included."""
         return max(self._max_requests - self._copies, 0)
 
     def submit(
@@ -60,7 +60,7 @@ class SideQueue:
     ) -> Cancellable:
         """Queue a copy, or several in one; `reply` is called once, on the event loop.
 
-        seconds: How long it may take, waiting included.
+        seconds: The time limit, waiting included.
 
         Raises NotReady, Overloaded or InvalidInput.
         """
@@ -69,7 +69,7 @@ class SideQueue:
         check_inputs(sent_specs(engine.inputs, engine.optional_inputs, arrays), arrays)
         size = count_bytes(arrays.values())
         if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
-            raise Overloaded("the copies that wait take too much memory")
+            raise Overloaded("the side queue is over its memory limit")
         queue = self._open(engine)
 
         def answered(outputs: Outputs | None, error: CohortError | None) -> None:
@@ -86,7 +86,7 @@ class SideQueue:
         return ticket
 
     def close(self) -> None:
-        """Cancel the copies that wait."""
+        """Cancel the waiting copies."""
         if self._queue is not None:
             self._queue.close()
         self._queue = self._engine = None

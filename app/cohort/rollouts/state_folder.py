@@ -1,4 +1,4 @@
-"""Whether the state folder is still the one that it was."""
+"""Detection of a lost or replaced state folder."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from uuid import uuid4
 from cohort.system.kept_files import read_small, written_beside
 
 MARK = "rollouts/.id"
-"""The file that tells this folder from any other: 32 hexadecimal digits."""
+"""The file that identifies this folder: 32 hexadecimal digits."""
 
 MARK_CONTENT = re.compile(r"[0-9a-f]{32}\n?")
 
-EMPTIED = "the state folder was emptied; what is known here is written to it again"
+EMPTIED = "the state folder was emptied; this process writes its decisions to it again"
 REPLACED = (
-    "the state folder is another one than before (replaced, emptied, or a mount is missing): what "
-    "is known here was written to it; put the former one back, or restart to accept this one"
+    "the state folder is not the same as before (replaced, emptied, or a mount is missing). "
+    "This process has written its decisions to it; restore the former folder, or restart to "
+    "accept this one"
 )
 
 
 class StateFolder:
-    """Tells when the folder is lost: gone, emptied, or another one in its place.
+    """Reports if the folder is lost: gone, emptied, or replaced.
 
-    It is given a mark when it is first used, and is known by that from then on. One that is gone is
-    not made again, because that would hide the loss. One that has no mark gets the former one's
-    where it was emptied; else a new one, by which every process sees that it is another.
+    The folder gets a mark when it is first used, which identifies it from then on. A missing folder
+    is not created again, because that would hide the loss. An emptied folder gets its former mark
+    again. Another folder without a mark gets a new one, so that every process sees that it is
+    another.
 
     path: The folder; it may be missing when the process starts.
     """
@@ -37,9 +39,9 @@ class StateFolder:
         self._known: tuple[int, int] | None = None  # the device and inode of the marked folder
 
     def look(self) -> str:
-        """Look at the folder, and mark it; return what is wrong in a sentence, or "".
+        """Check the folder and mark it; return the problem in a sentence, or "".
 
-        Raises OSError where it is gone, or cannot be looked at or marked.
+        Raises OSError if it is gone, or cannot be read or marked.
         """
         if not self._mark:
             self._path.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ class StateFolder:
         return found.st_dev, found.st_ino
 
     def _read_mark(self) -> str:
-        """The folder's mark; "" where it has none, or one that was torn."""
+        """Return the folder's mark; "" if it is missing or incomplete."""
         try:
             mark = read_small(self._path / MARK, 64)
         except (FileNotFoundError, ValueError):
@@ -72,13 +74,13 @@ class StateFolder:
         return mark.strip() if MARK_CONTENT.fullmatch(mark) else ""
 
     def _write_mark(self, mark: str) -> str:
-        """Give the folder a mark, unless another process was first; return the one it has."""
+        """Write a mark, unless another process was first; return the folder's mark."""
         path = self._path / MARK
         path.parent.mkdir(exist_ok=True)
         with written_beside(path, f"{mark}\n") as temporary:
             try:
-                os.link(temporary, path)  # of processes that start together, one is the first
-            except OSError:  # a torn mark is there, or the file system has no links
+                os.link(temporary, path)  # if processes start together, one wins
+            except OSError:  # an incomplete mark exists, or links are not supported
                 if not self._read_mark():
                     temporary.replace(path)
         return self._read_mark()

@@ -1,19 +1,19 @@
-"""The units of evidence: which outcomes count, and which of them count as one. Pure.
+"""The units of evidence: which outcomes count, and which count as one. Pure.
 
 Failures come in clusters: a run fails for all its callers, a caller tries again, a device stalls
-for a moment. Tests that take them for independent roll good versions back. So
+    for a moment. Tests that treat them as independent roll good versions back. Therefore:
 
-- a caller counts at most once in CALLER_SECONDS in each variant, and never while it may be
-  repeating a request that failed: whether an outcome counts is known before it, except for the
-  failure that begins a series;
-- the outcomes of a variant in one slot of SLOT_SECONDS are one unit, whose value is the share of
+- A caller counts at most once in CALLER_SECONDS in each variant. It never counts while it may be
+  repeating a failed request. So whether an outcome counts is known before it, except for the
+  failure that begins a series.
+- The outcomes of a variant in one slot of SLOT_SECONDS are one unit, whose value is the share of
   bad ones, from 0 to 1. A run that fails for sixteen callers is at most one bad unit.
 
-What is weighed are units. A likelihood ratio of Bernoulli outcomes stays an e-value for values y
-between 0 and 1 with the same mean, because a^y b^(1-y) <= y a + (1-y) b, and the right side is the
-bet on a bounded mean of Waudby-Smith & Ramdas, "Estimating means of bounded random variables by
-betting" (2024, arXiv:2010.09686), section 4. So outcomes within a unit may depend on each other in
-any way; units must not.
+The tests weigh units. A likelihood ratio of Bernoulli outcomes stays an e-value for values y
+between 0 and 1 with the same mean, since `a^y b^(1-y) <= y a + (1-y) b`. The right side is the bet
+on a bounded mean of Waudby-Smith & Ramdas. See section 4 of "Estimating means of bounded random
+variables by betting" (2024, arXiv:2010.09686). So outcomes within a unit may depend on each other
+in any way; units must not.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from cohort.rollouts.judgement import (
 )
 
 SLOT_SECONDS = 0.1
-"""How long the outcomes of a variant make one unit, unless evidence is weighed in between."""
+"""Time in which a variant's outcomes make one unit, unless evidence is weighed earlier."""
 
 CALLER_SECONDS = 2.0
-"""How long a caller counts once at most: longer than clients usually try again."""
+"""Time in which a caller counts at most once: longer than clients usually take to retry."""
 
 MAX_CALLERS = 16_384
-"""Callers of one rollout that are remembered, about 4 MB: those that were heard last."""
+"""Callers of one rollout that are remembered, about 4 MB: the most recent ones."""
 
 
 class Callers:
-    """Says whose outcomes count: at most one of a caller in CALLER_SECONDS, and no repetition."""
+    """Decides whose outcomes count: one per caller in CALLER_SECONDS, no repetitions."""
 
     def __init__(self) -> None:
-        # By caller: when an outcome of it counted last, and since when it fails (-inf: it does not)
+        # By caller: when an outcome last counted, and since when it fails (-inf: it does not)
         self._seen: OrderedDict[object, tuple[float, float]] = OrderedDict()
 
     def admit(self, caller: object, now: float, *, bad: bool) -> bool:
-        """Whether this outcome counts; `now` is in seconds and never goes back."""
+        """Return True if this outcome counts; `now` is in seconds and never goes back."""
         counted, failing = self._seen.get(caller, (-inf, -inf))
         repeated = now - failing < CALLER_SECONDS
         admitted = not repeated and now - counted >= CALLER_SECONDS
@@ -66,8 +66,8 @@ class Callers:
 class Unit:
     """The outcomes of one variant in one slot.
 
-    total, bad: How many there are, and how many of them are bad.
-    pending: Failures that are being checked, and are not among them yet.
+    total, bad: The number of outcomes, and of bad ones.
+    pending: Failures that are being checked, and not included yet.
     """
 
     __slots__ = ("bad", "pending", "slot", "total")
@@ -78,9 +78,9 @@ class Unit:
 
 
 class GivenCounts(NamedTuple):
-    """Outcomes of one side that were counted in one process, to be weighed in another.
+    """Outcomes of one side that were counted in one process, for weighing in another.
 
-    units, bad_units: The units, as they are weighed; outcomes, bad: what they are made of.
+    units, bad_units: The units for weighing; outcomes, bad: the outcomes in them.
     """
 
     units: float = 0
@@ -90,7 +90,7 @@ class GivenCounts(NamedTuple):
 
 
 class _Side:
-    """The units of one variant that are not weighed yet, and the outcomes that counted so far."""
+    """The unweighed units of one variant, and all outcomes that counted so far."""
 
     __slots__ = ("_current", "_pending", "counted", "units")
 
@@ -108,7 +108,7 @@ class _Side:
         return self._current
 
     def gather(self) -> None:
-        """Add all units that have no failure to be checked to `units`."""
+        """Add all units without a pending failure to `units`."""
         self._close()
         self._current = Unit(-1)
         pending, self._pending = self._pending, []
@@ -170,31 +170,31 @@ class OutcomeStream:
         unit.bad += bad
 
     def hold(self, *, baseline: bool, now: float) -> Unit:
-        """Keep the unit of a failure at `now` open until `settle`: it has to be checked first."""
+        """Keep the unit of a failure at `now` open until `settle`, after the failure's check."""
         unit = (self._baseline if baseline else self._variant).unit_at(now)
         unit.pending += 1
         return unit
 
     @staticmethod
     def settle(unit: Unit, *, bad: bool) -> None:
-        """Count the failure that `hold` was called for if it is `bad`, and forget it if not."""
+        """Count the failure of `hold` if it is `bad`; otherwise forget it."""
         unit.pending -= 1
         unit.total += bad
         unit.bad += bad
 
     def give(self) -> tuple[GivenCounts, GivenCounts]:
-        """What baseline and variant have that was not weighed yet; it is gone here."""
+        """Return the unweighed counts of baseline and variant, and remove them here."""
         return self._baseline.give(), self._variant.give()
 
     def take_given(self, baseline: GivenCounts, variant: GivenCounts) -> None:
-        """Count what another process counted, as units of its own."""
+        """Add the counts of another process, as separate units."""
         self._baseline.take_given(baseline)
         self._variant.take_given(variant)
 
     def weigh(self, increase: float) -> None:
-        """Add the new units to the evidence, once there are some of both sides.
+        """Add the new units to the evidence, once both sides have some.
 
-        increase: How much larger the variant's rate may be, 0 to 1.
+        increase: The allowed increase of the variant's rate, 0 to 1.
         """
         self._baseline.gather()
         self._variant.gather()

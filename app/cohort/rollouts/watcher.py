@@ -1,4 +1,4 @@
-"""The rollout watcher: reads the rollouts file and the state folder, and has the guard judge."""
+"""The rollout watcher: reads the rollouts file and the state folder, and runs the guard."""
 
 from __future__ import annotations
 
@@ -40,11 +40,9 @@ log = structlog.get_logger("cohort")
 
 
 SYNC_SECONDS = 2.0
-"""How long the state folder may take to answer before that is a problem."""
+"""Time for the state folder to answer, before this counts as a problem."""
 
-FOLDER_GONE = (
-    "the state folder is gone: what was decided holds in this process alone until it is put back"
-)
+FOLDER_GONE = "the state folder is gone: decisions hold only in this process until it is restored"
 FOLDER_LATE = f"the state folder has not answered for {SYNC_SECONDS:g} seconds"
 
 
@@ -53,7 +51,7 @@ class _SyncResult(NamedTuple):
 
     saved: Mapping[DecisionKey, Decision]
     ended: Mapping[DecisionKey, Decision]
-    moved: Mapping[RampId, bool]  # whether this process moved it
+    moved: Mapping[RampId, bool]  # True if this process moved it
     recorded: Recorded | None
     problems: tuple[str, ...]
 
@@ -63,9 +61,8 @@ class RolloutWatcher:
 
     An invalid file changes nothing.
 
-    initialized: Whether a valid file was ever read, or found missing. Until then no model is
-        loaded that may be named in it, because it is not known which of its versions may receive
-        traffic.
+    initialized: True once a valid file was read, or found missing. Until then no model is loaded
+        that the file may name: the versions that may receive traffic are not known.
 
     path: The rollouts file; it may be missing.
     state: The state folder that processes share; it may be missing.
@@ -80,38 +77,38 @@ class RolloutWatcher:
         self._rollouts = rollouts
         self._stamp_seen = NEVER_SEEN
         self._file_problems: tuple[Problem, ...] = ()
-        self._invalid_text: str | None = None  # of the first files; None: not read, or unreadable
+        self._invalid_text: str | None = None  # the first file's text; None: unreadable
         self._state_problems: tuple[str, ...] = ()
         self._followed = False
-        self._read = False  # whether it was ever known what was decided
+        self._read = False  # True once the decisions were read
         self._syncing: asyncio.Task[None] | None = None
 
     @property
     def valid(self) -> bool:
-        """Whether the rollouts file could be read; a missing file is valid."""
+        """True if the rollouts file is valid or missing."""
         return not self._file_problems
 
     @property
     def state_problems(self) -> tuple[str, ...]:
-        """What is wrong with the state folder, in sentences."""
+        """The problems of the state folder, in sentences."""
         return self._state_problems
 
     def problems(self, *, settled: bool) -> list[str]:
-        """What is wrong, in sentences; until models are `settled`, no version counts as missing."""
+        """Return all problems, in sentences; before models are `settled`, no version is missing."""
         missing = self._rollouts.problems() if settled else []
         return [*map(str, self._file_problems), *self._state_problems, *missing]
 
     def loading_reason(self) -> str:
-        """Why the first models are not loaded yet."""
+        """Return why the first models are not loaded yet."""
         return self._why_invalid() or "loading models"
 
     @property
     def knows_models(self) -> bool:
-        """Whether it is known of which models the file may speak."""
+        """True once the models that the file may name are known."""
         return self.initialized or self._invalid_text is not None
 
     def held(self, models: Iterable[str]) -> dict[str, str]:
-        """Of `models` those that an invalid file may name, with why nothing of them is loaded."""
+        """Return the models that an invalid file may name, with why they are not loaded."""
         if self.initialized:
             return {}
         text, why = self._invalid_text, self._why_invalid()
@@ -168,14 +165,14 @@ class RolloutWatcher:
     # -- the guard and the state folder
 
     async def step(self, *, decide: bool = True) -> None:
-        """Judge what came in, if this process judges, and exchange decisions with others."""
+        """Judge new outcomes, if this process judges, and exchange decisions with others."""
         self._rollouts.judge(decide=decide)
         await self.sync()
 
     async def sync(self) -> None:
-        """Write what was decided and cleared here, and follow what other processes decided.
+        """Write the decisions and clears of this process, and follow those of others.
 
-        A folder that takes longer than SYNC_SECONDS is waited for in the background.
+        If the folder takes longer than SYNC_SECONDS, waiting continues in the background.
         """
         while self._syncing is not None and not self._syncing.done():
             before, _ = await asyncio.wait({self._syncing}, timeout=SYNC_SECONDS)
@@ -220,10 +217,10 @@ class RolloutWatcher:
         self._tell(done.problems)
 
     def _lose(self, problems: Sequence[str]) -> None:
-        """Go on by what is known; where that is nothing, no candidate gets any traffic."""
+        """Keep the known decisions; if none were ever read, stop traffic to all candidates."""
         self._tell(problems)
         if not self._read:
-            self._rollouts.hold(f"what was decided is not known: {problems[-1]}")
+            self._rollouts.hold(f"the decisions are not known: {problems[-1]}")
 
     def _tell(self, problems: Sequence[str]) -> None:
         for problem in problems:
@@ -283,15 +280,15 @@ class RolloutWatcher:
             return _SyncResult(saved, ended, moved, None, tuple(problems))
         if unusable:
             problems.insert(0, unusable)
-        if REPLACED in problems:  # its ramps may be another fleet's: they move nothing up
+        if REPLACED in problems:  # its ramps may belong to another fleet
             recorded = recorded._replace(ramps=NO_RAMPS)
         return _SyncResult(saved, ended, moved, recorded, (*problems, *recorded.problems))
 
     def _end_outdated(self, decisions: Decisions) -> None:
-        """At the first sync, end decisions about versions that left their rollout meanwhile.
+        """End decisions about versions that left their rollout before the first sync.
 
-        Later on only an edit ends one: another replica may have read a newer file than this one
-        did, and decided about a version that this one does not know.
+        After that only an edit ends one. Another replica may have read a newer file, and decided
+        about a version that this one does not know.
         """
         if self._followed or not self._rollouts.live:
             return
@@ -305,7 +302,7 @@ class RolloutWatcher:
 
 
 def _text_of(path: Path) -> str | None:
-    """The text of a file; None where it cannot be read, or may write a name in another way."""
+    """Return the text of a file; None if it is unreadable, or may contain escaped names."""
     try:
         text = read_text(path, path.name)
     except ConfigProblems:
@@ -314,7 +311,7 @@ def _text_of(path: Path) -> str | None:
 
 
 def _may_name(model: str, text: str) -> bool:
-    """Whether a text has the name of a model in it, by itself."""
+    """Return True if a text contains the name of a model as a whole word."""
     return re.search(rf"(?<![\w-]){re.escape(model)}(?![\w-])", text) is not None
 
 
@@ -326,7 +323,7 @@ def _decided_at(decision: Decision) -> float:
 
 
 def log_event(event: RolloutEvent) -> None:
-    """Log what happened to a variant: a warning where nobody asked for it, with what to do."""
+    """Log an event of a variant: a warning if no operator caused it, with instructions."""
     match event:
         case RolledBack(model, version, variants, shadow, reason, detail, decided_here):
             tell = log.info if reason == OPERATOR else log.warning
@@ -360,6 +357,6 @@ def log_event(event: RolloutEvent) -> None:
 def _to_do(model: str, variants: Sequence[str]) -> str:
     clear = " ".join(["cohort rollout clear", model, *variants[:1]])
     return (
-        "nothing is urgent, the baseline serves: publish a corrected version under a new number; "
-        f"or, if this one was not the cause: {clear}"
+        "not urgent, the baseline serves. Publish a corrected version under a new number; "
+        f"or, if this version was not the cause: {clear}"
     )

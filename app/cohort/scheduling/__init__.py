@@ -1,25 +1,25 @@
-"""Which batch runs next, and where.
+"""The scheduler decides which batch runs next, and where.
 
-One scheduler serves all models of a process. A device has slots: the number of runs that may be in
-flight on it at once (the cores of a CPU, one or two for a GPU). The next free slot goes to the
-oldest request of all models, where each step of its priority makes it count as older; shadow runs
-start only while no other request waits.
+One scheduler serves all models of a process. A device has slots: the number of concurrent runs (the
+cores of a CPU, one or two for a GPU). The next free slot goes to the oldest request of all models;
+each step of priority makes a request count as older. Shadow runs start only while no other request
+waits.
 
 A run that starts while nothing else runs or waits is exclusive: it may use the other cores too.
 
 Four rules keep a slow model from delaying a fast one (docs/contributing/decisions/0004, 0023):
 
-- Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot, because the way to a
-  thread and back takes longer than the run. Those of a model whose runs cannot be estimated do not
+- Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot: the way to a thread
+  and back takes longer. This excludes models whose runs cannot be estimated
   (docs/contributing/decisions/0010).
-- Each device has one extra slot, the express slot, for a run that is at least `EXPRESS_RATIO` times
-  shorter than every run in flight. So a short run does not wait for a long one to end. A run lasts
-  at least as long as it has gone on, whatever was expected; one that stays on the express slot
-  occupies an ordinary one instead.
+- Each device has one extra slot, the express slot. It is for a run that is at least
+  `EXPRESS_RATIO` times shorter than every run in flight. So a short run does not wait for a long
+  one to end. A run counts as at least as long as it has lasted so far. If it overstays on the
+  express slot, it occupies an ordinary slot instead.
 - On an ordinary slot a run overtakes older ones that take `EXPRESS_RATIO` times as long, within a
-  quarter of the time that these take. So who cannot have the express slot waits for one of them.
-- The threads of ordinary slots have a lower priority than the event loop and the express slot,
-  where the system allows that. So they yield a core as soon as a short run needs it.
+  quarter of the time that these take. So a run without the express slot waits for one of them.
+- The threads of ordinary slots have a lower priority than the event loop and the express slot, if
+  the system allows it. So they yield a core as soon as a short run needs it.
 """
 
 from cohort.scheduling.choice import (

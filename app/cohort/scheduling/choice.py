@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 EXPRESS_RATIO = 4.0
-"""How many times shorter than every run in flight a run on the express slot must be."""
+"""A run on the express slot must be this many times shorter than every run in flight."""
 
 OVERSTAY_SECONDS = 0.01
-"""How long a run may have the express slot in any case, however short it was expected to be."""
+"""Time that every run may have the express slot, regardless of its estimate."""
 
 
 class QueueHead(NamedTuple):
     """The next run of one batcher.
 
-    place: When its first request counts as having arrived, on the monotonic clock.
-    seconds: Its expected duration; infinite where it cannot be estimated.
+    place: The arrival of its first request, adjusted for priority, on the monotonic clock.
+    seconds: Its expected duration; infinite if it cannot be estimated.
     device: The device it runs on, such as "cpu" or "cuda:0".
-    shadow: Whether it may run only while no other run waits for the device; default False.
-    likely: What runs like it took of late, also where that is no estimate to rely on; default
+    shadow: True if it may run only while no other run waits for the device; default False.
+    likely: The recent duration of similar runs, even if it is not a reliable estimate; default
         infinite.
     """
 
@@ -36,10 +36,10 @@ class Slots:
     """The slots of a device.
 
     free: The number of free ordinary slots.
-    express: Whether the express slot is free.
-    running: The durations of the runs in flight, in seconds: as expected, or so far where that is
-        more; default none.
-    credit: The seconds that runs may take which overtake longer ones; default 0.
+    express: True if the express slot is free.
+    running: The durations of the runs in flight, in seconds: as expected, or so far if that is
+        more; default: empty.
+    credit: The seconds that runs which overtake longer ones may take; default 0.
     """
 
     free: int
@@ -49,9 +49,9 @@ class Slots:
 
 
 class Choice(NamedTuple):
-    """The run to start: the position of its queue head, and whether on the express slot.
+    """The run to start: the position of its queue head, and True for the express slot.
 
-    overtakes: Whether a longer run of an older request has to wait for it; default False.
+    overtakes: True if a longer run of an older request has to wait for it; default False.
     """
 
     head: int
@@ -60,12 +60,12 @@ class Choice(NamedTuple):
 
 
 def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice | None:
-    """Choose the head that runs next; None where none may.
+    """Choose the head that runs next; None if no head may run.
 
     Ordinary slots go to the oldest head; a much shorter one overtakes it while the device has
-    credit for that. Shadow heads come last, and only while no other head waits for the device.
-    Where no ordinary slot is free, the oldest head that is short enough takes the express slot.
-    `slots` are by device.
+    credit for that. Shadow heads come last, and only while no other head waits for the device. If
+    no ordinary slot is free, the oldest head that is short enough takes the express slot. `slots`
+    are by device.
     """
     ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].place))
     for index in ordered:
@@ -91,9 +91,9 @@ def _is_short(seconds: float, running: Collection[float]) -> bool:
 
 
 def seconds_to_express(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> float:
-    """How long until a head may take the express slot if the runs in flight go on; or infinite.
+    """Return seconds until a head may take the express slot while runs continue; or infinite.
 
-    Every run in flight lasts at least as long as it has gone on, whatever was expected of it.
+    Every run in flight counts as at least as long as it has lasted so far.
     """
     wait = float("inf")
     for head in heads:

@@ -15,7 +15,7 @@ from cohort.session import lower_priority
 class Device:
     """The slots of one device, the runs that occupy them, and their threads.
 
-    lost: What its driver said when it failed for good; "" where it works.
+    lost: The driver's message about a permanent failure; "" if it works.
 
     name: Such as "cpu" or "cuda:0".
     slots: The number of ordinary slots.
@@ -26,18 +26,18 @@ class Device:
         self.name = name
         self.slots = slots
         self.lost = ""
-        self.running: dict[Run, bool] = {}  # whether it was given the express slot
-        self._credit = 0.0  # seconds that runs may take which overtake longer ones
-        self._overtaking: dict[Run, float] = {}  # the seconds that they should take
-        # One more than slots: a run that overstays on the express thread takes a slot, too.
+        self.running: dict[Run, bool] = {}  # True if it started on the express slot
+        self._credit = 0.0  # seconds left for runs that overtake longer ones
+        self._overtaking: dict[Run, float] = {}  # their expected seconds
+        # One more than slots: a run that overstays on the express thread also occupies a slot.
         self.ordinary = RunThreads(slots + 1, on_executed, low_priority=True)
         self.express = RunThreads(1, on_executed, low_priority=False)
 
     def free_slots(self, now: float) -> Slots:
-        """Its slots at `now`, in seconds on the monotonic clock.
+        """Return its slots at `now`, in seconds on the monotonic clock.
 
-        A run that has the express slot for longer than it should occupies an ordinary one instead,
-        which the next long run then waits for, so that short ones do not.
+        A run that has the express slot for too long occupies an ordinary slot instead. The next
+        long run waits for that slot, and short runs do not.
         """
         express = sum([short and not _overstays(one, now) for one, short in self.running.items()])
         lasting = [max(one.expected, now - one.started) for one in self.running]
@@ -52,10 +52,10 @@ class Device:
     def start(
         self, batch: Run, *, likely: float, express: bool = False, overtakes: bool = False
     ) -> None:
-        """Start a batch. A low-priority thread takes it where a long run has the express thread.
+        """Start a batch; on a low-priority thread if a long run has the express thread.
 
-        Runs that overtake older ones may take a quarter of the time that those take which do not.
-        `likely` is how long it should take, in seconds.
+        Runs that overtake older ones may take a quarter of the time of those that do not. `likely`
+        is the likely duration, in seconds.
         """
         if overtakes:
             self._credit -= likely
@@ -70,7 +70,7 @@ class Device:
     def end(self, batch: Run) -> None:
         """Free the slot of a batch that was executed."""
         del self.running[batch]
-        if batch in self._overtaking:  # it gives back, or owes, what it took less or more
+        if batch in self._overtaking:  # settle the difference from the expected time
             self._credit += self._overtaking.pop(batch) - sum([ran.seconds for ran in batch.runs])
         if batch.device_lost:
             self.lost = batch.device_lost
@@ -80,17 +80,17 @@ class Device:
     def troubles(
         self, now: float, *, patience: float, names: Callable[[Run], str]
     ) -> Iterator[Trouble]:
-        """What is wrong at `now`, in seconds on the monotonic clock.
+        """Yield the faults at `now`, in seconds on the monotonic clock.
 
-        patience: Seconds that a run may go on once nobody waits for it and it was told to stop.
-        names: Gives the model of a batch.
+        patience: Seconds that an unwanted run may continue after it was asked to stop.
+        names: Returns the model of a batch.
         """
         if self.lost:
             yield Trouble("device_lost", f"{self.name} failed: {self.lost}", lasting=True)
         if not (self.ordinary.start() and self.express.start()):
             yield Trouble("thread_missing", f"the system has no thread for runs on {self.name}")
         stuck = [one for one in self.running if one.unwanted and now - one.unwanted > patience]
-        # One of them is its model's fault; with all slots taken the device does nothing any more.
+        # A stuck run is its model's fault; if all slots are taken, the device is blocked.
         lasting = sum(not self.running[one] for one in stuck) >= self.slots
         for batch in stuck:
             seconds = now - batch.unwanted
@@ -126,7 +126,7 @@ class RunThreads:
             self.start()
 
     def start(self) -> bool:
-        """Start the threads that are missing. False where the system has none: try again later."""
+        """Start missing threads. False if the system has no thread: try again later."""
         try:
             while self._count < self._wanted:
                 threading.Thread(target=self._work, name="cohort-run", daemon=True).start()
@@ -146,4 +146,4 @@ class RunThreads:
         while (batch := self._queue.get()) is not None:
             batch.execute()
             self._on_executed(batch)
-            del batch  # else it and its arrays stay in memory until the next batch
+            del batch  # otherwise its arrays stay in memory until the next batch

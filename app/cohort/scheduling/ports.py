@@ -1,4 +1,4 @@
-"""What the scheduler runs: queues of requests, and the runs that they make of them."""
+"""The scheduler's interface to queues of requests and the runs that they make."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 
 class Decision(Protocol):
-    """What a queue would run next.
+    """The next run of a queue.
 
-    place: When its first request counts as having arrived, in seconds on the monotonic clock.
-    work: How much there is to do, as `RunQueue.seconds_for` takes it.
+    place: The arrival of its first request, adjusted for priority, in seconds on the monotonic
+        clock.
+    work: The amount of work, the argument of `RunQueue.seconds_for`.
     """
 
     @property
@@ -30,11 +31,11 @@ class Part(Protocol):
 class Run(Protocol):
     """A run of a queue's requests.
 
-    exclusive: Whether no other run waits or goes on when it starts.
-    expected: How long it should take, in seconds; infinite where it cannot be estimated.
+    exclusive: True if no other run waits or continues when it starts.
+    expected: Its expected duration, in seconds; infinite if it cannot be estimated.
     started: When it was taken, in seconds on the monotonic clock.
-    unwanted: Since when nobody waits for it, on the same clock; 0 while somebody does.
-    device_lost: What the device's driver said when it failed for good; "" where it works.
+    unwanted: The time since which no caller waits for it, on the same clock; 0 while one waits.
+    device_lost: The driver's message about a permanent failure of the device; "" if it works.
     """
 
     exclusive: bool
@@ -49,14 +50,14 @@ class Run(Protocol):
 
     @property
     def first_success(self) -> object | None:
-        """A request of it that succeeded; None where none did."""
+        """A request of it that succeeded; None if all failed."""
 
     def execute(self) -> None:
         """Do the work, on a thread."""
 
 
 class OnLoop(Protocol):
-    """Whether runs may execute on the event loop; and why it is not known how long they take."""
+    """True if runs may execute on the event loop; and the reason if they cannot be estimated."""
 
     @property
     def allowed(self) -> bool: ...
@@ -66,13 +67,13 @@ class OnLoop(Protocol):
 
 
 class RunQueue(Protocol):
-    """Requests that wait to be run. All is called on the event loop.
+    """Requests that wait to be run. All methods are called on the event loop.
 
-    A decision is what `next_batch` returned last; no other queue is given it.
+    A decision must be the last result of `next_batch` of the same queue.
 
     name: The model and version, for operators.
     device: The device that runs use, such as "cpu" or "cuda:0".
-    shadow: Whether these requests run only while no other request waits for the device.
+    shadow: True if these requests run only while no other request waits for the device.
     """
 
     name: str
@@ -89,22 +90,22 @@ class RunQueue(Protocol):
 
     @property
     def inline(self) -> OnLoop:
-        """Whether runs may execute on the event loop."""
+        """Permission to execute runs on the event loop."""
 
     def seconds_for(self, work: float, /) -> float:
-        """How long a run should take, in seconds."""
+        """Return the expected duration of a run, in seconds."""
 
     def next_batch(self, now: float) -> Decision | float:
-        """Decide what to run next, or in how many seconds to ask again."""
+        """Decide the next run, or return the seconds after which to ask again."""
 
     def cut(self, decision: Any, seconds: float) -> Decision | None:
-        """A part of it whose run takes `seconds` at most; None where there is none."""
+        """Return a part of it whose run takes at most `seconds`; None if there is no such part."""
 
     def take(self, decision: Any, now: float) -> Run:
         """Take the requests out of the queue."""
 
     def execute_inline(self, batch: Any, now: float) -> bool:
-        """Execute a run now and finish it; False where a thread must execute it."""
+        """Execute a run now and finish it; False if a thread must execute it."""
 
     def finish(self, batch: Any) -> None:
         """Call the replies of a run that was executed on a thread."""

@@ -23,13 +23,13 @@ from cohort.scheduling.troubles import Trouble
 INLINE_SECONDS = 0.0002
 """Runs that are expected to take at most this long execute on the event loop.
 
-As many of them follow each other as take this long together, or as long as the loop was away
-reading sockets, up to MAX_READING_SECONDS: with a crowd of callers, requests would else be read and
-refused for most of the time, and hardly any be run.
+Consecutive runs take together at most this long, or as long as the loop spent on sockets, up to
+MAX_READING_SECONDS. Otherwise, with many callers, the loop would read and refuse requests most of
+the time, and run few.
 """
 
 MAX_READING_SECONDS = 0.01
-"""Runs on the event loop follow each other for this long at most; sockets wait meanwhile."""
+"""Maximum time of consecutive runs on the event loop, while sockets wait."""
 
 
 class Scheduler:
@@ -37,10 +37,10 @@ class Scheduler:
 
     Everything except the runs on threads happens on the event loop.
 
-    slots: The number of slots by device; default none, so that each device has `default_slots`.
+    slots: The number of slots by device; default: each device has `default_slots`.
     default_slots: The number of slots of a device that `slots` does not name; default 2.
 
-    started: How many runs were started on threads so far, on all devices.
+    started: The number of runs started on threads so far, on all devices.
     """
 
     def __init__(self, slots: Mapping[str, int] | None = None, *, default_slots: int = 2) -> None:
@@ -54,7 +54,7 @@ class Scheduler:
         self._collectors: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
-        self._interrupted = 0.0  # when runs on the loop gave way to sockets; 0 where none did
+        self._interrupted = 0.0  # when runs on the loop yielded to sockets, or 0
         self._loop: asyncio.AbstractEventLoop | None = None  # the running one at the first `wake`
         self._in_flight: dict[Run, tuple[RunQueue, Device]] = {}
         self._done: deque[Run] = deque()
@@ -76,9 +76,9 @@ class Scheduler:
             self._schedule_dispatch()
 
     def troubles(self, patience: float) -> list[Trouble]:
-        """What is wrong with the devices and their threads.
+        """Return the faults of the devices and their threads.
 
-        patience: Seconds that a run may go on once nobody waits for it and it was told to stop.
+        patience: Seconds that an unwanted run may continue after it was asked to stop.
         """
         now = monotonic()
         return [
@@ -90,7 +90,7 @@ class Scheduler:
         ]
 
     def close(self) -> None:
-        """End the threads once their runs in flight are over, and cancel the timer."""
+        """End the threads after their runs in flight, and cancel the timer."""
         for device in self._devices.values():
             device.close()
         self._clear_timer()
@@ -147,7 +147,7 @@ class Scheduler:
                 ) <= INLINE_SECONDS and batcher.inline.allowed:
                     inline.append((batcher, decision))
                 else:
-                    # What a run of it lasts already is more to go by than what was expected.
+                    # The time a run has taken so far is more reliable than its estimate.
                     seconds = max([seconds, *[now - one.started for one in batcher.running]])
                     sure = float("inf") if batcher.inline.unpredictable else seconds
                     ready.append((batcher, decision))
@@ -181,7 +181,7 @@ class Scheduler:
     def _run_inline(self, batcher: RunQueue, decision: Decision | float, seconds: float) -> None:
         """Run batches of one batcher for about `seconds`, then return to the event loop.
 
-        `decision` is what `batcher.next_batch` returned last.
+        `decision` is the last result of `batcher.next_batch`.
         """
         now = monotonic()
         until = now + seconds
@@ -256,7 +256,7 @@ def _cut_to_express(
 ) -> Choice | None:
     """Cut the oldest batch that is short enough for the express slot with fewer requests.
 
-    None where there is none. A model that has a run in flight keeps its batches whole.
+    None if there is no such batch. A model that has a run in flight keeps its batches whole.
     """
     for index in sorted(range(len(heads)), key=lambda index: heads[index].place):
         head, (batcher, decision) = heads[index], ready[index]

@@ -1,20 +1,20 @@
-"""What keeps a process from answering as it should."""
+"""Faults that keep a process from answering as it should."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 TROUBLES = ("device_lost", "run_stuck", "thread_missing", "loop_lagging")
-"""The kinds of trouble."""
+"""The kinds of faults."""
 
 
 class Trouble(NamedTuple):
-    """Something that is wrong with a process, and not with a file or a request.
+    """A fault of a process, as opposed to a file or a request.
 
-    kind: One of TROUBLES.
-    text: What is wrong, for anybody.
-    where: The model concerned, for those who may know of it; default "": none is.
-    lasting: Whether only a restart mends it; default False.
+    kind: One of `TROUBLES`.
+    text: The problem, without names of models.
+    where: The model concerned, for callers that may see it; default "": no model.
+    lasting: True if only a restart fixes it; default False.
     """
 
     kind: str

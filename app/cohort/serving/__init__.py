@@ -1,9 +1,9 @@
 """The interface for inference: a lease on a version, and a response from it.
 
-Every API gives an `Exchange` what was sent, who sent it, and where the answer goes; the exchange
-takes the same steps for all. A lease tells of its request exactly once, when it is closed, with the
-error that the caller got. Small requests read in one event-loop iteration go through the
-`coalescer` instead. Adapters see plain specs and arrays; the engine is hidden.
+Every API passes an `Exchange` the request, its context and a reply object. The exchange takes the
+same steps for every API. A lease reports the outcome of its request once, when it is closed, with
+the error that the caller received. Small requests read in one event-loop iteration go through the
+`coalescer` instead. Adapters use plain specs and arrays; the engine is hidden.
 """
 
 from cohort.batching import Outputs, Reply

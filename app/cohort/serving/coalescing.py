@@ -1,15 +1,14 @@
-"""Small requests read in one event-loop iteration, run and answered as one.
+"""Coalescing: small requests read in one event-loop iteration run as one.
 
 Most of the cost of a small request is not its model but the objects and calls made for each
-request. Where a model runs a row in less time than that, this cost limits requests per second. So
-requests of a few rows for the same version, read in one iteration and answered in the same form,
-share one array, one lease, one run and one text that their responses are cut from
-(docs/contributing/decisions/0008, 0043).
+request. If a model runs a row in less time than that, this cost limits requests per second.
+Requests of a few rows for the same version, read in one iteration and answered in the same form,
+are coalesced. They share one array, one lease, one run and one text that their responses are cut
+from (docs/contributing/decisions/0008, 0043).
 
-Requests that cannot be coalesced are answered one by one, as all other requests, with the same
-response. What is known before a body is parsed decides first: a model whose runs are too long
-coalesces nothing. No body is parsed twice: a single request continues with the document that was
-parsed here.
+Requests that cannot be coalesced are answered one by one, with the same response. The checks that
+need no parsed body come first: a model with long runs coalesces nothing. No body is parsed twice: a
+single request continues with the document that was parsed here.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ from cohort.serving.targets import Target
 from cohort.tensors import Array
 
 COALESCED_RUN_SECONDS = 0.01
-"""How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile.
+"""Time that coalesced runs may occupy the event loop in one iteration, while sockets wait.
 
-Groups that are left over are queued, and run on the loop all the same, at more than twice the cost
-of each: a hundred models have a group each.
+The remaining groups are queued. They also run on the loop, at more than twice the cost of each.
+That happens with a hundred models, which have a group each.
 """
 
 
 class Coalescer:
     """Gathers the requests of an event-loop iteration and runs those that fit as groups.
 
-    target: Returns what answers the coalesced requests that ask for a model, or for a version of
-        it; None where they are not coalesced.
-    admit: Raises NotReady or Overloaded where so many requests of a priority may not be answered.
-    lease: Takes a GroupLease, from the version, the variant, the arrival of the first request in
-        seconds on the monotonic clock, the number of requests, and their priority. Raises as
-        `admit`.
-    room: Gives how many more requests of a priority a version may take.
+    target: Returns the target of coalesced requests for a model or a version; None if they are not
+        coalesced.
+    admit: Raises NotReady or Overloaded if a number of requests of a priority cannot be accepted.
+    lease: Takes a GroupLease. Its arguments are version, variant, arrival of the first
+        request in seconds on the monotonic clock, number of requests, and priority.
+        Raises as `admit`.
+    room: Returns how many more requests of a priority a version accepts.
     refused: Counts refused requests, from the model, the error, and the number of requests.
-    observer: Is told how requests end.
+    observer: Is notified when requests end.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
     """
@@ -78,14 +77,13 @@ class Coalescer:
         self._observer = observer
         self._gather = gather
         self._waiting: list[tuple[SmallRequest, Intake, bytes]] = []
-        self._since = 0.0  # when the first of them was read
-        self._until = 0.0  # until when groups may run in this iteration
+        self._since = 0.0  # when the first waiting request was read
+        self._until = 0.0  # groups may run until then in this iteration
 
     def add(self, request: SmallRequest, intake: Intake, body: bytes) -> None:
         """Keep a request until the end of the iteration. Its headers have been checked.
 
-        request: The request.
-        intake: What is known before its body is read.
+        intake: The properties that are known before the body is read.
         body: The whole body, not parsed yet.
         """
         if not self._waiting:
@@ -112,7 +110,7 @@ class Coalescer:
         targets: dict[Asked, Target | None] = {}
         last: Group | None = None
         target: Target | None = None
-        asked_for: Asked = ""  # whose target it is; no model has this name
+        asked_for: Asked = ""  # `target` belongs to it; no model has this name
         for request, (reader, by_path, priority), body in waiting:
             if request.response_complete:
                 continue  # its caller left in the same iteration
@@ -136,7 +134,9 @@ class Coalescer:
             by_body = wanted.asked
             if by_body != asked_for and (by_body is not None or by_path is None):
                 if by_path is not None:
-                    _continue(request, document, body)  # which sees whether the two agree
+                    _continue(
+                        request, document, body
+                    )  # compares the model of the path with that of the body
                     continue
                 asked_for = by_body
                 if asked_for not in targets:
@@ -178,7 +178,7 @@ class Coalescer:
         return groups.values()
 
     def _run(self, group: Group, members: Sequence[Member]) -> None:
-        """Run members of a group, at once where that is possible; else their run is queued."""
+        """Run members of a group at once if possible; otherwise queue their run."""
         spec = group.served.inputs[0]
         if len(members) == 1:
             _, wanted, _ = members[0]
@@ -229,7 +229,7 @@ class Coalescer:
             one[0].run = run
 
     def _run_some(self, group: Group, members: Sequence[Member], error: Overloaded) -> None:
-        """Run as many as there is room for, and refuse the others together, which is cheap."""
+        """Run as many requests as there is room for, and refuse the others together."""
         room = self._room(group.served, group.priority)
         room = max(min(room, len(members) - 1), 0)
         if room:
@@ -246,7 +246,7 @@ class Coalescer:
         result: RunResult,
         since: float,
     ) -> None:
-        """Answer members after their run; where one row may have failed it, retry them one by one.
+        """Answer members after their run. If one row may have failed the run, retry one by one.
 
         since: When the first of them was read, in seconds on the monotonic clock.
         """
@@ -286,7 +286,7 @@ class Coalescer:
             _fail([one[0] for one in members], bug)
 
     def _count(self, group: Group, times: int, seconds: float, error: CohortError) -> None:
-        """Tell that requests of a group ended with the same error, which says whose it is."""
+        """Count requests of a group that ended with the same error."""
         say_whose(error, group.served, group.variant)
         self._observer.ended(group.served, group.variant, error, seconds, times)
 
@@ -304,7 +304,7 @@ def _write(
 
 
 def _may_be_one_rows_fault(error: CohortError) -> bool:
-    """Whether the other rows may still succeed: not after a timeout or a failure of the device."""
+    """Return True if other rows may succeed: not after a timeout or a failure of the device."""
     if isinstance(error, InferenceFailed):
         return error.blames_input
     return not isinstance(error, DeadlineExceeded)

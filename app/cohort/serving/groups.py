@@ -1,4 +1,4 @@
-"""Small requests that are answered together, and what they are gathered by."""
+"""Groups of small requests that are answered together, and the keys that they are grouped by."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cohort.serving.targets import Target
 
 
 class QueuedRun:
-    """The run of a group that waits, or goes on.
+    """The run of a group, waiting or in progress.
 
     ticket: Its place in the queue.
 
-    lease: What it holds.
-    members: How many requests wait for it.
+    lease: The group's hold on its version.
+    members: The number of requests that wait for it.
     """
 
     __slots__ = ("_lease", "_left", "_waiting", "ticket")
@@ -33,7 +33,10 @@ class QueuedRun:
         self._left: list[Callable[[], None]] = []
 
     def leave(self, then: Callable[[], None]) -> None:
-        """A member's caller left: call `then` at the end of the run, which nobody needs perhaps."""
+        """Remove a member after its caller left. `then` is called at the end of the run.
+
+        The run is cancelled once no member waits for it.
+        """
         self._left.append(then)
         self._waiting -= 1
         if not self._waiting:
@@ -42,56 +45,56 @@ class QueuedRun:
                 self.end()
 
     def end(self) -> None:
-        """It is over."""
+        """End the run: release the version and call all `then` of `leave`."""
         self._lease.release()
         for then in self._left:
             then()
 
 
 class RowReader(Protocol):
-    """How the bodies of an API are read."""
+    """Reads the request bodies of an API."""
 
     @property
     def read(self) -> Callable[[bytes], tuple[Any, RowRequest | None]]:
-        """Parses a body, as `cohort.http.calls.RowForm` has it. Raises InvalidInput."""
+        """Parses a body as `cohort.http.calls.RowForm` does. Raises InvalidInput."""
 
 
 class SmallRequest(Protocol):
     """A request that may be coalesced."""
 
     run: QueuedRun | None
-    """What it waits for with others; None: it does not."""
+    """The group's run that it waits for; None if it waits for none."""
 
     @property
     def response_complete(self) -> bool:
-        """Whether it needs no response any more: its caller left."""
+        """True if it needs no response because it was answered or its caller left."""
 
     @property
     def context(self) -> RequestContext:
-        """Who sends it."""
+        """The context of the request."""
 
     def proceed(self, body: bytes) -> None:
         """Continue as a single request, with a body that is not parsed yet."""
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """Continue as a single request, with the document that the body was parsed to."""
+        """Continue as a single request, with the document parsed from the body."""
 
     def refuse(self, error: CohortError) -> None:
         """Answer with an error that was found before a version was chosen."""
 
     def succeed(self, body: bytes, headers: Any, group: Group) -> None:
-        """Answer with the body and headers of a successful response, which its `group` got."""
+        """Answer with the body and headers of a successful response of its `group`."""
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
 
 
 class Intake(NamedTuple):
-    """What requests may have in common before their bodies are read.
+    """Properties that requests may share before their bodies are read.
 
     reader: Reads their bodies.
-    asked: What their path says is to answer; None where their bodies may.
-    priority: Theirs.
+    asked: The model or version in their path; None if the body may name it.
+    priority: Their priority.
     """
 
     reader: RowReader
@@ -100,20 +103,20 @@ class Intake(NamedTuple):
 
 
 Member = tuple[SmallRequest, RowRequest, int | None]
-"""A request that is coalesced, what it asks for, and what tells its caller from others."""
+"""A coalesced request, its parsed rows, and a hash that identifies its caller."""
 
 
 class Group:
     """Requests of one priority that the same version answers in the same form.
 
-    target: Where the version came from.
+    target: The target that the version came from.
     served: The version.
-    selection: The outputs that are asked for, and the rollout's variant that chose the version.
-    template: How their responses are written.
-    priority: Theirs.
-    limit: The rows of a run.
+    selection: The requested outputs, and the rollout's variant that chose the version.
+    template: Writes their responses.
+    priority: Their priority.
+    limit: The maximum of rows in a run.
     members: The requests.
-    rows: How many rows they have.
+    rows: The sum of their rows.
     """
 
     __slots__ = (
@@ -141,7 +144,7 @@ class Group:
         self.rows = 0
 
     def runs(self) -> Iterator[Sequence[Member]]:
-        """Its members, run by run."""
+        """Divide the members into runs of at most `limit` rows."""
         run: list[Member] = []
         rows = 0
         for member in self.members:

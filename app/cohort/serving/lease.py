@@ -1,4 +1,4 @@
-"""Leases: requests hold the version that answers them until they are answered."""
+"""Leases: a request holds its version until the response is sent."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Lease:
 
     served: The version.
     limit: Counts the lease while it is open.
-    observer: Is told how the request ends.
-    context: The request's; default: nothing is known of it.
-    variant: The rollout's variant that was chosen or pinned; default "": none.
-    observed: Where the outcome is told to the rollout that chose the version; default None: none
+    observer: Is notified when the request ends.
+    context: The request's context; default: nothing is known of it.
+    variant: The rollout's variant that was chosen or pinned; default "": no variant.
+    observed: Reports the outcome to the rollout that chose the version; default None: no rollout
         did.
-    notes: What the request says beside its inputs; default: nothing. Engines that do not want to
-        know it are told nothing.
+    notes: Parts of the request that are not inputs; default: empty. Only engines with `submit_with`
+        receive them.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Lease:
         self._engine: BatchEngine | None = served.engine
         self._ticket: Cancellable | None = None
         self._noted: NotedTicket | None = None
-        self._stays: tuple[bool, MemoryHold | None] = False, None  # while its run goes on
+        self._stays: tuple[bool, MemoryHold | None] = False, None  # held until its run ends
         self._observed = observed
         self.served = served
         self.notes = notes
@@ -90,7 +90,7 @@ class Lease:
 
     @property
     def only_input(self) -> Sequence[TensorSpec]:
-        """The specs of which one is that of a request with a single input, which has no name."""
+        """The specs of inputs that a request may send as its single unnamed input."""
         served = self.served
         return served.inputs or [*served.optional_inputs]
 
@@ -112,8 +112,8 @@ class Lease:
         arrays: The inputs by name.
         reply: Called once on the event loop, with the outputs in the model's order or the error;
             never after `leave`.
-        timeout: The caller's limit in seconds; the smaller of it and the model's own applies.
-            Default None: the model's own.
+        timeout: The caller's limit in seconds. The smaller of this limit and the model's timeout
+            applies. Default None: the model's timeout.
 
         Raises InvalidInput, Overloaded, NotReady, DeadlineExceeded or SequenceEnded.
         """
@@ -138,9 +138,9 @@ class Lease:
             )
 
     def check_time(self, timeout: float | None = None) -> None:
-        """Raise DeadlineExceeded where the time is over that `submit` would give the request.
+        """Raise DeadlineExceeded if the time limit that `submit` would apply has passed.
 
-        Raises Cancelled where its caller left. May be called on any thread.
+        Raises Cancelled if its caller left. May be called on any thread.
         """
         engine = self._engine
         if engine is None:
@@ -150,15 +150,17 @@ class Lease:
             raise DeadlineExceeded(limit)
 
     def check_room(self) -> None:
-        """Raise Overloaded where the queue is full, before work is put into the request."""
+        """Raise Overloaded if the queue is full, before work is put into the request."""
         if self._engine is not None:
             self._engine.check_room(self.context.priority)
 
     def select(self, names: Sequence[str] | None) -> Sequence[int]:
-        """The positions of the requested outputs; where `names` is None, of all transportable ones.
+        """Return the positions of the requested outputs; if `names` is None, of all transportable
+        ones.
 
-        Raises InvalidInput for a name that is neither an output nor a sequence, for more names than
-        there are outputs, for an output that is not transportable, and for a model without one.
+        Raises InvalidInput for a name that is neither an output nor a sequence, and for more names
+        than outputs. Raises it for an output that is not transportable, and for a model without
+        one.
         """
         specs = self.served.outputs
         if names is None:
@@ -168,7 +170,7 @@ class Lease:
         if parts := self.served.parts:
             names = [part for name in names[: len(specs) + 1] for part in parts.get(name, (name,))]
         positions = {spec.name: position for position, spec in enumerate(specs)}
-        for name in names[: len(specs) + 1]:  # more have one twice, or one that is not there
+        for name in names[: len(specs) + 1]:  # more names include a repeated or unknown one
             if name not in positions:
                 raise InvalidInput(
                     f"output {quoted(name)} not found{did_you_mean(name, positions)}"
@@ -176,23 +178,23 @@ class Lease:
             specs[positions[name]].dtype  # noqa: B018
         if len(names) > len(specs):
             raise InvalidInput(
-                f"the request names {len(names)} outputs, and the model has {len(specs)}"
+                f"the request names {len(names)} outputs, but the model has {len(specs)}"
             )
         return [positions[name] for name in names]
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the model's classes by index; empty where it has none."""
+        """The names of the model's classes by index; empty if it has no names."""
         return self.served.engine.labels
 
     @property
     def seconds(self) -> float:
-        """How long ago the request arrived."""
+        """Seconds since the request arrived."""
         return monotonic() - self._started
 
     @property
     def times(self) -> tuple[float, float] | None:
-        """The seconds that the request waited for its run, and those of the run; None before."""
+        """The seconds that the request waited, and the seconds of its run; None before the run."""
         return None if self._ticket is None else self._ticket.times
 
     def leave(self) -> None:
@@ -201,12 +203,13 @@ class Lease:
             self._ticket.cancel()
 
     def close(self, error: BaseException | None = None, hold: MemoryHold | None = None) -> None:
-        """Tell how the request ended, and release the version. Further calls do nothing.
+        """Report the outcome of the request, and release the version. Further calls do nothing.
 
         error: The error that the caller received; default None: the request succeeded.
-        hold: What its inputs hold, where a run may go on with them; default None: nothing.
+        hold: The memory of its inputs, if its run may still use them; default None: no memory is
+            held.
 
-        Where its run goes on, the limits count the request until that is over.
+        If its run continues, the request counts towards the limits until the run ends.
         """
         engine = self._engine
         if engine is None:
@@ -225,7 +228,7 @@ class Lease:
             say_whose(error, self.served, self.variant)
         self._observer.ended(self.served, self.variant, error, seconds, context=self.context)
         remembered = self._noted is not None and self._noted.remembered
-        if self._observed is not None and not remembered:  # a run is evidence once
+        if self._observed is not None and not remembered:  # the rollout counts a run once
             self._observed.close(error, now=now, seconds=seconds)
 
     def _run_over(self) -> None:
@@ -254,10 +257,10 @@ class GroupLease:
 
     served: The version.
     limit: Counts the requests while the lease is open.
-    started: When the first of them was read, in seconds on the monotonic clock.
+    started: When the first request was read, in seconds on the monotonic clock.
     count: The number of requests.
-    priority: That of each of them; default 0.
-    variant: The rollout's variant that was chosen for all of them; default "": none.
+    priority: The priority of each request; default 0.
+    variant: The rollout's variant that was chosen for all of them; default "": no variant.
     """
 
     __slots__ = ("_limit", "_open", "_priority", "count", "served", "started", "variant")
@@ -309,12 +312,12 @@ class GroupLease:
 
 
 def say_whose(error: CohortError, served: ServedVersion, variant: str) -> None:
-    """Have an error say in the logs which version its request had."""
+    """Add the request's model, version and variant to the log lines of an error."""
     error.log_context = {"model": served.model, "version": served.version}
     if variant:
         error.log_context = {**error.log_context, "variant": variant}
 
 
 def _smaller(timeout: float | None, limit: float) -> float:
-    """The caller's limit or the model's own, in seconds."""
+    """Return the caller's limit or the model's timeout, whichever is shorter, in seconds."""
     return limit if timeout is None else min(timeout, limit)

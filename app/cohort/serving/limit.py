@@ -9,10 +9,10 @@ from cohort.errors import Overloaded
 class ConcurrencyLimit:
     """Counts the requests in progress, of all models and APIs.
 
-    maximum: Requests of priority 0 in progress at most.
-    leases: Those that hold a version.
-    reading: Those whose bodies are still being read.
-    closed: Whether the process takes no more.
+    maximum: Requests of priority 0 that may be in progress.
+    leases: Requests that hold a version.
+    reading: Requests whose bodies are being read.
+    closed: True if the process accepts no more requests.
     """
 
     __slots__ = ("closed", "leases", "maximum", "reading")
@@ -24,7 +24,7 @@ class ConcurrencyLimit:
         self.closed = False
 
     def room_for(self, priority: int) -> int:
-        """How many more of a priority there may be."""
+        """Return how many more requests of a priority are accepted."""
         maximum = int(self.maximum * share_for(priority))
         return max(maximum - self.leases - self.reading, 0)
 

@@ -1,4 +1,4 @@
-"""What is told of every request on its way, and the counts that are made of it."""
+"""Observers of requests: each request's stages, and counts of them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cohort.serving.served import ServedVersion
 
 
 class Observer(Protocol):
-    """Is told of every request, on the event loop; it must not raise.
+    """Is notified of every request, on the event loop; it must not raise.
 
-    A request that is answered with others is told of at its end only, with them.
+    For requests that are answered as a group, only `ended` is called, once for all of them.
     """
 
     def began(self, context: RequestContext) -> None:
-        """A request was read, and a version is to be chosen."""
+        """A request was read; the choice of a version follows."""
 
     def queued(self, context: RequestContext, served: ServedVersion) -> None:
-        """Its inputs were read, and wait for a run of the version that was chosen."""
+        """Its inputs were decoded, and wait for a run of the chosen version."""
 
     def ran(self, context: RequestContext, served: ServedVersion) -> None:
-        """Its run is over, and its outputs are to be written."""
+        """Its run has ended; writing its outputs follows."""
 
     def ended(
         self,
@@ -35,33 +35,34 @@ class Observer(Protocol):
         times: int = 1,
         context: RequestContext | None = None,
     ) -> None:
-        """`times` requests that had a version ended: with `error`, or answered where it is None.
+        """`times` requests that had a version ended: with `error`, or with success if it is None.
 
-        seconds: How long they took, from the choice of the version or the first one's arrival.
-        context: The request's; None: they were answered together.
+        seconds: Time from the choice of the version, or from the arrival of a group's first
+            request.
+        context: The request's context; None if several were answered together.
         """
 
     def refused(self, model: str, error: CohortError, times: int = 1) -> None:
-        """`times` requests for a known model got no version of it."""
+        """`times` requests for a known model were refused before they had a version."""
 
 
 class RequestCounts:
-    """Counts requests by version, variant and outcome; each once, as its caller saw it.
+    """Counts each request once, by version, variant and the outcome that its caller received.
 
-    metrics: Where they are counted.
+    metrics: Holds the counters.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def began(self, context: RequestContext) -> None:
-        """Nothing: a request is counted once it has ended."""
+        """Do nothing: a request is counted once it has ended."""
 
     def queued(self, context: RequestContext, served: ServedVersion) -> None:
-        """Nothing: the batcher counts what waits."""
+        """Do nothing: the batcher counts waiting requests."""
 
     def ran(self, context: RequestContext, served: ServedVersion) -> None:
-        """Nothing: the batcher counts runs."""
+        """Do nothing: the batcher counts runs."""
 
     def ended(
         self,
@@ -72,7 +73,7 @@ class RequestCounts:
         times: int = 1,
         context: RequestContext | None = None,
     ) -> None:
-        """Count them by their code."""
+        """Count the requests by their code."""
         del context
         counts = served.counts
         if error is None:
@@ -85,7 +86,7 @@ class RequestCounts:
             counts.refuse_run(variant)
 
     def refused(self, model: str, error: CohortError, times: int = 1) -> None:
-        """Count them under the model's name, without a version."""
+        """Count the requests under the model's name, without a version."""
         counts = self._metrics.version(model, "")
         counts.request("", error.code, 0.0, times)
         if isinstance(error, Overloaded | NotReady):
@@ -93,7 +94,7 @@ class RequestCounts:
 
 
 def code_of(error: BaseException) -> str:
-    """The code that an error is counted by: a bug is an InferenceFailed."""
+    """Return the code that an error is counted by: a bug counts as InferenceFailed."""
     if isinstance(error, CohortError):
         return error.code
     return Cancelled.__name__ if isinstance(error, asyncio.CancelledError) else "InferenceFailed"

@@ -33,24 +33,24 @@ from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Chosen, RolloutTarget, Target
 
 MAX_LOAD_SECONDS = 30.0
-"""How long a request waits at most for a model that is loaded on demand."""
+"""Maximum time that a request waits for a model that is loaded on demand."""
 
 MAX_VIEWS = 1024
-"""Views of a plane that are kept, one for each set of models that callers may see."""
+"""Views of a plane that are kept, one for each set of models visible to a caller."""
 
 
 class DataPlane:
-    """What callers may request, for all adapters: leases on versions.
+    """Gives requests leases on versions, for all adapters.
 
     registry: Holds the catalog of loaded versions.
-    metrics: Where requests are counted.
+    metrics: Holds the counters of requests.
     rollouts: Choose the version of a model that has a rollout.
-    default_model: Answers requests that name no model; None: the only model, where there is one.
+    default_model: Answers requests that name no model; None: the only model, if there is one.
     limit: The maximum and the count of requests in progress in this process.
-    memory: What requests may hold of the process's memory; adapters count their bytes there.
+    memory: The memory that requests may use in this process; adapters count their bytes in it.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
-    observer: Is told of every request; default: RequestCounts, in `metrics`.
+    observer: Is notified of every request; default: RequestCounts, in `metrics`.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class DataPlane:
         self._live: Mapping[str, LiveRollout] = rollouts.live
         self._default_model = default_model
         self._served: dict[tuple[str, str | None], ServedVersion] = {}
-        self._served_from: Catalog | None = None  # the catalog that `_served` is of
-        self._unnamed_model = default_model  # answers where no model is named
+        self._served_from: Catalog | None = None  # the catalog that `_served` belongs to
+        self._unnamed_model = default_model  # answers requests that name no model
         self._limit = limit
         self._gather = gather
         self._views: dict[frozenset[str], DataPlane] = {}
@@ -89,14 +89,14 @@ class DataPlane:
         )
 
     def close(self) -> None:
-        """Take no more requests; those in progress finish."""
+        """Accept no more requests; those in progress finish."""
         self._limit.closed = True
 
     def seen_by(self, models: frozenset[str] | None) -> DataPlane:
-        """This plane as it looks to callers who may see `models`; None: all of them.
+        """Return a view of this plane for callers with access to `models`; None: all models.
 
-        Any other model is to them as one that does not exist. Their requests count towards the same
-        limits, and are coalesced with each other only.
+        For these callers, other models do not exist. Their requests count towards the same limits,
+        and are coalesced only with each other.
         """
         if models is None:
             return self
@@ -128,14 +128,14 @@ class DataPlane:
         """Lease the version that answers: the rollout's choice, or else the highest READY one.
 
         model: The model's name; None: the default model, or the only one.
-        version: The version that the request pins; default None: none.
-        label: The variant that the request pins; default None: none.
-        context: Tells its caller from others, where the model has a rollout, and its priority.
-        parameters: The request's; one of them may keep its caller on a variant.
+        version: The version that the request pins; default None: no version.
+        label: The variant that the request pins; default None: no variant.
+        context: Contains the request's priority, and the sticky key for a model with a rollout.
+        parameters: The request's parameters; one of them may be the sticky key.
 
         Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or Overloaded, and
-        counts the error if the model is known. Raises NotLoaded, which is not counted, where
-        `pick_loaded` waits for the model.
+        counts the error if the model is known. Raises NotLoaded, which is not counted, if
+        `pick_loaded` can wait for the model.
         """
         if self._served_from is not self._registry.catalog:
             self._forget()
@@ -162,14 +162,15 @@ class DataPlane:
     async def pick_loaded(
         self, error: NotLoaded, pick: Callable[[], Lease], seconds: float | None, priority: int = 0
     ) -> tuple[Lease, float | None]:
-        """Pick once a model that is loaded on demand is; the lease, and what is left of `seconds`.
+        """Pick after a model that is loaded on demand is ready.
 
-        error: What `pick` raised.
-        pick: Picks anew.
-        seconds: The caller's limit, which includes the wait; None where it gave none.
-        priority: The request's; default 0.
+        error: The error that `pick` raised.
+        pick: Is called again after each load.
+        seconds: The caller's limit, which includes the wait; None if it set no limit.
+        priority: The request's priority; default 0.
 
-        Raises DeadlineExceeded, NotReady after MAX_LOAD_SECONDS, or as `pick`; all are counted.
+        Returns the lease, and the remainder of `seconds`. Raises DeadlineExceeded, NotReady after
+        MAX_LOAD_SECONDS, or as `pick`; all are counted.
         """
         since = monotonic()
         while True:
@@ -199,7 +200,7 @@ class DataPlane:
         except TimeoutError:
             if most == seconds:
                 raise DeadlineExceeded(most) from None
-            message = f"model {quoted(model)} is still being loaded after {most:g} s"
+            message = f"model {quoted(model)} is still loading after {most:g} s; retry later"
             raise NotReady(message) from None
         finally:
             self.end_reading()
@@ -207,10 +208,10 @@ class DataPlane:
     def begin_reading(
         self, model: str | None = None, version: str | None = None, priority: int = 0
     ) -> None:
-        """Count a request whose body takes a while to read.
+        """Count a request while its body is read, if that takes long.
 
-        Raises NotReady, or Overloaded, also where the queue of what its path names is full: a large
-        body that is read in vain costs more than many small requests.
+        Raises NotReady or Overloaded. It also raises Overloaded if the queue of the version in the
+        path is full. Reading a large body for nothing costs more than many small requests.
         """
         self._check_open()
         self._limit.check(1, priority)
@@ -222,7 +223,7 @@ class DataPlane:
         self._limit.reading += 1
 
     def end_reading(self) -> None:
-        """End what `begin_reading` began: the body is read, or its caller left."""
+        """End the count of `begin_reading`: the body was read, or the caller left."""
         self._limit.reading -= 1
 
     def _check_open(self) -> None:
@@ -230,7 +231,7 @@ class DataPlane:
             raise NotReady("the server is shutting down")
 
     def _find_coalescing_target(self, asked: Asked) -> Target | None:
-        """What answers the coalesced requests that ask for this; None where they are not."""
+        """Return the target of coalesced requests for `asked`; None if they are not coalesced."""
         model, version = asked if isinstance(asked, tuple) else (asked, None)
         if self._served_from is not self._registry.catalog:
             self._forget()
@@ -254,8 +255,8 @@ class DataPlane:
         return target
 
     def _coalesced(self, name: str, version: str | None) -> tuple[ServedVersion | None, int]:
-        """The version that answers coalesced requests, and the rows of a run; None for none."""
-        served = self._served.get((name, version))  # None until a first single request was served
+        """Return the version that answers coalesced requests, or None, and the rows of a run."""
+        served = self._served.get((name, version))  # None before the first single request
         if served is None or not served.coalescible:
             return None, 1
         limit = served.engine.inline_rows
@@ -275,7 +276,7 @@ class DataPlane:
         return GroupLease(served, self._limit, started, count, priority, variant)
 
     def _forget(self) -> None:
-        """Forget what was remembered of an earlier catalog."""
+        """Forget the versions of an earlier catalog."""
         catalog = self._served_from = self._registry.catalog
         self._served.clear()
         self._unnamed_model = self._default_model
@@ -283,7 +284,7 @@ class DataPlane:
             (self._unnamed_model,) = catalog
 
     def _serve(self, name: str, version: str | None) -> ServedVersion:
-        """The version that answers; remembered until the catalog changes."""
+        """Return the version that answers, and remember it until the catalog changes."""
         try:
             entry = self._registry.find(name, version)
         except NotReady:
@@ -301,7 +302,7 @@ class DataPlane:
         context: RequestContext,
         parameters: Mapping[str, object],
     ) -> tuple[str, str, int | None]:
-        """The variant, its version, and the caller: a hash of its sticky key or connection."""
+        """Return the variant, its version, and a hash of the sticky key or connection."""
         sticky = live.rollout.sticky
         key = None if sticky is None else context.key_of(sticky, parameters) or None
         caller = context.peer if key is None else key
@@ -322,7 +323,7 @@ class DataPlane:
         return str(self._rollouts.version_of(name, label))
 
     def refused(self, model: str | None, error: CohortError, times: int = 1) -> None:
-        """Count requests that never got a lease; unknown models are not counted by name."""
+        """Count requests that never got a lease. Requests for unknown models are not counted."""
         name = model if model is not None else self._unnamed_model
         if name is None or name not in self._registry.catalog:
             return
@@ -334,5 +335,5 @@ class DataPlane:
             raise NotReady("no model is loaded yet")
         raise InvalidInput(
             f"the request names no model{available(names)}; name one under 'model', in the "
-            "path: /models/{model}/predict, or, at /invocations too, in the query: ?model=NAME"
+            "path: /models/{model}/predict, or, for /invocations, in the query: ?model=NAME"
         )

@@ -1,10 +1,10 @@
-"""One request of any protocol, from what was sent to its answer.
+"""One request of any protocol, from its bytes to its answer.
 
-A wire gives what it knows of who asks, what makes a `Call` of a body, and a reply. The `Exchange`
-between them is the same for all: read, choose a version, wait for one that is loaded on demand,
-decode, queue, write, and end once, with an answer or an error. What is short runs on the event loop
-at once; what takes long goes to a thread and comes back. Small requests that can be answered with
-others never get here: `cohort.serving.coalescing`.
+A wire provides the request's context, a function that makes a `Call` of a body, and a reply. The
+`Exchange` takes the same steps for every wire. It reads, chooses a version, waits for one that is
+loaded on demand, decodes, queues and writes. It ends once, with an answer or an error. Short work
+runs on the event loop; long work runs on a thread. Small requests that can be answered together use
+`cohort.serving.coalescing` instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cohort.serving.work import WorkElsewhere
 from cohort.tensors import Arrays
 
 TEXT_BYTES = 16
-"""What a value takes as text, about: it is not known before it is written."""
+"""Estimated bytes of a value written as text: the size is unknown before it is written."""
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -39,14 +39,14 @@ B = TypeVar("B")
 
 
 class Call(Protocol[A_co]):
-    """A parsed inference request of one API, whose answers are written as it asks.
+    """A parsed inference request of one API, which also writes its answer.
 
     `decode` and `encode` use only the call and its lease, so they may run on any thread.
 
-    model: The model's name; None where the request names none.
-    version: The version that the request pins; None where it pins none.
-    label: The variant that the request pins; None where it pins none.
-    timeout: The caller's limit, in seconds; None where it gave none.
+    model: The model's name; None if the request names no model.
+    version: The version that the request pins; None if it pins no version.
+    label: The variant that the request pins; None if it pins no variant.
+    timeout: The caller's limit, in seconds; None if it set no limit.
     """
 
     model: str | None
@@ -56,17 +56,17 @@ class Call(Protocol[A_co]):
 
     @property
     def beside(self) -> int:
-        """The bytes that `decode` reads from elsewhere than the body."""
+        """The bytes that `decode` reads from outside the body."""
 
     @property
     def parameters(self) -> Mapping[str, object]:
         """The request's parameters by name."""
 
     def decode_work(self, lease: Lease) -> int:
-        """How long `decode` takes after a body that was not large, as bytes of JSON do."""
+        """Return the cost of `decode` after a body that was not large, in bytes of JSON."""
 
     def is_large(self, outputs: Outputs) -> bool:
-        """Whether `encode` takes long."""
+        """Return True if `encode` takes long."""
 
     def decode(self, lease: Lease) -> Arrays:
         """Turn the request's inputs into arrays. Raises InvalidInput."""
@@ -76,22 +76,22 @@ class Call(Protocol[A_co]):
 
 
 class ReplyTo(Protocol[A_contra]):
-    """Where an answer goes: in parts, and then its end."""
+    """Receives an answer: its parts, and then its end."""
 
     def part(self, answer: A_contra) -> None:
-        """Send a part of the answer; a batched model's has one."""
+        """Send a part of the answer; the answer of a batched model has one part."""
 
     def end(self, error: CohortError | None) -> None:
-        """End the answer, or refuse the request where there was no part."""
+        """End the answer, or refuse the request if no part was sent."""
 
 
 class Exchange(WorkElsewhere, Generic[A]):
     """One request and its answer. All methods are called on the event loop.
 
-    plane: Answers it, as far as its caller may see it.
-    context: Who sends it.
-    reply: Gets the answer, unless the request is left before.
-    hold: What it holds of the process's memory; whoever gave it takes that back.
+    plane: Answers the request, as a view for its caller.
+    context: The request's context.
+    reply: Receives the answer, unless the request is left before.
+    hold: The request's share of the process's memory; the code that made the hold releases it.
     lease: Its hold on the version that answers; None until one is chosen.
     """
 
@@ -106,7 +106,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         self._call: Call[A]
         self._timeout: float | None = None
         self._long = self._short = False
-        self._gaps = False  # whether its inputs have NaN for missing values
+        self._gaps = False  # True if its inputs have NaN for missing values
 
     def read(
         self,
@@ -118,13 +118,13 @@ class Exchange(WorkElsewhere, Generic[A]):
         short: bool = False,
         long: bool = False,
     ) -> None:
-        """Make a call of what was sent, and go on with it.
+        """Make a call of the request, and continue with it.
 
         read: Makes the call. Raises InvalidInput.
-        sent: What it makes it of.
-        model, version: What is asked for, as far as that is known before.
-        short: Whether decoding cannot take long, whatever is in it.
-        long: Whether reading takes long: then a thread reads, and decodes, too.
+        sent: The argument of `read`.
+        model, version: The requested model and version, if they are known before.
+        short: True if decoding is fast for any content.
+        long: True if reading takes long: then reading and decoding run on a thread.
         """
         plane = self.plane
         self._short, self._long = short, long
@@ -146,9 +146,9 @@ class Exchange(WorkElsewhere, Generic[A]):
                 self._begin(call)
 
     def leave(self, error: CohortError | None = None) -> None:
-        """Nobody waits for the answer: stop what can be stopped, and tell nobody.
+        """Stop all work that can be stopped, and send no answer. After the end this does nothing.
 
-        error: What ended it; default None: its caller left. After the end this does nothing.
+        error: The cause; default None: the caller left.
         """
         if self.left:
             return
@@ -158,21 +158,23 @@ class Exchange(WorkElsewhere, Generic[A]):
             self.lease.close(error or Cancelled("the caller left"), self.hold)
 
     def fail(self, error: Exception) -> None:
-        """End it with an error."""
+        """End the request with an error."""
         if self.left:
             return
         self.left = True
         if self._gaps and isinstance(error, NotInJson):
-            error = InvalidInput(f"{error}: the request has missing values, and this comes of them")
+            error = InvalidInput(
+                f"{error}: missing values in the request's inputs may be the cause"
+            )
         known = known_error(error)
         if self.lease is not None:
-            self.lease.close(known, self.hold)  # which has the error say whose it is
+            self.lease.close(known, self.hold)  # adds the version to the error's log lines
         self.reply.end(known)
 
-    # -- step by step
+    # -- steps, in order
 
     def _refuse(self, model: str | None, error: Exception) -> None:
-        """End it with an error that was found before a version was chosen."""
+        """End the request with an error that was found before a version was chosen."""
         if isinstance(error, CohortError):
             self.plane.refused(model, error)
         self.fail(error)
@@ -200,7 +202,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         return lease
 
     def _picked(self, picked: tuple[Lease, float | None]) -> None:
-        """A model was loaded meanwhile, which took some of the caller's time."""
+        """Continue after a model was loaded, with the rest of the caller's time."""
         lease, self._timeout = picked
         self._decode(lease)
 
@@ -254,9 +256,9 @@ class Exchange(WorkElsewhere, Generic[A]):
             self.fail(failure)
 
     def _hold_answer(self, size: int) -> None:
-        """Hold the outputs and what is written of them, in place of the inputs.
+        """Hold memory for the outputs and their encoding instead of the inputs.
 
-        Raises Overloaded where other answers wait to be read that leave no room for this one.
+        Raises Overloaded if other unread answers leave no room for this one.
         """
         self.hold.set(0)
         self.plane.memory.check_answer(size)
@@ -267,11 +269,11 @@ class Exchange(WorkElsewhere, Generic[A]):
             self.lease.close()
         self.reply.part(answer)
         self.reply.end(None)
-        self.left = True  # not before: what cannot be sent fails
+        self.left = True  # last: an answer that cannot be sent fails
 
 
 class AwaitedReply(Generic[A]):
-    """A reply for who awaits the answer, in `answer`; it raises the error."""
+    """A reply to await: `answer` is a future that has the result or raises the error."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
@@ -279,11 +281,11 @@ class AwaitedReply(Generic[A]):
         self._forgotten = False
 
     def part(self, answer: A) -> None:
-        """As `ReplyTo.part`; the answer has one."""
+        """Keep the only part of the answer."""
         self._part = answer
 
     def end(self, error: CohortError | None) -> None:
-        """As `ReplyTo.end`."""
+        """Set the result or the error of `answer`."""
         if self._forgotten or self.answer.done():
             return
         if error is None:
@@ -292,10 +294,10 @@ class AwaitedReply(Generic[A]):
             self.answer.set_exception(error)
 
     def forget(self) -> None:
-        """Let go of the answer, which was awaited or is not wanted any more.
+        """Release the answer after it was awaited, or if it is not needed.
 
-        An error knows the exchange by the frames that it came through, and the exchange its reply:
-        a reference cycle, with the whole request in it.
+        An error refers to the exchange through its traceback, and the exchange refers to its reply.
+        This reference cycle would keep the whole request in memory.
         """
         self._forgotten = True
         del self.answer

@@ -1,4 +1,4 @@
-"""What is known of a request besides what it asks: who sends it, and by when it is wanted."""
+"""The context of a request: its caller, headers, arrival and deadline."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cohort.registry import RequestNotes
 from cohort.rollouts import Sticky
 
 SEQUENCE_ID = "x-sequence-id"
-"""The header by which balancers keep a sequence on one replica."""
+"""The header that load balancers use to keep a sequence on one replica."""
 
 
 class Headers(Protocol):
-    """A request's headers, or over gRPC its metadata, by lower-case name."""
+    """A request's headers, or its gRPC metadata, by lower-case name."""
 
     def get(self, key: str, /) -> str | None:
-        """The first value of a header; None where it was not sent."""
+        """Return the first value of a header; None if it was not sent."""
 
 
 _NO_HEADERS: Headers = MappingProxyType[str, str]({})
@@ -27,14 +27,14 @@ _NO_PARAMETERS: Mapping[str, object] = MappingProxyType({})
 
 
 class RequestContext(NamedTuple):
-    """What a wire knows of a request besides what it asks.
+    """The properties of a request that a wire knows, apart from its body.
 
-    peer: What tells its connection from others; None: not known.
-    headers: What was sent beside its body; among them the trace that it belongs to.
-    request_id: The id that the caller or a load balancer sent; "": none that can be passed on.
-    caller: Whose it is; None: callers need no key.
-    arrival: When its head was read, in seconds on the monotonic clock; 0.0: nobody asked.
-    deadline: When its caller stops waiting, on the same clock; None: it did not say.
+    peer: Identifies its connection; None: not known.
+    headers: Its headers, among them the trace context.
+    request_id: The id that the caller or a load balancer sent; "": no valid id.
+    caller: The key or token's owner; None: callers need no key.
+    arrival: When its head was read, in seconds on the monotonic clock; 0.0: not measured.
+    deadline: When its caller stops waiting, on the same clock; None: no deadline was sent.
     """
 
     peer: Hashable = None
@@ -46,20 +46,21 @@ class RequestContext(NamedTuple):
 
     @property
     def priority(self) -> int:
-        """Its priority among requests; 0 is that of most."""
+        """Its priority among requests; most have 0."""
         return 0 if self.caller is None else self.caller.priority
 
     def key_of(
         self, sticky: Sticky, parameters: Mapping[str, object] = _NO_PARAMETERS
     ) -> str | None:
-        """Its value of what keeps its caller on a variant; None where it has none.
+        """Return the sticky key; None if the request has no such header or parameter.
 
         sticky: The header or parameter that holds the key.
-        parameters: The request's; a number or a boolean is written as in JSON. Default: none.
+        parameters: The request's parameters; a number or a boolean is written as in JSON. Default:
+            empty.
         """
         if sticky.header:
             if sticky.header == REQUEST_ID and self.request_id:
-                return self.request_id  # a wire may keep it apart from the headers
+                return self.request_id  # a wire may store it outside the headers
             return self.headers.get(sticky.header)
         value = parameters.get(sticky.parameter)
         if value is None or isinstance(value, str):
@@ -72,7 +73,7 @@ NOBODY = RequestContext()
 
 
 def notes_of(context: RequestContext, parameters: Mapping[str, object]) -> RequestNotes:
-    """What a request says beside its inputs, for an engine that wants to know."""
+    """Return the parts of a request that are not inputs, for engines that use them."""
     caller = context.caller
     kept = context.headers.get("cache-control")
     return RequestNotes(

@@ -1,4 +1,4 @@
-"""Versions as requests see them."""
+"""Versions with the properties that requests need."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cohort.registry import BatchEngine, NotedEngine
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
-"""Selections of outputs that a version remembers; callers choose them."""
+"""Selections of outputs that a version remembers; callers choose the outputs."""
 
 
 class ServedVersion:
-    """One version as requests see it, built once per catalog.
+    """One version with the properties that requests need, built once per catalog.
 
-    model, version: Its names.
+    model, version: The model's name and the version's number.
     engine: Runs its requests.
-    noted: The same where it wants to know what requests say beside their inputs; else None.
-    counts: Where its requests are counted.
+    noted: The same engine if it uses RequestNotes; else None.
+    counts: Counts its requests.
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
-    labellers: What names the classes of each output; None for one without names.
+    labellers: Names the classes of each output; None for an output without names.
     detectors: Detectors of the outputs of boxes.
-    sent: The positions of the outputs that are sent where a request names none.
-    coalescible: Whether the specs allow small requests to be coalesced.
-    target: Keeps what the data plane answers its coalesced requests by; None: nothing yet.
-    parts: The outputs that a sequence of the model is served as, by its name.
-    width, row_bytes: The numbers of a row, and their bytes, where it is coalescible; else 0.
+    sent: The positions of the outputs that are sent if a request names no outputs.
+    coalescible: True if small requests can be coalesced.
+    target: The data plane's target for its coalesced requests; None: not made yet.
+    parts: For each sequence output of the model, the names of the outputs that carry it.
+    width, row_bytes: The numbers of a row, and their bytes, if it is coalescible; else 0.
     """
 
     __slots__ = (
@@ -67,12 +67,12 @@ class ServedVersion:
     def selection(
         self, names: tuple[str, ...] | None, variant: str, top: int = 0
     ) -> Selection | None:
-        """The outputs of different names; None: all of them.
+        """Return the selection of outputs with different names; None: all of them.
 
-        variant: The rollout's variant that chose the version; "": none did.
-        top: As `ResponseTemplate` has it.
+        variant: The rollout's variant that chose the version; "": no rollout did.
+        top: As in `ResponseTemplate`.
 
-        None where one is not an output, or where labels are to be written in another way.
+        Returns None if a name is not an output, or if labels need another form of answer.
         """
         found = self._selections.get((names, variant)) or self._select(names, variant)
         if (top > 0 or self._named) and (self.detectors or not (found and found.can_label(top))):

@@ -1,4 +1,4 @@
-"""What answers a model's coalesced requests: one version, or the versions of a rollout."""
+"""Targets of coalesced requests: one version, or the versions of a rollout."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cohort.tensors import Array
 
 
 class Chosen(NamedTuple):
-    """What answers a request.
+    """The version that answers a request.
 
     served: The version.
     variant: The rollout's variant that chose it; "" without a rollout.
-    limit: The rows that it may run on the event loop in one run.
-    caller: What tells the caller from others; None: not known, or nobody asks.
+    limit: The rows that one run on the event loop may have.
+    caller: A hash that identifies the caller; None: not known, or not needed.
     """
 
     served: ServedVersion
@@ -29,15 +29,15 @@ class Chosen(NamedTuple):
 
 
 class Choosing(Protocol):
-    """A request, as the choice sees it."""
+    """The part of a request that the choice needs."""
 
     @property
     def context(self) -> RequestContext:
-        """Who sends it."""
+        """The context of the request."""
 
 
 class AnsweredGroup(Protocol):
-    """What answered requests: a version, and the variant that chose it."""
+    """The version that answered requests, and the variant that chose it."""
 
     served: ServedVersion
     variant: str
@@ -46,7 +46,7 @@ class AnsweredGroup(Protocol):
 class Target:
     """The one version of a model without a rollout.
 
-    fixed: What answers every request; None where each has its own choice.
+    fixed: The choice for every request; None if each request has its own choice.
     """
 
     __slots__ = ("fixed",)
@@ -55,7 +55,7 @@ class Target:
         self.fixed = fixed
 
     def choose(self, request: Choosing) -> Chosen | None:
-        """What answers a request; None where it is not to be coalesced."""
+        """Return the version that answers a request; None if it must not be coalesced."""
         del request
         return self.fixed
 
@@ -69,11 +69,11 @@ class Target:
         seconds: float,
         now: float,
     ) -> None:
-        """Take note of requests that were answered `now`, `seconds` after the first of them.
+        """Record requests that were answered `now`, `seconds` after the first was read.
 
-        members: They, as `cohort.serving.groups.Member` has them.
-        gone: The places of those whose callers left.
-        array, outputs: The input and outputs of their run, whose rows are theirs in turn.
+        members: The requests, each as `cohort.serving.groups.Member`.
+        gone: The positions of those whose callers left.
+        array, outputs: The input and outputs of their run, with the rows in the members' order.
         """
 
     def failed(
@@ -85,7 +85,7 @@ class Target:
         seconds: float,
         now: float,
     ) -> None:
-        """Take note of requests that all got the same error."""
+        """Record requests that all got the same error."""
 
 
 class RolloutTarget(Target):
@@ -93,7 +93,8 @@ class RolloutTarget(Target):
 
     live: The rollout.
     ready: The versions that can serve.
-    serve: Gives a version as requests see it, None where it is not coalesced, and its limit.
+    serve: Returns the served version of a number and its rows of a run; None if it is not
+        coalesced.
     """
 
     __slots__ = ("_live", "_ready", "_serve", "_served")
@@ -111,7 +112,7 @@ class RolloutTarget(Target):
         self._served: dict[int, tuple[ServedVersion | None, int]] = {}
 
     def choose(self, request: Choosing) -> Chosen | None:
-        """The rollout's choice; None where that is not ready, or not coalesced."""
+        """Return the rollout's choice; None if that version is not ready or not coalesced."""
         live = self._live
         context = request.context
         sticky = live.rollout.sticky

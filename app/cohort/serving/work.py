@@ -1,4 +1,4 @@
-"""What a request has done on threads, and goes on with on the event loop."""
+"""Work of a request that runs on threads and continues on the event loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class WorkElsewhere:
-    """A request that has work done for it, one piece at a time.
+    """A request that runs its work on threads, one piece at a time.
 
-    left: Whether nobody waits for it any more: then it does not go on.
+    left: True if no caller waits for it; it does not continue.
     """
 
     left = False
@@ -32,7 +32,7 @@ class WorkElsewhere:
         failed: Callable[[Exception], None] | None = None,
         ends: Callable[[], None] | None = None,
     ) -> None:
-        """Do `work` on a thread, and go on with `then`, as `_after` does."""
+        """Run `work` on a thread, and continue with `then`, as `_after` does."""
         running = asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
         self._after(running, then, failed, ends)
 
@@ -43,10 +43,10 @@ class WorkElsewhere:
         failed: Callable[[Exception], None] | None = None,
         ends: Callable[[], None] | None = None,
     ) -> None:
-        """Go on with the result of `work`, unless nobody waits for it by then.
+        """Continue with the result of `work`, unless the request was left.
 
-        failed: Takes the error that it raised; default: `fail`.
-        ends: Called once it is over, also where nobody waits.
+        failed: Receives the error that `work` raised; default: `fail`.
+        ends: Called once `work` has ended, also if the request was left.
         """
 
         def done(future: asyncio.Future[T]) -> None:
@@ -68,7 +68,7 @@ class WorkElsewhere:
         self._work = work
 
     def _stop_work(self) -> None:
-        """Nobody waits for it any more."""
+        """Stop the current work and do not continue."""
         self.left = True
         if self._work is not None:
             self._work.cancel()

@@ -1,8 +1,9 @@
-"""Several workers on one port: processes that serve, and the parent that gives them connections.
+"""Several workers on one port: processes that serve, and a parent that passes connections to them.
 
-A parent (`cohort.workers.parent`) accepts connections and passes each to the worker that has the
-fewest (`spreading`, `passing`); it starts, watches and replaces workers (`roster`,
-`worker_process`). Workers ask each other by way of it (`link`, `switchboard`), so that any of them
-can say how all are: `host_plane` asks the others (`siblings`) what `answers` answers, and `judging`
-judges rollouts by what all have counted. The parent imports nothing of that.
+The parent (`cohort.workers.parent`) accepts connections and passes each to the worker with the
+fewest (`spreading`, `passing`). It starts, watches and replaces workers (`roster`,
+`worker_process`). Workers exchange messages through the parent (`link`, `switchboard`), so that
+each worker can report on all. `host_plane` asks the others (`siblings`), whose replies come from
+`answers`. `judging` judges rollouts by the counts of all workers. The parent imports only modules
+that it needs.
 """

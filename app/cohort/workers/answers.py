@@ -1,4 +1,4 @@
-"""What a worker answers when the others of its host ask it."""
+"""The replies of a worker to questions of other workers on its host."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def answers_of(
     rollouts: Rollouts,
     watcher: RolloutWatcher,
 ) -> dict[str, QuestionHandler]:
-    """The answers, by what is asked.
+    """Return the handlers of questions, by question.
 
-    place: Which of the workers this is.
-    plane, registry, rollouts: What it answers from.
+    place: The place of this worker among all.
+    plane, registry, rollouts: The sources of the answers.
     watcher: Exchanges decisions with the state folder.
     """
 
@@ -68,7 +68,7 @@ def answers_of(
         return DONE
 
     async def cleared(said: Mapping[str, Any]) -> Said:
-        with suppress(NotFound):  # this one has not read the file yet
+        with suppress(NotFound):  # this worker has not read the file yet
             rollouts.clear(said["model"], said["variant"])
         await watcher.sync()
         return DONE

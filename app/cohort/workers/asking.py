@@ -1,4 +1,4 @@
-"""Questions of one worker to all: who has still to answer, and what the answers were. Pure."""
+"""Questions of one worker to all: missing workers and collected answers. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from cohort.workers.framing import join_bodies
 class Question:
     """A question that was passed on.
 
-    asker: The process that asked, and `number` what it calls the question.
-    what: What is asked.
-    due: Until when answers are waited for, in seconds on the monotonic clock.
+    asker: The process that asked.
+    number: The asker's number of the question.
+    what: The question.
+    due: Answers are awaited until then, in seconds on the monotonic clock.
     missing: The processes that have not answered.
-    answers: What was answered, by process.
+    answers: The answers, by process.
     """
 
     asker: int
@@ -28,17 +29,17 @@ class Question:
     answers: dict[int, tuple[Mapping[str, Any], bytes]] = field(default_factory=dict)
 
     def answered(self, pid: int, head: Mapping[str, Any], body: bytes) -> None:
-        """Note an answer."""
+        """Record an answer."""
         if pid in self.missing:
             self.missing.discard(pid)
             self.answers[pid] = head, body
 
     def gone(self, pid: int) -> None:
-        """Wait no more for a process."""
+        """Stop waiting for a process."""
         self.missing.discard(pid)
 
     def reply(self, **more: Any) -> tuple[dict[str, Any], bytes]:
-        """What the asker is told: the answers, and who gave none in time."""
+        """Return the reply to the asker: the answers, and the processes without one in time."""
         sizes, body = join_bodies([body for _, body in self.answers.values()])
         heads = [{**head, "pid": pid} for pid, (head, _) in self.answers.items()]
         head = {
@@ -60,28 +61,28 @@ class Questions:
         self._count = 0
 
     def add(self, question: Question) -> int:
-        """Add one; the number by which workers answer it."""
+        """Add a question; return the number that workers use in their answers."""
         self._count += 1
         self._open[self._count] = question
         return self._count
 
     def get(self, number: int) -> Question | None:
-        """The question of a number; None where nobody waits for its answers any more."""
+        """Return the question of a number; None if its asker no longer waits."""
         return self._open.get(number)
 
     def forget(self, pid: int) -> None:
-        """A process has ended: it neither answers nor waits."""
+        """Forget a process that has ended, as asker and as answerer."""
         self._open = {n: one for n, one in self._open.items() if one.asker != pid}
         for question in self._open.values():
             question.gone(pid)
 
     def finished(self, now: float) -> Iterable[Question]:
-        """Take out the questions that all have answered, or whose time is over."""
+        """Remove and return the questions that all have answered or whose time has passed."""
         done = {n: one for n, one in self._open.items() if not one.missing or now >= one.due}
         for number in done:
             del self._open[number]
         return done.values()
 
     def next_due(self) -> float:
-        """When the time of the next one is over."""
+        """Return the time when the next question expires."""
         return min((one.due for one in self._open.values()), default=float("inf"))

@@ -1,4 +1,4 @@
-"""What a worker does beside serving: takes connections from its parent, and says how it is."""
+"""The duties of a worker apart from serving: takes connections and reports its state."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from cohort.workers.passing import Intake, Kind
 from cohort.workers.siblings import Siblings
 
 REPORT_SECONDS = 0.1
-"""How often it is looked whether the parent is to be told something new."""
+"""Interval of the checks for a changed state to report to the parent."""
 
 CLOSED_SECONDS = 0.005
-"""How soon the parent hears that connections have closed, of many at once."""
+"""Delay before closed connections are reported, to batch reports."""
 
 LAST_CONNECTION_SECONDS = 5.0
-"""How long the parent may take to say that no more connections come, once this process stops."""
+"""Time for the parent to confirm the last connection, once this process stops."""
 
 Serve = Callable[[socket.socket], Coroutine[Any, Any, object]]
 """Serves an accepted connection."""
 
 
 class OpenConnections(set[Any]):
-    """A set of connections that calls `on_close`, a short while after one or more left it."""
+    """A set of connections that calls `on_close` a short time after connections were removed."""
 
     on_close: Callable[[], None] | None = None
     _due = False
@@ -48,13 +48,13 @@ class OpenConnections(set[Any]):
 
 
 class ConnectedWorker:
-    """This process as one of several.
+    """This process as one of several workers.
 
-    siblings: The others.
-    connections: Those for HTTP that are open: uvicorn is to keep them here.
-    rpc_connections: Those for gRPC; its server is to keep them here.
+    siblings: The other workers.
+    connections: The open connections for HTTP; uvicorn must keep them here.
+    rpc_connections: The open connections for gRPC; its server must keep them here.
 
-    membership: What the parent said at the start.
+    membership: The parent's information at the start.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -77,10 +77,10 @@ class ConnectedWorker:
     async def introduce(
         self, answers: Mapping[str, QuestionHandler], retire: Callable[[], None]
     ) -> None:
-        """Begin to talk with the parent, before any model is loaded.
+        """Begin to exchange messages with the parent, before any model is loaded.
 
-        answers: What others are answered, by what they ask.
-        retire: Called once the parent wants another worker in place of this one.
+        answers: The handlers of other workers' questions, by question.
+        retire: Called once the parent wants to replace this worker.
         """
         self._answers, self._retire = answers, retire
         link = Link(self._membership.messages, answers, self._take)
@@ -107,7 +107,7 @@ class ConnectedWorker:
                     self._retire()
 
     def accept(self, lifecycle: Lifecycle, serve: Serve) -> None:
-        """Take connections from now on, have each served by `serve`, and report `lifecycle`."""
+        """Take connections, serve each with `serve`, and report `lifecycle` to the parent."""
         loop = asyncio.get_running_loop()
 
         def begin(connection: socket.socket, kind: Kind) -> None:
@@ -135,11 +135,11 @@ class ConnectedWorker:
 
     @property
     def gets_rpc(self) -> bool:
-        """Whether the parent gives it connections for gRPC, too; that of an older release not."""
+        """True if the parent also passes gRPC connections; parents of older releases do not."""
         return self._membership.passes_rpc
 
     async def accept_rpc(self, serve: Serve) -> None:
-        """Have connections for gRPC served by `serve`; return once the parent listens for them."""
+        """Serve connections for gRPC with `serve`; return once the parent listens for them."""
         self._serve_rpc = serve
         await self._rpc_listened.wait()
 
@@ -163,7 +163,7 @@ class ConnectedWorker:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def stop_accepting(self) -> None:
-        """Wait until the parent has given the last connection, and all are being served."""
+        """Wait until the parent has passed the last connection, and all are being served."""
         if self._intake is None:
             return
         with suppress(TimeoutError):
@@ -173,7 +173,7 @@ class ConnectedWorker:
             await asyncio.wait(self._making)
 
     async def leave(self) -> None:
-        """Leave what was counted to the parent, and end the conversation."""
+        """Send the last metrics to the parent, and close the link."""
         for task in self._tasks:
             task.cancel()
         if self._link is not None:
@@ -185,5 +185,5 @@ class ConnectedWorker:
 async def _served(serve: Serve, connection: socket.socket) -> None:
     try:
         await serve(connection)
-    except OSError:  # its caller has gone
+    except OSError:  # the client disconnected
         connection.close()

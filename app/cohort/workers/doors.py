@@ -1,4 +1,4 @@
-"""Where the parent accepts connections: listeners for HTTP and gRPC, and who waits for a worker."""
+"""Listeners of the parent for HTTP and gRPC, and connections that wait for a worker."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from cohort.workers.passing import Kind
 from cohort.workers.saying import LineLevel
 
 PASS_AGAIN_SECONDS = 0.05
-"""When connections are passed on again that no worker took."""
+"""Interval of the attempts to pass connections that no worker took."""
 
 ACCEPT_AGAIN_SECONDS = 0.1
-"""When connections are accepted again, where there was nothing left for one."""
+"""Delay before accepting again after a lack of descriptors or memory."""
 
 NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -36,11 +36,11 @@ class _Tell(Protocol):
 
 
 class Doors:
-    """Accepts connections, and gives each to a worker as soon as one takes it.
+    """Accepts connections, and passes each to a worker as soon as one takes it.
 
-    selector: Says which listeners have a connection.
-    listeners: The sockets of each kind, bound; none is accepted from before its kind is opened.
-    give: Gives a connection to a worker; False where none takes it.
+    selector: Reports listeners with a connection.
+    listeners: The bound sockets of each kind. Connections are accepted once the kind is opened.
+    give: Passes a connection to a worker; False if no worker takes it.
     tell: Logs.
     """
 
@@ -53,20 +53,20 @@ class Doors:
     ) -> None:
         self._selector, self._listeners, self._give, self._tell = selector, listeners, give, tell
         self._opened: set[Kind] = set()
-        self._waiting: deque[tuple[Kind, socket.socket]] = deque()  # that no worker took
-        self._accept_at = inf  # when connections are accepted again, where nothing is left for them
-        self._resting = False  # whether none was accepted since
+        self._waiting: deque[tuple[Kind, socket.socket]] = deque()  # no worker took them
+        self._accept_at = inf  # when to accept again after a lack of resources
+        self._resting = False  # True until the next connection is accepted
         for listener in chain.from_iterable(listeners.values()):
             listener.setblocking(False)
 
     @property
     def due(self) -> float:
-        """When it has something to do at the latest, on the monotonic clock."""
+        """The latest time of its next action, on the monotonic clock."""
         passes_at = monotonic() + PASS_AGAIN_SECONDS if self._waiting else inf
         return min(self._accept_at, passes_at)
 
     def open(self, kind: Kind) -> bool:
-        """Begin to accept connections of a kind; False if that was done. Raises OSError."""
+        """Begin to accept connections of a kind; False if it was open already. Raises OSError."""
         if kind in self._opened:
             return False
         self._opened.add(kind)
@@ -76,26 +76,26 @@ class Doors:
         return True
 
     def keep(self, connections: Sequence[tuple[Kind, socket.socket]]) -> None:
-        """Have connections that a worker never took wait for another one."""
+        """Keep connections that a worker never took, for another one."""
         self._waiting.extend(connections)
 
     def tick(self, now: float) -> None:
-        """Do what is due at `now`: accept again, and pass on who waits."""
+        """Do the actions due at `now`: accept again, and pass on waiting connections."""
         if now >= self._accept_at:
             self._accept_at = inf
             for kind in self._opened:
                 for listener in self._listeners.get(kind, ()):
-                    with suppress(KeyError):  # it is watched
+                    with suppress(KeyError):  # already watched
                         self._watch(kind, listener)
         for _ in range(len(self._waiting)):
             self._pass(*self._waiting.popleft())
 
     def close(self) -> None:
-        """Accept what the kernel has queued, which closing would reset, and close."""
+        """Accept the connections in the kernel's queue, which closing would reset, and close."""
         self._accept_at = inf
         for kind, listeners in self._listeners.items():
             for listener in listeners:
-                with suppress(KeyError, ValueError):  # ValueError: it was closed before
+                with suppress(KeyError, ValueError):  # ValueError: already closed
                     self._selector.unregister(listener)
                 while kind in self._opened and self._accept_one(kind, listener):
                     pass
@@ -115,18 +115,18 @@ class Doors:
     def _accept_one(self, kind: Kind, listener: socket.socket) -> bool:
         try:
             connection, _ = listener.accept()
-        except OSError as error:  # the queue is empty, or its first has gone again
+        except OSError as error:  # the queue is empty, or its first client has left
             if error.errno in NOTHING_LEFT:
                 self._rest(error)
             return False
         if self._resting:
             self._resting = False
-            self._tell("info", "connections are accepted again")
+            self._tell("info", "accepting connections again")
         self._pass(kind, connection)
         return True
 
     def _rest(self, error: OSError) -> None:
-        """Accept nothing for a moment: a listener stays readable, and asking it has no end."""
+        """Pause accepting: the listener stays readable, so polling it would not end."""
         for listener in chain.from_iterable(self._listeners.values()):
             with suppress(KeyError):
                 self._selector.unregister(listener)

@@ -14,19 +14,19 @@ Message = tuple[Mapping[str, Any], bytes]
 
 
 def pack_message(head: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """One message as it is sent."""
+    """Return one message in its binary form."""
     text = json.dumps(head).encode()
     return _SIZES.pack(len(text), len(body)) + text + body
 
 
 class Unpacker:
-    """Cuts what arrives into messages."""
+    """Divides received bytes into messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Take what has arrived; give the messages that are whole."""
+        """Add received bytes; yield the complete messages."""
         self._data += data
         while len(self._data) >= _SIZES.size:
             head, body = _SIZES.unpack_from(self._data)
@@ -42,12 +42,12 @@ class Unpacker:
 
 
 def join_bodies(bodies: list[bytes]) -> tuple[list[int], bytes]:
-    """Several bodies as one, and their sizes, by which `split_bodies` cuts them again."""
+    """Join several bodies; return their sizes, for `split_bodies`, and the joined bytes."""
     return [len(body) for body in bodies], b"".join(bodies)
 
 
 def split_bodies(sizes: list[int], joined: bytes) -> list[bytes]:
-    """The bodies that `join_bodies` joined."""
+    """Return the bodies that `join_bodies` joined."""
     bodies, start = [], 0
     for size in sizes:
         bodies.append(joined[start : start + size])

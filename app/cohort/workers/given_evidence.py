@@ -1,4 +1,4 @@
-"""Evidence on its way from the workers of a host to the one that judges. Pure."""
+"""Transfer of evidence from the workers of a host to the judging worker. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cohort.rollouts.units import GivenCounts
 
 
 class GivenEvidence(NamedTuple):
-    """What a worker counted about one limit of a model's rollout.
+    """A worker's counts for one limit of a model's rollout.
 
-    version, variant, limit: Whose it is, as in `EvidenceLabels`.
-    baseline, candidate: What was counted of either.
+    version, variant, limit: The subject of the counts, as in `EvidenceLabels`.
+    baseline, candidate: The counts of each.
     """
 
     model: str
@@ -25,7 +25,7 @@ class GivenEvidence(NamedTuple):
 
 
 def give_evidence(lives: Mapping[str, LiveRollout]) -> list[GivenEvidence]:
-    """What was counted and not judged yet, by model; it is gone there."""
+    """Return the unjudged counts of all models, and remove them here."""
     return [
         GivenEvidence(model, *labels, *stream.give())
         for model, live in lives.items()
@@ -34,7 +34,7 @@ def give_evidence(lives: Mapping[str, LiveRollout]) -> list[GivenEvidence]:
 
 
 def take_evidence(lives: Mapping[str, LiveRollout], given: Iterable[GivenEvidence]) -> None:
-    """Count what another worker counted. What is about another version by now is left out."""
+    """Add the counts of another worker. Counts of replaced versions are left out."""
     for one in given:
         live = lives.get(one.model)
         for labels, stream in () if live is None else live.streams():
@@ -43,7 +43,7 @@ def take_evidence(lives: Mapping[str, LiveRollout], given: Iterable[GivenEvidenc
 
 
 def read_given(rows: Iterable[Sequence[Any]]) -> list[GivenEvidence]:
-    """Evidence as JSON has it: named tuples are lists there."""
+    """Read evidence from JSON, which turns named tuples into lists."""
     return [
         GivenEvidence(
             model, version, variant, limit, GivenCounts(*baseline), GivenCounts(*candidate)

@@ -1,4 +1,4 @@
-"""What came of the requests of all workers, for the live view."""
+"""The request counts of all workers, for the live view."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from cohort.operating.live import Changes, Counts, VersionKey, changes
 from cohort.workers.siblings import Siblings
 
 OWN = 0
-"""Stands for this process."""
+"""Key of this process."""
 
 CountsByProcess = Mapping[int, Counts]
 Heard = Mapping[int, Counts | None]
-"""Counts by process; None of one that did not answer in time."""
+"""Counts by process; None for a process that did not answer in time."""
 
 
 class HostCounts:
-    """What came of the requests of all workers.
+    """The request counts of all workers.
 
-    own: Gives the counts of this one.
-    siblings: The others.
+    own: Returns the counts of this worker.
+    siblings: The other workers.
     """
 
     def __init__(self, own: Callable[[], Awaitable[Counts]], siblings: Siblings) -> None:
         self._own = own
         self._siblings = siblings
         self._before: CountsByProcess = {}
-        self._unheard: set[int] = set()  # processes that have counted, who knows what
+        self._unheard: set[int] = set()  # processes with unknown counts
 
     async def since(self) -> Changes:
-        """What came since this was called last."""
+        """Return the changes since the last call."""
         before, self._before = self._compared(await self._hear())
         return await in_turns(changes_of_all(before, self._before))
 
@@ -44,7 +44,7 @@ class HostCounts:
         return heard
 
     def _compared(self, heard: Heard) -> tuple[CountsByProcess, CountsByProcess]:
-        """What to compare, before and now: of one that was silent, what was heard of it last."""
+        """Return the counts to compare: for a silent process, its last known counts."""
         before, now = dict(self._before), {}
         for pid, told in heard.items():
             if told is not None and pid in self._unheard:
@@ -57,7 +57,7 @@ class HostCounts:
 
 
 def changes_of_all(before: CountsByProcess, now: CountsByProcess) -> Generator[None, None, Changes]:
-    """What came in between in all processes; one that was not there has counted from nothing."""
+    """Return the changes in all processes; a new process has counted from zero."""
     sums: dict[VersionKey, VersionCounts] = {}
     totals: dict[VersionKey, int] = {}
     for process, counts in now.items():

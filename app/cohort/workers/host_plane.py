@@ -27,10 +27,10 @@ from cohort.workers.siblings import Siblings
 
 
 class HostPlane(ControlPlane):
-    """What operators may read and do of a host: what this worker has, and what the others answer.
+    """Reads and actions of operators for a host: from this worker and the others' answers.
 
     own: The plane of this worker.
-    siblings: The others.
+    siblings: The other workers.
     rollouts: The rollouts of this worker.
     """
 
@@ -55,7 +55,7 @@ class HostPlane(ControlPlane):
     # -- health
 
     def readiness(self, view: ModelReader | None = None) -> Readiness:
-        """Whether all workers that connections are given to are ready."""
+        """Return whether all workers that receive connections are ready."""
         whole = self._siblings.readiness(self._own.readiness())
         if whole.ready or view is None or view.sees_all:
             return whole
@@ -89,7 +89,7 @@ class HostPlane(ControlPlane):
         return [one.said for one in (await self._siblings.ask("health")).good]
 
     async def load(self, name: str) -> None:
-        """Load it in all workers, also where it fails in this one."""
+        """Load it in all workers, even if it fails in this one."""
         try:
             await self._own.load(name)
         except NotReady:
@@ -98,14 +98,14 @@ class HostPlane(ControlPlane):
         await self._siblings.have_done("load", {"model": name})
 
     async def unload(self, name: str) -> None:
-        """Unload it in all workers, and in those that replace them."""
+        """Unload it in all workers, and in their replacements."""
         await self._own.unload(name)
         await self._siblings.have_done("unload", {"model": name})
 
     # -- rollouts
 
     async def rollouts(self) -> Description:
-        """Every rollout by model, with the evidence of all workers."""
+        """Return every rollout by model, with the evidence of all workers."""
         if not self._siblings.judges:
             found = await self._siblings.ask("rollouts", to="judge")
             for answer in found.good:
@@ -125,7 +125,7 @@ class HostPlane(ControlPlane):
         return self._own.rollout(name)
 
     async def shadow_examples(self, name: str) -> list[Description]:
-        """Those of all workers in turn."""
+        """Return the examples of all workers, interleaved."""
         found = await self._siblings.ask("examples", {"model": name})
         others = [list(one.said["examples"]) for one in found.good]
         parts = zip_longest(await self._own.shadow_examples(name), *others)
@@ -134,7 +134,7 @@ class HostPlane(ControlPlane):
     # -- metrics
 
     async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
-        """Those of all workers added up, always in Prometheus's text format."""
+        """Return the sum of all workers' metrics, always in Prometheus's text format."""
         return await self._texts.get(None), negotiate("")
 
     async def _merge_metrics(self) -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""One judge of rollouts for all workers of a host: what the others have counted, brought to it."""
+"""Judging of rollouts by one worker of a host, with the counts of all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cohort.workers.siblings import Siblings
 
 
 class Judging:
-    """Judges, in the one worker that does, and has all others follow.
+    """Judges rollouts if this worker is the judge, and sends the decisions to all others.
 
     siblings: The other workers.
-    rollouts: The rollouts of this one.
+    rollouts: The rollouts of this worker.
     watcher: Exchanges decisions with the state folder.
     """
 
@@ -24,19 +24,19 @@ class Judging:
         self._siblings, self._rollouts, self._watcher = siblings, rollouts, watcher
 
     async def step(self) -> None:
-        """Judge by what all workers have counted, if this one judges."""
+        """Judge by the counts of all workers, if this worker is the judge."""
         judges = self._siblings.judges
         if judges:
             await self._bring_evidence()
         before = self._decisions()
         await self._watcher.step(decide=judges)
         if judges and self._decisions() != before:
-            await self._bring_evidence()  # so that all follow at once
+            await self._bring_evidence()  # so that all workers follow at once
 
     async def _bring_evidence(self) -> None:
-        """Count what others have counted; they learn what is decided.
+        """Fetch the other workers' counts, and send them the decisions.
 
-        Also where the state folder cannot tell them.
+        The decisions reach them even if the state folder does not work.
         """
         live = self._rollouts.live
         if not live:

@@ -1,4 +1,4 @@
-"""A worker's end of what it shares with the others, on its event loop."""
+"""A worker's end of the message link with its parent, on its event loop."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ log = structlog.get_logger("cohort")
 _READ_AT_ONCE = 1 << 18
 
 QuestionHandler = Callable[[Mapping[str, Any]], Awaitable[tuple[Mapping[str, Any], bytes]]]
-"""Answers a question by what is said in it, with bytes. May raise CohortError."""
+"""Answers a question from its content; returns the answer and bytes. May raise CohortError."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What one worker answered.
+    """The answer of one worker.
 
     pid: Its process.
-    said: The answer; `error` where it has failed.
-    body: The bytes with it.
+    said: The answer; has `error` if the worker failed.
+    body: The bytes of the answer.
     """
 
     pid: int
@@ -37,16 +37,16 @@ class WorkerAnswer:
 
     @property
     def error(self) -> str:
-        """Why there is no answer; empty where there is one."""
+        """Why there is no answer; empty if there is one."""
         return str(self.said.get("error", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswers:
-    """What workers answered.
+    """The answers of workers.
 
-    answers: Each of those that did.
-    silent: The processes that did not, in time.
+    answers: The answers received.
+    silent: The processes that did not answer in time.
     more: Bytes that the parent has added.
     """
 
@@ -56,16 +56,16 @@ class WorkerAnswers:
 
     @property
     def good(self) -> list[WorkerAnswer]:
-        """The answers of those that have not failed."""
+        """The answers without an error."""
         return [one for one in self.answers if not one.error]
 
 
 class Link:
-    """Talks with the parent, and through it with the other workers.
+    """Exchanges messages with the parent, and through it with the other workers.
 
     own: The socket of messages.
-    handlers: What answers each kind of question.
-    on_told: Called with each message that is no question and no answer.
+    handlers: The handlers of questions, by question.
+    on_told: Called with each message that is neither a question nor an answer.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Link:
         """Ask other workers, and wait for their answers.
 
         to: "all", "others", or "judge".
-        seconds: How long answers are waited for.
+        seconds: The time limit for answers.
         """
         self._count += 1
         number = self._count
@@ -113,7 +113,7 @@ class Link:
             del self._asked[number]
 
     async def close(self) -> None:
-        """Send what is still to be sent, and close."""
+        """Send the remaining messages, and close."""
         if self._tasks and not self._tasks[1].done():
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -125,7 +125,7 @@ class Link:
         loop = asyncio.get_running_loop()
         while True:
             data = await self._outgoing.get()
-            with suppress(OSError):  # the parent has ended, and soon this process
+            with suppress(OSError):  # the parent has ended, and this process will
                 await loop.sock_sendall(self._socket, data)
             self._outgoing.task_done()
 

@@ -1,4 +1,4 @@
-"""What a worker is told by its parent when it is started: the environment and its sockets."""
+"""The information that a worker receives at its start, in the environment and as sockets."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from typing import Self
 
 VARIABLE = "_COHORT_WORKER"
-"""Names the worker's place, its sockets and its parent. No setting: a parent alone sets it."""
+"""Contains the worker's place, its sockets and its parent. Set only by a parent; not a setting."""
 
 PASSES_RPC = "_COHORT_WORKER_RPC"
-"""Is set by parents that pass connections for gRPC, as those before did not."""
+"""Set by parents that pass gRPC connections; parents of older releases do not set it."""
 
 LATE_SECONDS = 1.0
-"""A parent that was itself held up for so long, by a paused container, cannot tell how others did.
+"""After a pause of this length, of a container for example, a parent cannot judge workers' delays.
 """
 
 STARTING_SECONDS = 120.0
-"""How long a process may take until its first sign of life, or as long as the watchdog's time where
-that is longer: it imports and reads settings and keys, on a machine that may do much else."""
+"""Time for a process's first sign of life; the watchdog's time applies if it is longer.
+
+The process imports modules and reads settings and keys, on a machine that may be busy.
+"""
 
 PR_SET_PDEATHSIG = 1
 
@@ -31,14 +33,14 @@ PR_SET_PDEATHSIG = 1
 class Membership:
     """A worker's place among those of its parent.
 
-    place: Which of them it is, from 0.
-    count: How many there should be.
-    first: Whether it is the first that the parent has started: it says what people want to read.
+    place: Its number, from 0.
+    count: The configured number of workers.
+    first: True for the first worker that the parent started: it logs the lines for people.
     port: The port that the parent listens on.
     parent: The parent's process.
-    connections: The socket by which it gets connections, `cohort.workers.passing`.
-    messages: The socket by which it talks to the parent, `cohort.workers.link`.
-    passes_rpc: Whether connections for gRPC come that way, too.
+    connections: The socket that receives connections, `cohort.workers.passing`.
+    messages: The socket for messages with the parent, `cohort.workers.link`.
+    passes_rpc: True if gRPC connections also come over `connections`.
     """
 
     place: int
@@ -52,9 +54,9 @@ class Membership:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str]) -> Self | None:
-        """Take what the parent left in the environment; None where this process is no worker.
+        """Remove and return the parent's values in the environment; None if this is not a worker.
 
-        What the worker starts itself does not find it there any more.
+        Child processes of the worker do not inherit them.
         """
         if not (told := environment.pop(VARIABLE, "")):
             return None
@@ -73,14 +75,14 @@ class Membership:
         )
 
     def follow_parent(self) -> None:
-        """Have the process killed when its parent ends: nobody would give it connections."""
+        """Let the kernel kill the process when its parent ends: no connections would arrive."""
         end_with(self.parent)
 
 
 def end_with(parent: int) -> None:
-    """Have this process killed when its parent ends; raise SystemExit where it has ended."""
+    """Let the kernel kill this process when its parent ends. Raises SystemExit if it has ended."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # meanwhile
+    if os.getppid() != parent:  # the parent has ended
         raise SystemExit(1)
 
 
@@ -93,6 +95,6 @@ def environment_of(
     first: bool,
     port: int,
 ) -> dict[str, str]:
-    """The environment of a worker that this process starts; its sockets are in the same order."""
+    """Return the environment of a worker; `descriptors` are its connections and messages."""
     told = ":".join(map(str, (place, count, int(first), port, os.getpid(), *descriptors)))
     return {**environment, VARIABLE: told, PASSES_RPC: "1"}

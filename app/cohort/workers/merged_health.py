@@ -1,4 +1,4 @@
-"""What several workers say of themselves, as one answer. Pure."""
+"""Merges the reports of several workers into one answer. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from cohort.operating.description import Description
 from cohort.registry import RESTING, State
 
 WORST_FIRST = (State.UNAVAILABLE, State.LOADING, State.UNLOADING, State.READY)
-"""A version is only as far as it is in all workers."""
+"""Order of states: a merged version has its least advanced state in any worker."""
 
 SaidOfHealth = Mapping[str, Any]
-"""How a worker is: `place`, `pid`, `ready`, `reason`, `settled`, `problems`, and `states`: by model
-and version its state, and why."""
+"""A worker's health: `place`, `pid`, `ready`, `reason`, `settled`, `problems`, and `states`.
+
+`states` has, by model and version, the state and its reason.
+"""
 
 
 def merge_health(
     own: Description, others: Sequence[SaidOfHealth], silent: Sequence[int], *, whole: bool
 ) -> Description:
-    """A worker's summary with what is different in `others`.
+    """Merge a worker's summary with the differences in `others`.
 
-    silent: The processes that did not say how they are.
-    whole: Whether the problems of all, and not only states, may be told.
+    silent: The processes that did not answer.
+    whole: True if the caller may read the problems of all, and not only states.
     """
     settled = [one for one in others if one["settled"]] or list(others)
     models = {
@@ -41,7 +43,7 @@ def merge_health(
             for said in one["problems"]
             if said not in own["problems"]
         ]
-    problems += [f"process {pid} does not say how it is" for pid in silent]
+    problems += [f"process {pid} does not answer" for pid in silent]
     merged["problems"] = problems
     if problems and own["status"] == "healthy":
         merged["status"] = "degraded"
@@ -52,7 +54,7 @@ def merge_health(
 
 
 def merge_models(own: Description, others: Sequence[SaidOfHealth]) -> Description:
-    """The models of a worker, with the states that versions have in `others` where worse."""
+    """Return the models of a worker, with the states of versions in `others` where worse."""
     settled = [one for one in others if one["settled"]]
     return {
         "models": [
@@ -75,7 +77,7 @@ def _merged_version(
 
 
 def _worst(model: str, version: str, state: str, others: Sequence[SaidOfHealth]) -> tuple[str, str]:
-    """The state of a version that is the least far, and why it is not further."""
+    """Return the least advanced state of a version, and its reason."""
     found = [(State(state), "")]
     for one in others:
         there = one["states"].get(model, {}).get(version)

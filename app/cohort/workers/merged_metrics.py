@@ -1,4 +1,4 @@
-"""The metrics of several processes as those of one: texts in Prometheus's format, added up. Pure.
+"""Sums the metrics of several processes, as texts in Prometheus's format. Pure.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 
 METRICS = "metrics"
-"""The question for a worker's metrics. The answers are kept, for when it ends."""
+"""The question for a worker's metrics. The parent keeps the answers, for when a worker ends."""
 
 LINES_IN_A_STEP = 200
 
@@ -25,12 +25,12 @@ SUMMED = frozenset(
         "process_max_fds",
         "process_resident_memory_bytes",
         "process_virtual_memory_bytes",
-        "rollout_evidence_log10",  # 0 in all that do not judge
+        "rollout_evidence_log10",  # 0 in workers that do not judge
         "rollout_evidence_requests",
         "rollout_evidence_bad_requests",
     }
 )
-"""Gauges of which each process has a part."""
+"""Gauges that are summed over processes."""
 
 LEAST = frozenset(
     {
@@ -41,14 +41,14 @@ LEAST = frozenset(
         "process_start_time_seconds",
     }
 )
-"""Gauges that are good only where they are in all; of all others the largest is shown."""
+"""Gauges that are good only if all processes agree: the minimum; for others, the maximum."""
 
 Steps = Generator[None, None, None]
-"""Work in steps of a fraction of a millisecond."""
+"""Work in steps of less than a millisecond."""
 
 
 class MetricFamily:
-    """A metric: its description, its kind, and its samples by name and labels as written."""
+    """A metric: its description, its kind, and its samples by name and labels."""
 
     __slots__ = ("described", "kind", "merge", "samples")
 
@@ -60,7 +60,7 @@ class MetricFamily:
 
 
 class MergedMetrics:
-    """Metrics that others are added to.
+    """A sum of metrics.
 
     families: By name, in the order in which they are written.
     """
@@ -71,7 +71,7 @@ class MergedMetrics:
     def add(self, text: str, *, cumulative_only: bool = False) -> Steps:
         """Add the text of a process. Lines that cannot be read are left out.
 
-        cumulative_only: Whether it has ended: its counts stay, its gauges do not.
+        cumulative_only: True if the process has ended: its counts stay, its gauges do not.
         """
         described = ""
         family = MetricFamily()
@@ -83,7 +83,7 @@ class MergedMetrics:
             elif line.startswith("# TYPE "):
                 name, _, kind = line[7:].partition(" ")
                 if cumulative_only and kind not in CUMULATIVE:
-                    family = MetricFamily()  # is shown to nobody
+                    family = MetricFamily()  # discarded
                 else:
                     family = self._family(name, described, kind)
             elif line and line[0] != "#":
@@ -107,7 +107,7 @@ class MergedMetrics:
         return family
 
     def write(self) -> Generator[None, None, tuple[bytes, ...]]:
-        """The text, in blocks."""
+        """Return the text, in blocks."""
         blocks = []
         for name, family in self.families.items():
             lines = [f"# HELP {name} {family.described}", f"# TYPE {name} {family.kind}"]
@@ -123,7 +123,7 @@ class MergedMetrics:
 
 
 def _number(value: float) -> str:
-    """As Prometheus's libraries write it."""
+    """Write a number as Prometheus's libraries do."""
     text = repr(float(value))
     return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)
 
@@ -131,7 +131,7 @@ def _number(value: float) -> str:
 def merge_metrics(
     living: Iterable[str], ended: str = ""
 ) -> Generator[None, None, tuple[bytes, ...]]:
-    """The text of all processes, in blocks; `ended` has the counts of those that are no more."""
+    """Return the text of all processes, in blocks; `ended` has the counts of ended processes."""
     merged = MergedMetrics()
     for text in living:
         yield from merged.add(text)
@@ -140,26 +140,26 @@ def merge_metrics(
 
 
 class EndedCounts:
-    """What processes had counted that are no more."""
+    """The counts of ended processes."""
 
     def __init__(self) -> None:
         self._merged = MergedMetrics()
 
     def add(self, text: str) -> None:
-        """Add the last that is known of one."""
+        """Add the last known metrics of a process."""
         for _ in self._merged.add(text, cumulative_only=True):
             pass
 
     def text(self) -> bytes:
-        """All of it."""
+        """Return the sum."""
         return _text(self._merged)
 
 
 def write_parent_metrics(count: int, ready: int, restarts: Mapping[str, int]) -> bytes:
-    """What the parent alone knows: how many workers there are, and how many were replaced."""
+    """Return the parent's metrics: configured and ready workers, and restarts by cause."""
     merged = MergedMetrics()
     for name, described, kind, samples in (
-        ("server_workers", "Worker processes that there should be.", "gauge", {"": count}),
+        ("server_workers", "Configured number of worker processes.", "gauge", {"": count}),
         ("server_workers_ready", "Worker processes that are ready.", "gauge", {"": ready}),
         (
             "server_worker_restarts_total",

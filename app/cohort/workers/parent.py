@@ -1,7 +1,7 @@
 """The parent of several workers: accepts connections for them, and replaces them.
 
-It serves nothing itself and imports nothing that does: it is small, no model can hold it up, and it
-stays the same while workers of another release take over.
+It does not serve requests and imports no serving code. So it is small, no model can block it, and
+it continues while workers of another release take over.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ from cohort.workers.worker_process import WorkerOptions, WorkerProcess
 IDLE_WAIT_SECONDS = 1.0
 
 ENDING_SECONDS = 8.0
-"""How much longer than requests in flight may take a worker may need to end: a little longer than
-it gives itself."""
+"""Time for a worker to end after the limit for requests in flight.
+
+It is slightly longer than the worker's own limit.
+"""
 
 LAST_WORDS_SECONDS = 0.5
-"""How long workers may take to end by a second signal, until they are killed."""
+"""Time for workers to end after a second signal, until they are killed."""
 
 
 class Parent:
-    """Runs workers until it is told to stop.
+    """Runs workers until a signal stops it.
 
-    listeners: Take the connections of each kind, until the notice is over.
-    options: How workers are run.
-    systemd: Who is told of the start, of life and of the stop; default: nobody.
+    listeners: Receive the connections of each kind, until the notice has ended.
+    options: The command and limits of workers.
+    systemd: Is notified of the start, of life and of the stop; default: no notifications.
     """
 
     def __init__(
@@ -64,20 +66,20 @@ class Parent:
         self._workers: dict[int, WorkerProcess] = {}
         self._switchboard = Switchboard(self._workers, options.count)
         self._doors = Doors(self._selector, listeners, self._give, self._tell)
-        self._causes: dict[int, str] = {}  # why workers ended that were ended from here
-        self._failures: Counter[int] = Counter()  # before they were settled, in a row by place
+        self._causes: dict[int, str] = {}  # why this parent ended workers
+        self._failures: Counter[int] = Counter()  # consecutive ends before `settled`, by place
         self._not_before: dict[int, float] = {}
-        self._outdated = 0.0  # workers that started before are to be replaced
-        self._warm_at = inf  # when the first start is over at the latest
-        self._started = False  # whether a worker was ever started
-        self._served = False  # whether one ever took connections
+        self._outdated = 0.0  # workers started before are replaced
+        self._warm_at = inf  # the latest end of the first start
+        self._started = False  # True once a worker was started
+        self._served = False  # True once a worker took connections
         self._stop_at = inf  # when the listeners close
         self._stopping = False
-        self._sign_at = 0.0  # when systemd is to hear of this process
+        self._sign_at = 0.0  # when to notify systemd next
         self._status = 0
 
     def run(self) -> int:
-        """Return the exit status, once all workers have ended."""
+        """Run until all workers have ended; return the exit status."""
         woken, waker = socket.socketpair()
         for end in (woken, waker):
             end.setblocking(False)
@@ -85,7 +87,7 @@ class Parent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: self._stop(number))
-        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # else from a terminal that closes
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # otherwise a closing terminal's
             signal.signal(signal.SIGHUP, lambda *_: self._renew())
         signal.signal(signal.SIGTSTP, lambda *_: self._suspend())
         self._watch(woken, lambda: woken.recv(4096))
@@ -107,10 +109,10 @@ class Parent:
         dues += [min(one.due, one.ends_by) for one in self._workers.values()]
         expected = max(now, min(dues))
         for worker in self._workers.values():
-            with suppress(KeyError):  # it has closed its end
+            with suppress(KeyError):  # the worker has closed its end
                 self._selector.modify(worker.messages, worker.events, partial(self._hear, worker))
         for key, _ in self._selector.select(expected - now):
-            if key.fileobj in self._selector.get_map():  # it may have been closed by one before
+            if key.fileobj in self._selector.get_map():  # an earlier callback may have closed it
                 key.data()
         now = monotonic()
         if now > expected + LATE_SECONDS:
@@ -134,7 +136,7 @@ class Parent:
             reason = f"no sign of life for {worker.sign_seconds:g} s"
             self._causes[worker.pid] = "hung"
         elif now >= worker.ends_by:
-            reason = "it was told to end, and has not"
+            reason = "it did not end in time"
         else:
             return
         self._say("critical", f"{reason}: killed the worker", worker)
@@ -143,7 +145,7 @@ class Parent:
     # -- connections
 
     def _give(self, kind: Kind, connection: socket.socket) -> bool:
-        """Give a connection to the worker that has the fewest; False where none takes it."""
+        """Pass a connection to the worker with the fewest; False if no worker takes it."""
         now = monotonic()
         able = {one.pid: one for one in self._workers.values() if one.takes(kind)}
         while able:
@@ -153,7 +155,7 @@ class Parent:
         return False
 
     def _open_rpc(self) -> None:
-        """Listen for gRPC, now that a worker serves it."""
+        """Listen for gRPC once a worker serves it."""
         try:
             if self._doors.open(Kind.RPC):
                 self._tell("info", "listening for gRPC")
@@ -192,7 +194,7 @@ class Parent:
     def _start(self, place: int) -> None:
         try:
             worker = WorkerProcess(self._options, place, first=not self._started, port=self._port)
-        except OSError as error:  # no process or no descriptor is left
+        except OSError as error:  # out of processes or descriptors
             self._failures[place] += 1
             wait = retry_seconds(self._failures[place])
             self._not_before[place] = monotonic() + wait
@@ -214,7 +216,7 @@ class Parent:
         self._let_end(worker)
 
     def _let_end(self, worker: WorkerProcess) -> None:
-        """Give no more connections to a worker that drains, and kill it if it does not end."""
+        """Pass no more connections to a draining worker, and kill it if it does not end in time."""
         worker.retiring = True
         worker.channel.end()
         options = self._options
@@ -229,13 +231,13 @@ class Parent:
         except EOFError:
             self._selector.unregister(worker.messages)
             return
-        except (LookupError, TypeError, ValueError) as error:  # of another release, perhaps
-            self._say("error", "a worker's message cannot be read", worker, reason=repr(error))
+        except (LookupError, TypeError, ValueError) as error:  # perhaps from another release
+            self._say("error", "cannot read a worker's message", worker, reason=repr(error))
         worker.flush()
         if worker.member.settled:
             self._failures[worker.place] = 0
         if worker.state.get("draining") and not (self._stopping or worker.retiring):
-            self._let_end(worker)  # somebody else told it to
+            self._let_end(worker)  # a signal from elsewhere made it drain
         if worker.accepting and not self._served and not self._stopping:
             self._served = True
             self._doors.open(Kind.HTTP)
@@ -248,7 +250,7 @@ class Parent:
             self._selector.unregister(worker.channel.socket)
 
     def _reap(self) -> None:
-        """Reap who has ended, as process 1 has to."""
+        """Reap ended processes; as process 1, also those of others."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -260,7 +262,7 @@ class Parent:
                 self._bury(worker, os.waitstatus_to_exitcode(status))
 
     def _bury(self, worker: WorkerProcess, code: int) -> None:
-        with suppress(EOFError):  # what it said last
+        with suppress(EOFError):  # its last messages
             for message in worker.receive():
                 self._switchboard.hear(worker, message)
         for end in (worker.messages, worker.signs, worker.channel.socket):
@@ -273,7 +275,7 @@ class Parent:
             if worker.accepting or code not in {-signal.SIGTERM, -signal.SIGINT}:
                 self._status = self._status or (code if code >= 0 else 128 - code)
             return
-        if code > 0 and not self._served:  # as one process would: the reason was said
+        if code > 0 and not self._served:  # end like a single process; it has logged the reason
             self._status = code
             self._stop(signal.SIGTERM)
             return
@@ -290,10 +292,10 @@ class Parent:
     # -- signals
 
     def _stop(self, number: int) -> None:
-        """Forward a signal to stop; by the first, accept no more once the notice is over.
+        """Forward a signal to stop. After the first, accept no more once the notice has ended.
 
-        Workers that are still there after the notice and the time to drain are killed, and by a
-        second signal at once.
+        Workers that have not ended after the notice and the time to drain are killed. A second
+        signal shortens this time.
         """
         now = monotonic()
         if self._stopping:
@@ -310,16 +312,16 @@ class Parent:
             worker.signal(number)
 
     def _renew(self) -> None:
-        """Have the files looked at now, and all workers replaced one after the other."""
+        """Scan the files now, and replace all workers one after the other."""
         self._outdated = monotonic()
         for worker in self._workers.values():
-            if worker.introduced:  # who starts looks at them anyway
+            if worker.introduced:  # a starting worker reads them anyway
                 worker.signal(signal.SIGHUP)
 
     def _suspend(self) -> None:
-        """Stop the workers and this process, as Ctrl-Z asks, until this one is told to go on.
+        """Suspend the workers and this process, as Ctrl-Z does, until this process is continued.
 
-        The kernel ignores the signal where there is nobody who would, as without a terminal.
+        Without a terminal or a shell to continue it, the kernel ignores the signal.
         """
         for worker in self._workers.values():
             worker.signal(signal.SIGSTOP)
@@ -341,11 +343,11 @@ class Parent:
 def start_parent(
     listeners: Mapping[Kind, Sequence[socket.socket]], options: WorkerOptions
 ) -> NoReturn:
-    """Go on as a `Parent` in place of this process, which has imported more than a parent needs."""
+    """Replace this process by a `Parent`, to free modules that a parent does not need."""
     numbers = {kind.name: [one.fileno() for one in ones] for kind, ones in listeners.items()}
     for listener in chain.from_iterable(listeners.values()):
         listener.set_inheritable(True)
-    # Until the parent takes them, signals wait.
+    # Signals wait until the parent handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
     told = json.dumps({"path": sys.path, "listeners": numbers, "options": asdict(options)})
     os.execv(sys.executable, [sys.executable, "-c", _GO_ON, told])  # noqa: S606 - no shell
@@ -363,7 +365,7 @@ go_on(told["listeners"], told["options"])
 
 
 def go_on(listeners: Mapping[str, Sequence[int]], options: Mapping[str, Any]) -> NoReturn:
-    """What `start_parent` begins."""
+    """Continue `start_parent` in the new program."""
     command = tuple(options["command"])
     parent = Parent(
         {

@@ -1,4 +1,4 @@
-"""Accepted connections on their way from the parent to a worker, and how many it has."""
+"""Transfer of accepted connections from the parent to a worker, and their counts."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from time import monotonic
 
 
 class Kind(bytes, Enum):
-    """What a connection is for: the byte that it comes with."""
+    """The protocol of a connection: the byte that is sent with it."""
 
     HTTP = b"c"
     RPC = b"g"
 
 
 END = b"e"
-"""After it comes no connection."""
+"""Sent after the last connection."""
 
 TAKEN_AT_ONCE = 64
-"""Connections that a worker takes in one iteration of its event loop, at most."""
+"""Maximum of connections that a worker takes in one iteration of its event loop."""
 
 _REPORT = Struct("!QQ")  # connections taken so far, and open now
 
 
 class Channel:
-    """The parent's end of what one worker gets its connections by.
+    """The parent's end of a worker's socket for connections.
 
-    given: How many connections it was given.
+    given: The number of connections passed.
 
     own: A socket of `socketpair(AF_UNIX, SOCK_SEQPACKET)`; the worker has the other end.
     """
@@ -44,18 +44,18 @@ class Channel:
 
     @property
     def connections(self) -> int:
-        """How many connections the worker has, with those that it has not taken yet."""
+        """The worker's open connections, with those that it has not taken yet."""
         return self._open + self.given - self._taken
 
     def waiting(self, now: float) -> float:
-        """For how many seconds the first connection has waited that was not taken; else 0."""
+        """Return seconds that the first untaken connection has waited; 0 without one."""
         return now - self._untaken[0][0] if self._untaken else 0.0
 
     def give(self, connection: socket.socket, kind: Kind = Kind.HTTP) -> bool:
-        """Pass a connection on; False where the channel is full or broken.
+        """Pass a connection; False if the channel is full or broken.
 
-        It is kept open here until the worker has taken it, so that another one can have it if this
-        one ends before.
+        It stays open here until the worker has taken it. If the worker ends before, another one
+        gets it.
         """
         try:
             socket.send_fds(self.socket, [kind.value], [connection.fileno()])
@@ -66,12 +66,12 @@ class Channel:
         return True
 
     def end(self) -> None:
-        """Say that no more connections come."""
+        """Send that no more connections come."""
         with suppress(OSError):
             self.socket.send(END)
 
     def hear(self) -> bool:
-        """Read what the worker reports; False where it has closed its end."""
+        """Read the worker's reports; False if it has closed its end."""
         while True:
             try:
                 report = self.socket.recv(_REPORT.size)
@@ -86,8 +86,8 @@ class Channel:
                 self._untaken.popleft()[2].close()
 
     def close(self) -> list[tuple[Kind, socket.socket]]:
-        """Close this end; the connections that the worker never took, for others."""
-        self.hear()  # of what it took before it ended
+        """Close this end; return the connections that the worker never took, for others."""
+        self.hear()  # reads how many it took before it ended
         self.socket.close()
         left = [(kind, connection) for _, kind, connection in self._untaken]
         self._untaken.clear()
@@ -98,9 +98,9 @@ class Intake:
     """The worker's end: takes connections and reports how many are open.
 
     own: Its socket.
-    serve: Called with each connection that was taken.
-    count_open: Returns how many of them are open.
-    on_end: Called once no more connections come: the parent says so, or has ended.
+    serve: Called with each taken connection.
+    count_open: Returns the number of open connections.
+    on_end: Called once no more connections come: the parent announced it, or has ended.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Intake:
         self.ended = False
 
     def take(self) -> None:
-        """Take what has come. `serve` reads nothing yet: another worker could still have it."""
+        """Take waiting connections. `serve` must not read yet: another worker may get them."""
         for connection, kind in self._receive():
             self._taken += 1
             self._serve(connection, kind)
@@ -144,9 +144,9 @@ class Intake:
         return found
 
     def report(self) -> None:
-        """Tell the parent what has changed since it was told last."""
+        """Report changes since the last report to the parent."""
         now = (self._taken, self._count_open())
         if now != self._reported:
-            with suppress(OSError):  # it hears the next one
+            with suppress(OSError):  # the next report includes it
                 self.socket.send(_REPORT.pack(*now))
                 self._reported = now

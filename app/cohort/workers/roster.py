@@ -1,4 +1,4 @@
-"""Which workers are to be started, and which retired. Pure: no clock and no process."""
+"""Decisions which workers to start and retire. Pure: without clock and processes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 FIRST_EMPTY_SECONDS, MAX_EMPTY_SECONDS = 1.0, 30.0
-"""How long a worker's place stays empty after one in it ended before it was ready."""
+"""Time that a place stays empty after a worker in it ended before it was ready."""
 
 FIRST_ALONE_SECONDS = 10.0
-"""How long the first worker may have the machine for itself before the others start, too.
+"""Maximum time that the first worker runs alone before the others start.
 
-They find in the cache what it has inspected and measured.
+They find its inspections and measurements in the cache.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker, as its parent sees it.
+    """A worker as its parent sees it.
 
     pid: Its process.
-    place: Which of the workers that there should be it is, from 0.
-    started: When, in seconds on the monotonic clock.
-    accepting: Whether it takes connections.
-    ready: Whether it would answer that it is ready.
-    settled: Whether its first models are loaded, or could not be.
-    retiring: Whether it was told to end.
+    place: Its number among the configured workers, from 0.
+    started: Its start, in seconds on the monotonic clock.
+    accepting: True if it takes connections.
+    ready: True if it reports that it is ready.
+    settled: True if the loads of its first models have ended.
+    retiring: True if it was asked to end.
     """
 
     pid: int
@@ -46,7 +46,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class RetireWorker:
-    """Have a worker answer what it has, and end."""
+    """Let a worker finish its requests, and end."""
 
     pid: int
 
@@ -60,12 +60,13 @@ def next_changes(
     not_before: Mapping[int, float] | None = None,
     warm: bool = True,
 ) -> list[StartWorker | RetireWorker]:
-    """Say what is to be done for `count` workers that were all started at `outdated` or later.
+    """Return the changes that lead to `count` workers, all started at `outdated` or later.
 
-    An older one serves until another one in its place does as well; one place is renewed at a time.
+    An older worker serves until a new one in its place does as well; one place is renewed at a
+    time.
 
-    not_before: When a worker may start in a place, at the earliest; default: now.
-    warm: Whether the first start is over; until then there is only the first worker.
+    not_before: The earliest start of a worker in a place; default: now.
+    warm: True if the first start has ended; until then only the first worker runs.
     """
     staying = [one for one in members if not one.retiring]
     blocked = not_before or {}
@@ -80,9 +81,9 @@ def next_changes(
             if newest.ready or not any(one.ready for one in older):
                 changes += [RetireWorker(one.pid) for one in older]
     if changes or any(not one.settled for one in staying if one.started >= outdated):
-        return changes  # one thing after the other
+        return changes  # one change at a time
     if len({one.place for one in staying}) < len(staying):
-        return changes  # the newer one has still to become as ready as the one that it replaces
+        return changes  # the new worker is not as ready as the old one yet
     old = [one for one in staying if one.started < outdated]
     if old and warm:
         place = min(old, key=lambda one: one.started).place
@@ -92,14 +93,14 @@ def next_changes(
 
 
 def retry_seconds(failures: int) -> float:
-    """How long to wait once so many workers in a row ended in a place before they were ready."""
+    """Return the wait after a number of consecutive workers in a place ended before `settled`."""
     if not failures:
         return 0.0
     return min(FIRST_EMPTY_SECONDS * 2.0 ** min(failures - 1, 16), MAX_EMPTY_SECONDS)
 
 
 def judge_among(members: Sequence[WorkerView]) -> int:
-    """The process that judges rollouts for all: the oldest that is ready; 0: none."""
+    """Return the process that judges rollouts: the oldest ready one; 0 if there is no worker."""
     able = [one for one in members if one.accepting and not one.retiring]
     first = min(able, key=lambda one: (not one.ready, one.started, one.place), default=None)
     return 0 if first is None else first.pid

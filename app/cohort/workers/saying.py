@@ -1,4 +1,4 @@
-"""The log lines of a process that has little more than the standard library."""
+"""Log lines of a process that uses little more than the standard library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LineLevel = Literal["info", "warning", "error", "critical"]
 
 
 def say_line(log_format: str, level: LineLevel, event: str, **facts: object) -> None:
-    """Write a line to standard error, unless nobody reads it: then it is lost.
+    """Write a line to standard error; it is lost if the pipe is full.
 
     log_format: "json" or text.
     """
@@ -25,5 +25,5 @@ def say_line(log_format: str, level: LineLevel, event: str, **facts: object) -> 
     else:
         line = " ".join([event, *(f"{name}={value}" for name, value in facts.items())])
     with suppress(OSError):
-        if select.select([], [STDERR], [], 0)[1]:  # a pipe then takes PIPE_BUF bytes at once
+        if select.select([], [STDERR], [], 0)[1]:  # a pipe then accepts PIPE_BUF bytes at once
             os.write(STDERR, line.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The other workers of this host, as one of them sees them."""
+"""The other workers of this host, as seen by one worker."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from cohort.operating import Readiness
 from cohort.workers.link import Link, WorkerAnswers
 
 GATHER_SECONDS = 1.0
-"""How long other workers may take to say how they are."""
+"""Time for other workers to report their state."""
 
 DONE_SECONDS = 900.0
-"""How long they may take to do what an operator wants: as long as a large model loads."""
+"""Time for other workers to do an operator's action: as long as a large model loads."""
 
 LOOK_SECONDS = 2.0
-"""How often it is looked meanwhile whether they still answer at all, and"""
+"""Interval of the checks that other workers still answer during such an action."""
 
 HUNG_SECONDS = 5.0
-"""how long they may take for that."""
+"""Time for other workers to answer such a check."""
 
 
 class Siblings:
-    """The other workers. Until `connect` nobody is asked.
+    """The other workers. Before `connect` no worker is asked.
 
-    retiring: Whether this one is being replaced: the host goes on.
+    retiring: True if this worker is being replaced, while the host continues.
 
-    place: Which of the workers this is, from 0.
+    place: The number of this worker, from 0.
     pid: This process.
     """
 
@@ -41,24 +41,24 @@ class Siblings:
         self._picture: Mapping[str, Any] = {}
 
     def connect(self, link: Link) -> None:
-        """Reach others from now on, by this link."""
+        """Use this link to reach the other workers."""
         self._link = link
 
     def take_picture(self, picture: Mapping[str, Any]) -> None:
-        """Note what the parent tells of all workers."""
+        """Store the parent's view of all workers."""
         self._picture = picture
 
     @property
     def judges(self) -> bool:
-        """Whether this process judges rollouts for all."""
+        """True if this process judges rollouts for all."""
         return self._link is None or self._picture.get("judge") == self._pid
 
-    # -- how all are
+    # -- the state of all workers
 
     def readiness(self, own: Readiness) -> Readiness:
-        """Whether all that connections are given to are ready, where this one is as in `own`.
+        """Return whether all workers that receive connections are ready; `own` is this worker's.
 
-        One that has not loaded its first models yet is given none while another one is ready.
+        A worker that has not loaded its first models receives none while another one is ready.
         """
         others = [one for one in self._others if one.get("settled")]
         counts = not (self.retiring and others) and (self._settled or not others)
@@ -70,7 +70,7 @@ class Siblings:
         return Readiness(True)
 
     def liveness(self, own: Readiness) -> Readiness:
-        """Whether nothing is wrong, in any of them, that only a restart mends."""
+        """Return live unless a fault in any worker requires a restart."""
         for one in self._others:
             if own.ready and one.get("live") is False:
                 return Readiness(False, f"worker {one['place']}: {one['ailment']}")
@@ -78,7 +78,7 @@ class Siblings:
 
     @property
     def _others(self) -> list[Mapping[str, Any]]:
-        """Those that take connections, and are not being replaced."""
+        """The other workers that take connections and are not being replaced."""
         return [
             one
             for one in self._picture.get("workers", ())
@@ -90,7 +90,7 @@ class Siblings:
         own = [one for one in self._picture.get("workers", ()) if one["pid"] == self._pid]
         return any(one.get("settled") for one in own)
 
-    # -- what is asked of them
+    # -- questions to the others
 
     async def ask(
         self,
@@ -99,15 +99,15 @@ class Siblings:
         *,
         to: str = "others",
     ) -> WorkerAnswers:
-        """How others are: the answers of those that are not too busy to give one."""
+        """Ask other workers; return the answers that arrive in time."""
         if self._link is None:
             return WorkerAnswers(())
         return await self._link.ask(what, said or {}, to=to, seconds=GATHER_SECONDS)
 
     async def have_done(self, what: str, said: Mapping[str, Any]) -> None:
-        """Have all others do what this process has done, and wait until they have.
+        """Make all others do what this process has done, and wait until they have.
 
-        Raises NotReady with the reason of one that could not, or that does not answer any more.
+        Raises NotReady with the reason of a worker that failed or no longer answers.
         """
         link = self._link
         if link is None:
@@ -119,17 +119,17 @@ class Siblings:
                 looked = await link.ask("health", {}, to="others", seconds=HUNG_SECONDS)
                 if looked.silent and not asking.done():
                     raise NotReady(
-                        f"{self._name(looked.silent)} gives no answer for {HUNG_SECONDS:g} s: "
-                        "it does this once it goes on, or is replaced by one that does"
+                        f"{self._name(looked.silent)} does not answer for {HUNG_SECONDS:g} s; the "
+                        "change takes effect there once it answers or is replaced"
                     )
             found = asking.result()
         for answer in found.answers:
             if answer.error:
-                raise NotReady(f"in process {answer.pid}, another worker: {answer.error}")
+                raise NotReady(f"worker process {answer.pid}: {answer.error}")
         if found.silent:
             raise NotReady(f"{self._name(found.silent)} has not finished yet")
 
     def _name(self, silent: Collection[int]) -> str:
-        """What to call processes: by their places, as far as these are known."""
+        """Return the names of processes: their places, if known."""
         places = {one["pid"]: one["place"] for one in self._picture.get("workers", ())}
         return ", ".join(f"worker {places.get(pid, '?')} (process {pid})" for pid in silent)

@@ -1,4 +1,4 @@
-"""Which worker a new connection goes to. Pure."""
+"""Choice of the worker for a new connection. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 TAKEN_LATE_SECONDS = 0.5
-"""Who has not taken a connection for so long gets no more, where another worker takes them."""
+"""A worker that leaves a connection untaken for this time gets no more if another takes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """What is known of a worker that can be given connections.
+    """The state of a worker that may receive connections.
 
     pid: Its process.
-    connections: How many it has, with those that it has not taken yet.
-    given: How many it was given so far.
-    waiting: For how many seconds the first of those has waited that it has not taken; 0: none does.
-    ready: Whether it would answer that it is ready.
+    connections: Its connections, including those that it has not taken yet.
+    given: The number of connections passed to it so far.
+    waiting: Seconds that the first untaken connection has waited; 0 without one.
+    ready: True if it reports that it is ready.
     """
 
     pid: int
@@ -28,9 +28,10 @@ class WorkerLoad:
 
 
 def choose_worker(loads: Iterable[WorkerLoad]) -> int | None:
-    """The process that has the fewest connections; None where there is no worker.
+    """Return the process with the fewest connections; None if there is no worker.
 
-    One that is ready comes first, then one that is not late, then the one that was given fewer.
+    Ready workers take precedence, then workers that are not late; at equal counts, the one that was
+    passed fewer so far.
     """
 
     def order(one: WorkerLoad) -> tuple[bool, bool, int, int]:

@@ -1,4 +1,4 @@
-"""What workers know of each other, and what they ask each other, by way of their parent."""
+"""Exchange of states and questions between workers, through their parent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cohort.workers.worker_process import WorkerProcess
 
 
 class Switchboard:
-    """Passes questions on, and keeps what outlives a worker.
+    """Passes questions on, and keeps the data that outlives a worker.
 
-    unloaded: The models that operators unloaded: what each new worker is told.
-    restarts: How many workers were replaced, by cause.
+    unloaded: The models that operators unloaded; each new worker receives them.
+    restarts: The number of replaced workers, by cause.
 
-    workers: The workers that there are, by process.
-    count: How many there should be.
+    workers: The existing workers, by process.
+    count: The configured number of workers.
     """
 
     def __init__(self, workers: Mapping[int, WorkerProcess], count: int) -> None:
@@ -35,11 +35,11 @@ class Switchboard:
 
     @property
     def next_due(self) -> float:
-        """When it has something to do at the latest, on the monotonic clock."""
+        """The latest time of its next action, on the monotonic clock."""
         return self._questions.next_due()
 
     def hear(self, worker: WorkerProcess, message: Message) -> None:
-        """Do what a message of a worker asks for."""
+        """Handle a message of a worker."""
         head, body = message
         match head["kind"]:
             case "hello":
@@ -56,7 +56,7 @@ class Switchboard:
                     question.answered(worker.pid, head["said"], body)
                     if question.what == METRICS:
                         worker.metrics = body.decode()
-            case "last":  # it answers nobody any more
+            case "last":  # it answers no more questions
                 worker.metrics = body.decode()
 
     def _ask(self, asker: WorkerProcess, head: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Switchboard:
             one.send({"kind": "ask", "number": number, "what": head["what"], "said": head["said"]})
 
     def tick(self, now: float) -> None:
-        """Reply to who has waited long enough, and tell all what has changed, at `now`."""
+        """Reply to questions that are complete or expired, and send changed states to all."""
         for question in self._questions.finished(now):
             self._reply(question)
         members = [one.member for one in self._workers.values()]
@@ -107,7 +107,7 @@ class Switchboard:
             return
         head, body = question.reply()
         if question.what == METRICS:
-            # Of who did not answer, what was shown last: no count goes back because one is busy.
+            # For silent workers, their last metrics: no counter decreases because a worker is busy.
             kept = [one.metrics for one in self._workers.values() if one.pid in question.missing]
             ready = sum(bool(one.state.get("ready")) for one in self._workers.values())
             own = write_parent_metrics(self._count, ready, self.restarts)

@@ -1,4 +1,4 @@
-"""What systemd is told: that the process has started, that it is alive, that it stops.
+"""Notifications to systemd: the process has started, is alive, or stops.
 
 https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
 """
@@ -13,12 +13,12 @@ from typing import Self
 
 
 class Systemd:
-    """The socket that a supervisor listens on, where there is one.
+    """The socket that a supervisor listens on, if there is one.
 
-    watchdog_seconds: How long it waits for the next sign of life; 0: it waits for none.
+    watchdog_seconds: Maximum time between two signs of life; 0: no limit.
 
-    address: The path of the socket; one that begins with "@" is in the abstract namespace. Empty:
-        nobody listens.
+    address: The path of the socket; a leading "@" means the abstract namespace. Empty: there is no
+        supervisor.
     """
 
     def __init__(self, address: str = "", watchdog_seconds: float = 0.0) -> None:
@@ -27,7 +27,7 @@ class Systemd:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """What the environment names, as systemd sets it: `NOTIFY_SOCKET` and `WATCHDOG_USEC`."""
+        """Return the supervisor in systemd's variables `NOTIFY_SOCKET` and `WATCHDOG_USEC`."""
         microseconds = environment.get("WATCHDOG_USEC", "")
         ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         seconds = int(microseconds) / 1e6 if microseconds.isdecimal() and ours else 0.0
@@ -35,11 +35,11 @@ class Systemd:
 
     @property
     def listens(self) -> bool:
-        """Whether somebody does."""
+        """True if there is a supervisor."""
         return bool(self._address)
 
     def tell(self, *lines: str) -> None:
-        """Send `lines`, such as "READY=1". What nobody takes is lost; it never waits."""
+        """Send `lines`, such as "READY=1", without waiting; they are lost on failure."""
         if not self._address:
             return
         with (

@@ -1,4 +1,4 @@
-"""One worker as its parent holds it: its process, its sockets and what it said of itself."""
+"""One worker as its parent holds it: its process, its sockets and its reported state."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ _READ_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How workers are run.
+    """The command and limits of workers.
 
-    command: What starts one: a fresh interpreter, so that what was installed meanwhile is what the
-        worker runs.
-    count: How many there are.
-    watchdog_seconds: How long one may give no sign of life once it has started, before it is
-        killed; default 0: for ever.
-    starting_seconds: How long it may take until its first sign of life; default 0: for ever.
-    notice_seconds: How long after SIGTERM connections are still accepted; default 0.
-    drain_seconds: How long after that requests in flight may take; default 0.
+    command: Starts one, as a fresh interpreter, so that the worker runs what is installed now.
+    count: The number of workers.
+    watchdog_seconds: Maximum time without a sign of life after the start, before a worker is
+        killed; default 0: no limit.
+    starting_seconds: Maximum time until the first sign of life; default 0: no limit.
+    notice_seconds: Time after SIGTERM in which connections are still accepted; default 0.
+    drain_seconds: Time after the notice for requests in flight; default 0.
     log_format: "json" or text, of the parent's own lines; default "json".
     """
 
@@ -51,18 +50,18 @@ class WorkerProcess:
     """A worker.
 
     pid: Its process.
-    place: Which of the workers it is, from 0.
-    started: When, on the monotonic clock.
-    channel: By which it gets connections.
-    signs: The socket on which it gives signs of life, as to systemd.
+    place: Its number, from 0.
+    started: Its start, on the monotonic clock.
+    channel: Passes connections to it.
+    signs: The socket for its signs of life, in systemd's protocol.
     messages: The socket of messages, both ways.
-    state: What it said of itself last.
-    due: When the next sign of life is due at the latest, on the monotonic clock.
-    sign_seconds: How long it may take for that; 0: for ever.
-    ends_by: When it is killed, once it was told to end.
-    retiring: Whether it was told to end.
-    introduced: Whether it listens to messages.
-    metrics: The last metrics of it that were shown to anybody.
+    state: Its last reported state.
+    due: The latest time of its next sign of life, on the monotonic clock.
+    sign_seconds: Maximum time between two signs of life; 0: no limit.
+    ends_by: The time when it is killed, once it was asked to end.
+    retiring: True if it was asked to end.
+    introduced: True if it reads messages.
+    metrics: Its last metrics that were served.
     """
 
     def __init__(self, options: WorkerOptions, place: int, *, first: bool, port: int) -> None:
@@ -70,7 +69,7 @@ class WorkerProcess:
         self.messages, messages = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.messages.setblocking(False)
         self.signs = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.signs.bind("")  # the kernel finds a name, in the abstract namespace
+        self.signs.bind("")  # the kernel chooses a name in the abstract namespace
         self.signs.setblocking(False)
         told = dict(os.environ)
         for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
@@ -83,7 +82,7 @@ class WorkerProcess:
             options.command,
             env=environment_of(place, options.count, passed, told, first=first, port=port),
             pass_fds=passed,
-            process_group=0,  # what a terminal sends to the group comes once, by the parent
+            process_group=0,  # a terminal's signals come once, from the parent
         )
         far.close()
         messages.close()
@@ -104,7 +103,7 @@ class WorkerProcess:
 
     @property
     def member(self) -> WorkerView:
-        """What decides over it."""
+        """The worker's state, for decisions about it."""
         said = self.state
         return WorkerView(
             self.pid,
@@ -118,11 +117,11 @@ class WorkerProcess:
 
     @property
     def accepting(self) -> bool:
-        """Whether it takes connections."""
+        """True if it takes connections."""
         return bool(self.state)
 
     def takes(self, kind: Kind) -> bool:
-        """Whether it may be given a connection of this kind."""
+        """Return True if it may receive a connection of this kind."""
         return (
             self.accepting
             and not self.retiring
@@ -130,7 +129,7 @@ class WorkerProcess:
         )
 
     def load(self, now: float) -> WorkerLoad:
-        """How busy it is at `now`, on the monotonic clock."""
+        """Return its load at `now`, on the monotonic clock."""
         channel = self.channel
         ready = bool(self.state.get("ready"))
         waiting = channel.waiting(now)
@@ -139,12 +138,12 @@ class WorkerProcess:
     # -- messages
 
     def send(self, head: Mapping[str, Any], body: bytes = b"") -> None:
-        """Send a message, as far as the worker takes it; `flush` sends the rest."""
+        """Send a message, as far as the socket accepts it; `flush` sends the rest."""
         self._unsent += pack_message(head, body)
         self.flush()
 
     def flush(self) -> None:
-        """Send what was not taken yet."""
+        """Send the rest of messages."""
         while self._unsent:
             try:
                 sent = self.messages.send(self._unsent)
@@ -157,11 +156,11 @@ class WorkerProcess:
 
     @property
     def events(self) -> int:
-        """What is waited for on `messages`."""
+        """The events to wait for on `messages`."""
         return EVENT_READ | EVENT_WRITE if self._unsent else EVENT_READ
 
     def receive(self) -> Iterator[Message]:
-        """The messages that have come. Raises EOFError where there will be none any more."""
+        """Yield the received messages. Raises EOFError if there will be no more."""
         try:
             data = self.messages.recv(_READ_AT_ONCE)
         except BlockingIOError:
@@ -175,16 +174,16 @@ class WorkerProcess:
     # -- signs of life
 
     def hear_sign(self) -> None:
-        """Note a sign of life."""
+        """Record a sign of life."""
         with suppress(BlockingIOError):
             lines = self.signs.recv(4096).split(b"\n")
-            self.stopping |= b"STOPPING=1" in lines  # who stopped it also sees to its end
+            self.stopping |= b"STOPPING=1" in lines  # the sender of the stop signal also ends it
             if b"READY=1" in lines or b"WATCHDOG=1" in lines:
                 self.sign_seconds = self._watchdog_seconds
                 self.await_sign()
 
     def await_sign(self) -> None:
-        """Give it the whole time for its next sign."""
+        """Restart the time limit for its next sign."""
         if self.stopping or not self.sign_seconds:
             self.due = inf
         else:
@@ -196,12 +195,12 @@ class WorkerProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once, also where it is stopped."""
+        """Kill it at once, even if it is suspended."""
         self.due = self.ends_by = inf
         self.signal(signal.SIGKILL)
 
     def close(self, status: int) -> list[tuple[Kind, socket.socket]]:
-        """Close all of a process that has ended with `status`; the connections it never took."""
+        """Close the sockets of a process that ended; return its untaken connections."""
         self._process.returncode = status  # reaped by the parent, with all others
         self.messages.close()
         self.signs.close()

@@ -149,7 +149,7 @@ def _read_classes(text: str) -> list[str]:
     """Read class names from a file, one per line, or from a comma-separated list."""
     file = Path(text)
     if file.is_file():
-        names = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
+        names = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
         while names and not names[-1]:
             names.pop()
         return names

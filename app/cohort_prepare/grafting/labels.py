@@ -56,7 +56,7 @@ def add_labels(before: Path, out: Path, *, labels: Path, output: str | None = No
 
 def _read(labels: Path) -> tuple[str, ...]:
     try:
-        names = tuple(labels.read_text(encoding="utf-8-sig").splitlines())
+        names = tuple(labels.read_text(encoding="utf-8-sig").split("\n"))
     except (OSError, UnicodeDecodeError) as error:
         raise Misused(f"{labels} cannot be read: {error}") from error
     while names and not names[-1].strip():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
     path: The config.pbtxt. Files of the steps' models are read from folders next to its folder.
     """
     file = path.name
-    steps = _named(fields, file)
-    notes: list[str] = []
     inputs = _names(fields, "input")
+    steps = _named(fields, file, inputs)
+    notes: list[str] = []
     tensors = {name: name for name in inputs}
     for name, step in steps.items():
         for output, tensor in _map(step, "output_map").items():
@@ -55,9 +55,13 @@ def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
     return {"inputs": taken, "steps": made, "outputs": outputs}, notes
 
 
-def _named(fields: Fields, file: str) -> dict[str, Fields]:
-    """Return the steps by model name, numbered if a model runs twice."""
+def _named(fields: Fields, file: str, inputs: Sequence[str]) -> dict[str, Fields]:
+    """Return the steps by model name.
+
+    They are numbered if a model runs twice, or if an input has the name of its output.
+    """
     found: dict[str, Fields] = {}
+    taken = {name.partition(".")[0] for name in inputs if "." in name}
     steps = fields.message("ensemble_scheduling").messages("step")
     if len(steps) > MAX_STEPS:
         raise Misused(
@@ -70,7 +74,7 @@ def _named(fields: Fields, file: str) -> dict[str, Fields]:
             raise Misused(f"{file}: {quoted(model)}, in a step, is not a valid model name")
         base = re.sub(r"[^A-Za-z0-9_-]", "_", model)[:56]
         name, number = base, 2
-        while name in found:
+        while name in found or name in taken:
             name, number = f"{base}_{number}", number + 1
         found[name] = step
     return found

@@ -1,4 +1,4 @@
-"""How much room is left, and who takes it?"""
+"""Show how much capacity is left, and which models use it."""
 
 from deploy.grafana.board import Board, Panel, Query
 from deploy.grafana.boards.parts import (
@@ -19,12 +19,12 @@ CORES = f"max by (instance) (process_cpu_cores{{{PROCESS}}})"
 CAPACITY = Board(
     "cohort-capacity",
     "Cohort: capacity",
-    "How much room is left, and who takes it?",
+    "The remaining capacity, and the models that use it.",
     [REPLICA, PERCENTILE],
     [
         Panel(
             "CPU utilization",
-            "Of the cores that each may keep busy. Plan for 60 %; beyond 90 % callers wait.",
+            "The share of its cores that a replica uses. Plan for 60 %; beyond 90 % callers wait.",
             [
                 Query(
                     f"{rate('process_cpu_seconds_total', PROCESS, by='instance')}"
@@ -37,7 +37,7 @@ CAPACITY = Board(
         ),
         Panel(
             "CPU",
-            "Cores in use, with all that belongs to requests, and those that each replica may use.",
+            "Cores in use by the whole process, and the cores that each replica may use.",
             [
                 Query(rate("process_cpu_seconds_total", PROCESS, by="instance"), "{{instance}}"),
                 Query(CORES, "{{instance}} limit"),
@@ -45,7 +45,7 @@ CAPACITY = Board(
         ),
         Panel(
             "Runs in flight",
-            "On average, by replica. On a CPU it cannot exceed the number of cores.",
+            "The average by replica. On a CPU it cannot exceed the number of cores.",
             [
                 Query(
                     rate("model_run_duration_seconds_sum", ON_REPLICAS, by="instance"),
@@ -55,8 +55,8 @@ CAPACITY = Board(
             ],
         ),
         Panel(
-            "Who takes the time",
-            "Runs in flight on average, by model and version.",
+            "Runs in flight by model",
+            "The average by model and version.",
             [
                 Query(
                     rate("model_run_duration_seconds_sum", ON_REPLICAS, by="model, version"),
@@ -68,7 +68,7 @@ CAPACITY = Board(
         ),
         Panel(
             "CPU time a request",
-            "Over all models; its inverse is what a core can answer in a second.",
+            "The mean over all models; its inverse is the requests that a core answers a second.",
             [
                 Query(
                     f"{rate('process_cpu_seconds_total', PROCESS)}"
@@ -79,7 +79,7 @@ CAPACITY = Board(
         ),
         Panel(
             "Share of requests by replica",
-            "What balancers give to each. One that gets less is slower, or was away.",
+            "The share of requests that each gets. A replica that gets less is slower or was down.",
             [
                 Query(
                     f"{rate('model_inference_total', ON_REPLICAS, by='instance')}"
@@ -92,12 +92,12 @@ CAPACITY = Board(
         ),
         Panel(
             "Rows",
-            "A second, through all runs, by model.",
+            "Rows a second in all runs, by model.",
             [Query(rate("model_batch_rows_sum", ON_REPLICAS, by="model"), "{{model}}")],
         ),
         Panel(
             "Rows a run",
-            "On average. It grows with the load where batching pays.",
+            "The average. It grows with the load if batching pays.",
             [
                 Query(
                     mean("model_batch_rows", ON_REPLICAS, by="model, version"),
@@ -107,7 +107,7 @@ CAPACITY = Board(
         ),
         Panel(
             "Share of time spent waiting",
-            "Of all the time that requests are here. The first sign of a lack of room.",
+            "The share of requests' time in the queue. It is the first sign of missing capacity.",
             [
                 Query(
                     f"{rate('model_queue_duration_seconds_sum', ON_REPLICAS, by='model')}"
@@ -119,7 +119,7 @@ CAPACITY = Board(
         ),
         Panel(
             "Waiting and in flight",
-            "Requests, at the moment of each scrape, by replica.",
+            "Requests at each scrape, by replica.",
             [
                 Query(
                     f"sum by (instance) (model_queue_requests{{{ON_REPLICAS}}})",
@@ -132,8 +132,8 @@ CAPACITY = Board(
             ],
         ),
         Panel(
-            "Turned away for want of room",
-            "A second: a full queue or a full process.",
+            "Rejected: no capacity",
+            "Requests a second: the queue or the process was full.",
             [
                 Query(
                     rate("model_rejected_total", f'{ON_REPLICAS},reason="Overloaded"', by="model"),
@@ -144,14 +144,14 @@ CAPACITY = Board(
         ),
         Panel(
             "Event loop",
-            "How late it gets to what is due. Every answer is late by as much.",
+            "The delay of the event loop. Every response is as late.",
             [Query(quantile("event_loop_lag_seconds", ON_REPLICAS, by="instance"), "{{instance}}")],
             "s",
             thresholds=(0.1,),
         ),
         Panel(
             "Memory that requests hold",
-            "As a share of what they may hold; beyond that they get 429.",
+            "The share of the memory budget. Requests over the budget get 429.",
             [
                 Query(
                     f"memory_held_bytes{{{PROCESS}}} / memory_budget_bytes{{{PROCESS}}}",
@@ -169,7 +169,7 @@ CAPACITY = Board(
         ),
         Panel(
             "Open files and connections",
-            "As a share of what the process may have.",
+            "The share of the process's limit.",
             [
                 Query(
                     f"process_open_fds{{{PROCESS}}} / process_max_fds{{{PROCESS}}}",

@@ -1,4 +1,4 @@
-"""How does one model fare, by version and variant?"""
+"""Show the outcomes and times of one model, by version and variant."""
 
 from deploy.grafana.board import Board, Panel, Query
 from deploy.grafana.boards.parts import (
@@ -20,19 +20,19 @@ NAMED = "{{version}} {{variant}}"
 MODEL = Board(
     "cohort-model",
     "Cohort: model",
-    "How one model fares, by version and variant.",
+    "The outcomes and times of one model, by version and variant.",
     [CHOSEN_MODEL, REPLICA, PERCENTILE],
     [
         Panel(
             "Answers",
-            "In the time shown, by version, variant and outcome.",
+            "The number in the time shown, by version, variant and outcome.",
             [Query(counted("model_inference_total", OF_MODEL, by="version, variant, code"))],
             kind="table",
             decimals=0,
         ),
         Panel(
             "State of each version",
-            "On how many replicas.",
+            "The number of replicas in each state.",
             [Query(f"sum by (version, state) (model_state{{{OF_MODEL}}} == 1)")],
             kind="table",
             width=5,
@@ -40,7 +40,7 @@ MODEL = Board(
         ),
         Panel(
             "Provider of each version",
-            "Those wanted, in order, the one in use, and on how many replicas.",
+            "The wanted providers in order, the active one, and the number of replicas.",
             [Query(f"sum by (version, wanted, active) (model_provider_info{{{OF_MODEL}}})")],
             kind="table",
             width=7,
@@ -48,7 +48,7 @@ MODEL = Board(
         ),
         Panel(
             "Requests",
-            "A second.",
+            "Requests a second.",
             [Query(rate("model_inference_total", OF_MODEL, by="version, variant"), NAMED)],
             "reqps",
             kind="stack",
@@ -56,7 +56,7 @@ MODEL = Board(
         ),
         Panel(
             "Answers by outcome",
-            "A second.",
+            "Responses a second.",
             [Query(rate("model_inference_total", OF_MODEL, by="code"), "{{code}}")],
             "reqps",
         ),
@@ -76,7 +76,7 @@ MODEL = Board(
         Panel(
             "Slower than the objective",
             "The share of requests, for a model with objective_ms. 1 % spends the budget in 30 "
-            "days, 14.4 % for an hour wakes somebody.",
+            "days; 14.4 % for an hour pages.",
             [
                 Query(
                     f"{rate('model_slow_requests_total', OF_MODEL, by='version')}"
@@ -89,15 +89,15 @@ MODEL = Board(
         ),
         Panel(
             "Times to answer",
-            "How many requests a second took how long, over all versions: two humps are two kinds "
-            "of requests, which a percentile hides.",
+            "Requests a second by their time, over all versions. Two humps are two kinds of "
+            "requests, which a percentile hides.",
             [Query(rate("model_inference_duration_seconds_bucket", REACHED, by="le"), "{{le}}")],
             "s",
             kind="heatmap",
         ),
         Panel(
             "Where the time goes",
-            "On average: waiting for a run, and the run, which several requests may share.",
+            "Averages: the wait for a run, and the run, which several requests may share.",
             [
                 Query(
                     mean("model_inference_duration_seconds", REACHED, by="version"),
@@ -125,13 +125,13 @@ MODEL = Board(
         ),
         Panel(
             "Time of a run",
-            "By run, of one or many requests.",
+            "By run, which serves one or many requests.",
             [Query(quantile("model_run_duration_seconds", OF_MODEL, by="version"), "{{version}}")],
             "s",
         ),
         Panel(
             "Rows and requests a run",
-            "On average: how much is batched.",
+            "Averages, which show how much is batched.",
             [
                 Query(mean("model_batch_rows", OF_MODEL, by="version"), "{{version}} rows"),
                 Query(mean("model_batch_requests", OF_MODEL, by="version"), "{{version}} requests"),
@@ -139,7 +139,7 @@ MODEL = Board(
         ),
         Panel(
             "Batches",
-            "1 if requests share runs on all replicas, with what the graph proves of rows.",
+            "1 if requests share runs on all replicas, with the proof of the graph's rows.",
             [
                 Query(
                     f"min by (version, rows) (model_batching{{{OF_MODEL}}})",
@@ -149,20 +149,20 @@ MODEL = Board(
         ),
         Panel(
             "Rows of runs",
-            "How many runs a second had how many rows, over all versions: whether most are full, "
-            "or a few are and most are not.",
+            "Runs a second by their rows, over all versions. It shows if most runs are full, or "
+            "only a few.",
             [Query(rate("model_batch_rows_bucket", OF_MODEL, by="le"), "{{le}}")],
             kind="heatmap",
         ),
         Panel(
             "Padding",
-            "The share of a run's elements that are filling.",
+            "The padded share of a run's elements.",
             [Query(mean("model_padding_ratio", OF_MODEL, by="version"), "{{version}}")],
             "percentunit",
         ),
         Panel(
             "Waiting and in flight",
-            "Requests, at the moment of each scrape.",
+            "Requests at each scrape.",
             [
                 Query(
                     f"sum by (version) (model_queue_requests{{{OF_MODEL}}})", "{{version}} waiting"
@@ -174,17 +174,19 @@ MODEL = Board(
             ],
         ),
         Panel(
-            "Turned away, and left",
-            "A second: refused before a queue, and callers who did not wait for the answer.",
+            "Rejected and cancelled",
+            "Requests a second that were rejected before a queue, or that the caller cancelled.",
             [
                 Query(rate("model_rejected_total", OF_MODEL, by="reason"), "{{reason}}"),
-                Query(rate("model_cancelled_total", OF_MODEL, by="stage"), "left while {{stage}}"),
+                Query(
+                    rate("model_cancelled_total", OF_MODEL, by="stage"), "cancelled while {{stage}}"
+                ),
             ],
             "reqps",
         ),
         Panel(
             "Time to load",
-            "On average over the replicas, with golden examples, trials and warm-up.",
+            "The average over the replicas, with examples, trials and warm-up.",
             [
                 Query(
                     f"sum by (version) (model_load_duration_seconds_sum{{{OF_MODEL}}})"

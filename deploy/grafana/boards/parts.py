@@ -1,4 +1,4 @@
-"""What several dashboards ask for."""
+"""Hold the variables, links and queries that several dashboards share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TO_ROLLOUT = Link("Cohort: rollout", "/d/cohort-rollout?${__url_time_range}&var-
 
 
 def events(labels: str) -> list[Event]:
-    """Starts of replicas, and what happened to the models that `labels` select."""
+    """Return the starts of replicas, and the events of the models that `labels` select."""
     return [
         Event(
             "Started",
@@ -58,28 +58,28 @@ def events(labels: str) -> list[Event]:
 
 
 def _new_or_changed(metric: str, labels: str) -> str:
-    """Series that changed just now, or appeared: a counter's first event is its first value."""
+    """Select series that changed or appeared: a counter's first event is its first value."""
     of = f"{metric}{{{labels}}}"
     return f"changes({of}[$__rate_interval]) > 0 or ({of} unless {of} offset $__rate_interval)"
 
 
 def rate(metric: str, labels: str, *, by: str = "") -> str:
-    """How many a second, over all replicas chosen."""
+    """Return the query of a rate per second, over all chosen replicas."""
     return _sum(f"rate({metric}{{{labels}}}[$__rate_interval])", by)
 
 
 def counted(metric: str, labels: str, *, by: str = "") -> str:
-    """How many in the time the reader looks at."""
+    """Return the query of a count in the time shown."""
     return _sum(f"increase({metric}{{{labels}}}[$__range])", by)
 
 
 def mean(metric: str, labels: str, *, by: str = "") -> str:
-    """Of a histogram."""
+    """Return the query of a histogram's mean."""
     return f"{rate(f'{metric}_sum', labels, by=by)} / {rate(f'{metric}_count', labels, by=by)}"
 
 
 def quantile(metric: str, labels: str, *, by: str = "", share: str = "$quantile") -> str:
-    """Of a histogram: the one that the reader chose, unless `share` says else."""
+    """Return the query of a histogram's quantile: the chosen one, or `share`."""
     buckets = rate(f"{metric}_bucket", labels, by=f"{by}, le" if by else "le")
     return f"histogram_quantile({share}, {buckets})"
 

@@ -1,4 +1,4 @@
-"""Each variant against the baseline, and the shadow against what was answered."""
+"""Compare each variant with the baseline, and the shadow with the responses."""
 
 from deploy.grafana.board import Board, Panel, Query, Variable
 from deploy.grafana.boards.parts import (
@@ -22,14 +22,14 @@ DURATION = "model_inference_duration_seconds"
 
 
 def error_share(labels: str, *, by: str = "") -> str:
-    """In the time shown; 0 where there was no error."""
+    """Return the query of the share of errors in the time shown; 0 without an error."""
     all_of_them = counted("model_inference_total", labels, by=by)
     errors = counted("model_inference_total", f"{labels},{ERRORS}", by=by)
     return f"({errors} or {all_of_them} * 0) / {all_of_them}"
 
 
 def evidence(metric: str) -> str:
-    """A count of the guard's evidence, of all replicas chosen."""
+    """Return the query of the guard's evidence, over all chosen replicas."""
     return f"sum by (variant, version, limit, side) ({metric}{{{OF_MODEL}}})"
 
 
@@ -42,12 +42,12 @@ RATIO = (
 ROLLOUT = Board(
     "cohort-rollout",
     "Cohort: rollout",
-    "Each variant against the baseline, with its evidence, and the shadow against the answers.",
+    "Each variant next to the baseline with its evidence, and the shadow next to the responses.",
     [CHOSEN_MODEL, BASELINE, REPLICA, PERCENTILE],
     [
         Panel(
             "Requests",
-            "How many each variant answered in the time shown.",
+            "The number that each variant answered in the time shown.",
             [Query(counted("model_inference_total", VARIANTS, by="variant, version"))],
             kind="table",
             width=8,
@@ -55,7 +55,7 @@ ROLLOUT = Board(
         ),
         Panel(
             "Errors",
-            "In the time shown. InvalidInput may be the callers' own: compare with the baseline.",
+            "The number in the time shown. Callers may cause InvalidInput: compare the baseline.",
             [Query(counted("model_inference_total", f"{VARIANTS},{ERRORS}", by="variant, code"))],
             kind="table",
             width=8,
@@ -63,7 +63,7 @@ ROLLOUT = Board(
         ),
         Panel(
             "Rolled back",
-            "Decided by the replicas since they started; no variant: the shadow was stopped.",
+            "Decisions of the replicas since their start; a shadow has no variant.",
             [Query(f"sum by (variant, version, reason) (rollout_rollbacks_total{{{OF_MODEL}}})")],
             kind="table",
             width=8,
@@ -71,8 +71,8 @@ ROLLOUT = Board(
         ),
         Panel(
             "Guard: evidence against each limit",
-            "As a share of what rolls back, both logarithms, in the replica where it is the most: "
-            "each judges by its own. At 1 the variant is rolled back; no variant: the shadow.",
+            "The logarithm of the evidence divided by that of the threshold, in the replica with "
+            "the most evidence. At 1 the variant is rolled back. Without a variant: the shadow.",
             [
                 Query(
                     "max by (variant, version, limit) "
@@ -87,14 +87,14 @@ ROLLOUT = Board(
         ),
         Panel(
             "Guard: requests that are evidence",
-            "By limit, of the variant and of the baseline beside it; empty without a guard.",
+            "By limit, of the variant and of the baseline; empty without a guard.",
             [Query(evidence("rollout_evidence_requests"))],
             kind="table",
             width=8,
             decimals=0,
         ),
         Panel(
-            "Guard: bad ones among them",
+            "Guard: bad requests among them",
             "Those that failed, were slow or disagreed.",
             [Query(evidence("rollout_evidence_bad_requests"))],
             kind="table",
@@ -103,7 +103,7 @@ ROLLOUT = Board(
         ),
         Panel(
             "Weights",
-            "As the rollouts file has them; 0 for a variant that was rolled back.",
+            "The weights of the rollouts file; 0 for a variant that was rolled back.",
             [
                 Query(
                     f"max by (variant, version) (rollout_weight{{{OF_MODEL}}})",
@@ -113,7 +113,7 @@ ROLLOUT = Board(
         ),
         Panel(
             "Share of requests",
-            "What each variant really got.",
+            "The share that each variant actually got.",
             [
                 Query(
                     f"{rate('model_inference_total', VARIANTS, by='variant')}"
@@ -126,13 +126,13 @@ ROLLOUT = Board(
         ),
         Panel(
             "Error share",
-            "Of each variant's requests, over as long as is shown, up to each point.",
+            "The share of each variant's requests, over a window as long as the time shown.",
             [Query(error_share(VARIANTS, by="variant"), "{{variant}}")],
             "percentunit",
         ),
         Panel(
             "Error share beyond the baseline's",
-            "To compare with the guard's max_error_rate_increase.",
+            "Compare it with the guard's max_error_rate_increase.",
             [
                 Query(
                     f"{error_share(VARIANTS, by='variant')}"
@@ -153,13 +153,13 @@ ROLLOUT = Board(
         ),
         Panel(
             "Time to answer over the baseline's",
-            "1 is as fast; to compare with the guard's max_latency_ratio.",
+            "1 is equally fast. Compare it with the guard's max_latency_ratio.",
             [Query(RATIO, "{{variant}}")],
             decimals=2,
         ),
         Panel(
             "Shadow: copies",
-            "In the time shown: compared, answered differently, and given up for want of room.",
+            "The number in the time shown: compared, answered differently, and dropped.",
             [
                 Query(
                     counted("shadow_compared_total", OF_MODEL, by="version"), "{{version}} compared"
@@ -178,7 +178,7 @@ ROLLOUT = Board(
         ),
         Panel(
             "Rollouts file is valid",
-            "0 if a replica refuses it.",
+            "0 if the file is invalid on a replica.",
             [Query(f"min(rollouts_config_valid{{{ON_REPLICAS}}})")],
             kind="number",
             width=12,
@@ -186,7 +186,7 @@ ROLLOUT = Board(
         ),
         Panel(
             "Shadow: disagreement",
-            "The share of copies answered differently; to compare with max_disagreement.",
+            "The share of copies answered differently. Compare it with max_disagreement.",
             [
                 Query(
                     f"{rate('shadow_disagreement_total', OF_MODEL, by='version')}"

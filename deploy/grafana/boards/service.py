@@ -1,4 +1,4 @@
-"""Is all well, over all models?"""
+"""Show if any model or replica has a problem."""
 
 from deploy.grafana.board import Board, Panel, Query
 from deploy.grafana.boards.parts import (
@@ -19,12 +19,12 @@ VALID = "instance_model:valid_requests:sum"
 SERVICE = Board(
     "cohort-service",
     "Cohort: service",
-    "Is all well, over all models and replicas?",
+    "Failures, times and states over all models and replicas.",
     [REPLICA, PERCENTILE],
     [
         Panel(
             "Replicas that answer",
-            "Those Prometheus gets metrics from, and how many of them are ready.",
+            "Replicas that Prometheus can scrape, and the number that are ready.",
             [
                 Query(f'sum(up{{job="cohort",{ON_REPLICAS}}})', "answer"),
                 Query(f"sum(server_ready{{{ON_REPLICAS}}})", "ready"),
@@ -35,7 +35,7 @@ SERVICE = Board(
         ),
         Panel(
             "Requests",
-            "All that were answered in the time shown, with whatever outcome.",
+            "All requests answered in the time shown, with any outcome.",
             [Query(counted("model_inference_total", ON_REPLICAS))],
             kind="number",
             width=5,
@@ -43,7 +43,7 @@ SERVICE = Board(
         ),
         Panel(
             "Valid requests answered",
-            "Of those that callers got right, in the time shown. The objective is 99.9 %.",
+            "The share in the time shown, without callers' mistakes. The objective is 99.9 %.",
             [Query(f"1 - {counted(FAILURES, ON_REPLICAS)} / {counted(VALID, ON_REPLICAS)}")],
             "percentunit",
             kind="number",
@@ -53,7 +53,7 @@ SERVICE = Board(
         ),
         Panel(
             "Error budget left",
-            "Of 0.1 % of the valid requests of the last 30 days; below 0 it is overspent.",
+            "The budget is 0.1 % of the valid requests of 30 days; below 0 it is overspent.",
             [
                 Query(
                     f"1 - sum(increase({FAILURES}{{{ON_REPLICAS}}}[30d]))"
@@ -76,7 +76,7 @@ SERVICE = Board(
         ),
         Panel(
             "Models that serve",
-            "On every replica: not while one of them has no version of it that answers.",
+            "No if a replica has no version of the model that answers.",
             [Query(f"min by (model) (model_serves{{{ON_REPLICAS}}})", "{{model}}")],
             kind="timeline",
             link=TO_MODEL,
@@ -91,7 +91,7 @@ SERVICE = Board(
         ),
         Panel(
             "Requests by model",
-            "A second.",
+            "Requests a second.",
             [Query(rate("model_inference_total", ON_REPLICAS, by="model"), "{{model}}")],
             "reqps",
             kind="stack",
@@ -99,7 +99,7 @@ SERVICE = Board(
         ),
         Panel(
             "Answers that are not OK",
-            "A second. 4xx but 429 are the callers' own.",
+            "Responses a second. 4xx except 429 are callers' mistakes.",
             [
                 Query(
                     rate("model_inference_total", f'{ON_REPLICAS},code!="OK"', by="model, code"),
@@ -126,7 +126,7 @@ SERVICE = Board(
         ),
         Panel(
             "Budgets' burn rates over an hour",
-            "1 spends a budget in 30 days; 14.4, if it goes on, wakes somebody.",
+            "1 spends a budget in 30 days; 14.4 pages if it lasts.",
             [
                 Query("model:failure_ratio:rate1h / 0.001", "{{model}} failures"),
                 Query("model:slow_ratio:rate1h / 0.01", "{{model}} slow"),
@@ -142,8 +142,8 @@ SERVICE = Board(
             kind="stack",
         ),
         Panel(
-            "Versions off the provider that was asked for",
-            "On how many replicas, such as on the CPU in place of the GPU.",
+            "Versions on another provider than wanted",
+            "The number of replicas, such as on the CPU instead of the GPU.",
             [
                 Query(
                     f"sum by (model, version) (model_provider_fallback{{{ON_REPLICAS}}})",
@@ -153,13 +153,13 @@ SERVICE = Board(
         ),
         Panel(
             "Answered by the fast protocol",
-            "HTTP requests a second that did not need the slower way through FastAPI.",
+            "HTTP requests a second that did not need FastAPI, which is slower.",
             [Query(rate("http_hot_requests_total", ON_REPLICAS, by="instance"), "{{instance}}")],
             "reqps",
         ),
         Panel(
             "Rollouts file is valid",
-            "1 where the replica can read it.",
+            "1 if the replica can read it.",
             [Query(f"rollouts_config_valid{{{ON_REPLICAS}}}", "{{instance}}")],
         ),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -85,10 +86,10 @@ def test_an_ensemble_answers_as_its_models_do(tmp_path: Path) -> None:
     done = run_in(models, "convert", "both/config.pbtxt")
     assert done.exit_code == 0, done.output
     assert "max_batch_size is not converted" in done.output
-    assert "the input 'IDLE' is left out" in done.output
+    assert "input 'IDLE' is omitted" in done.output
     again = run_in(models, "convert", "both/config.pbtxt")
     assert again.exit_code == 2
-    assert "there already" in again.output
+    assert "already exists" in again.output
     rows = np.array([[0.5, -1.25, 3.0, 0.001], [1, 2, 3, 4]], np.float32)
     with cohort(models, tmp_path, grpc_port=free_port()) as server:
         wait_until(lambda: server.get("/v2/models/both/ready").status_code == 200)
@@ -207,6 +208,15 @@ def test_mistakes_of_an_ensemble_are_told(tmp_path: Path, old: str, new: str, sa
         imported(tmp_path, ENSEMBLE.replace(old, new))
     assert said in str(raised.value)
     assert [one.name for one in (tmp_path / "m").iterdir()] == ["config.pbtxt"]
+
+
+def test_an_input_with_the_name_of_an_output_stays_the_input(tmp_path: Path) -> None:
+    """Its step gets another name: an output from the step would be the input else."""
+    text = imported(tmp_path, ENSEMBLE.replace('"RAW"', '"mlp.y"'), "both").text
+    made: Any = parse_yaml(text, "pipeline.yaml")
+    assert list(made["steps"]) == ["same_1", "mlp_2", "mlp_3"]
+    assert made["steps"]["mlp_3"]["inputs"] == {"x": "mlp.y"}
+    assert made["outputs"]["SCORES"]["from"] == "mlp_2.y"
 
 
 def test_no_text_does_harm(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A connection's responses, in the order of its requests."""
+"""The responses of a connection, in the order of its requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CLOSES, KEEPS = b"connection: close\r\n", b"connection: keep-alive\r\n"
 
 
 class AnsweringConnection(WatchedConnection):
-    """A connection whose requests are answered in turn: one at the front, others behind it."""
+    """A connection that answers its requests in order: one at the front, the others queued."""
 
-    pipeline: deque[tuple[Any, Any]]  # the requests behind the front, the next one last
+    pipeline: deque[tuple[Any, Any]]  # requests queued behind the front, the next one last
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(hot, *args, **kwargs)
-        self._broken = False  # whether all further input is ignored
-        self._ended = False  # whether the last response was written
+        self._broken = False  # True if all further input is ignored
+        self._ended = False  # True if the last response was written
 
     def _read_ahead(self, size: int) -> None:
         self.flow.ahead += size
@@ -41,7 +41,7 @@ class AnsweringConnection(WatchedConnection):
             self.pipeline.appendleft((cycle, None))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Start the request at the front; uvicorn calls this for its own requests."""
+        """Start the request at the front. uvicorn also calls this for its own requests."""
         self._front = cycle
         if isinstance(cycle, HotCycle):
             cycle.reach_front()
@@ -51,8 +51,8 @@ class AnsweringConnection(WatchedConnection):
     def try_send_success(
         self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
     ) -> bool:
-        """Write a successful response with a cached head; False where only `send` can."""
-        del group  # for who writes it down
+        """Write a successful response with a cached head, or return False if only `send` can."""
+        del group  # used by the access log
         if self.pipeline or self._ended:
             return False
         if len(body) >= MIN_COMPRESSED and cycle.head.coding is not None:
@@ -81,7 +81,7 @@ class AnsweringConnection(WatchedConnection):
         return True
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """Write a response and continue with the next request."""
+        """Write a response and start the next request."""
         hot, transport = self.hot, self.transport
         if self._ended or transport.is_closing():
             return
@@ -112,10 +112,10 @@ class AnsweringConnection(WatchedConnection):
         self.on_response_complete()
 
     def _end(self, *, linger: bool) -> None:
-        """Close the connection; with `linger`, once the caller had time to read the response.
+        """Close the connection. With `linger`, first give the client time to read the response.
 
-        Where bytes arrive after the close, the kernel answers them with a reset, and a caller that
-        is still sending never reads its response: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
+        If bytes arrive after the close, the kernel answers with a reset. A client that is still
+        sending then never reads its response: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
         """
         self._broken = self._ended = True
         if linger:
@@ -126,14 +126,14 @@ class AnsweringConnection(WatchedConnection):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Continue with the next request; the idle sweep replaces uvicorn's timer per response."""
+        """Start the next request. The idle sweep replaces uvicorn's timer per response."""
         self.server_state.total_requests += 1
         self._front = None
         if self._ended or self.transport.is_closing():
             return
         self._since = self.loop.time()
         if self.pipeline:
-            self.loop.call_soon(self.read_next)  # here, a thousand would overflow the stack
+            self.loop.call_soon(self.read_next)  # a direct call would overflow the stack at 1,000
         elif self.flow.read_paused:
             self._read_on()
 

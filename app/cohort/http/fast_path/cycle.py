@@ -19,32 +19,32 @@ from cohort.observability.request_ids import new_request_id
 from cohort.serving import Exchange, Group, Lease, QueuedRun, RequestContext, WorkElsewhere
 
 SMALL_PART_BYTES = 4096
-"""Smaller parts of a body are joined: an object for each would take many times its size."""
+"""Size below which parts of a body are joined, because one object each takes many times as much."""
 
 MAX_JOINED_BYTES = 256 * 1024
-"""The size from which joined parts take no more: growing them would copy ever more bytes."""
+"""Size above which joined parts no longer grow, to avoid copying more and more bytes."""
 
 
 class Connection(Protocol):
     """The connection of a request.
 
-    certificate: The names in its client certificate; None: it has none.
+    certificate: The names in its client certificate, or None if it has no certificate.
     """
 
     hot: Hot
     certificate: frozenset[str] | None
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """Write a response and continue with the next request."""
+        """Write a response and start the next request."""
 
     def try_send_success(
         self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
     ) -> bool:
-        """Write a successful response with a cached head; False where only `send` can."""
+        """Write a successful response with a cached head, or return False if only `send` can."""
 
 
 class _NoEvent:
-    """Takes the place of the event by which uvicorn wakes an ASGI application."""
+    """Replaces the event that uvicorn uses to wake an ASGI application."""
 
     def set(self) -> None: ...
 
@@ -55,19 +55,19 @@ _NO_EVENT = _NoEvent()
 class HotCycle(WorkElsewhere):
     """One request, from the end of its headers to its response.
 
-    It takes the place of uvicorn's RequestResponseCycle. It is a SmallRequest of the data plane's
-    coalescer, and what an Exchange replies to.
+    It replaces uvicorn's RequestResponseCycle. For the coalescer it is a SmallRequest, for an
+    Exchange it is the reply.
 
-    raw: Its head as it was received, where it shares `head` with others that differ; else empty.
-    request_id: The request id that the caller or a load balancer sent; empty where none was.
-    keep_alive: Whether the connection stays open after the response.
-    at_front: Whether all earlier requests on its connection are answered.
-    more_body: Whether parts of the body are still to come.
-    response_complete: Whether it was answered, or needs no response any more.
-    refusal: Why it is not answered otherwise, where that is known by its head.
-    group: The requests that it was answered together with; None: it was answered alone.
-    run: What it waits for with others; None: it does not.
-    began: When its head was read, in seconds on the monotonic clock; 0.0 where nobody asks.
+    raw: Its head as received, if it shares `head` with requests whose heads differ; else empty.
+    request_id: The request id sent by the client or a load balancer; empty if not sent.
+    keep_alive: True if the connection stays open after the response.
+    at_front: True if all earlier requests on the connection are answered.
+    more_body: True until the whole body has arrived.
+    response_complete: True if it was answered or no longer needs an answer.
+    refusal: The error that its head causes, if any.
+    group: The requests that it was answered with, or None if it was answered alone.
+    run: The shared run that it waits for, or None.
+    began: The time its head was read, in seconds on the monotonic clock; 0.0 if it is not logged.
     """
 
     raw = b""
@@ -80,15 +80,15 @@ class HotCycle(WorkElsewhere):
     run: QueuedRun | None = None
     began = 0.0
     message_event = _NO_EVENT
-    disconnected = False  # by uvicorn; `left` says so here
+    disconnected = False  # set by uvicorn; here `leave` is used instead
     _parts: list[bytes | bytearray] | None = None
     _size = 0
-    _uncounted_until = SMALL_BYTES  # the size at which the budget is next told of the body
+    _uncounted_until = SMALL_BYTES  # size at which the budget is next updated
     _body = b""  # the whole body, while earlier requests are answered
-    _exchange: Exchange[Encoded] | None = None  # None while it may be answered with others
+    _exchange: Exchange[Encoded] | None = None  # None while it may be coalesced
     _answer: Encoded
     _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
-    _memory: MemoryHold | None = None  # its part of the budget; None where that is little
+    _memory: MemoryHold | None = None  # its share of the budget; None if small
 
     protocol: Connection
 
@@ -98,9 +98,9 @@ class HotCycle(WorkElsewhere):
         self.keep_alive = head.keep_alive
 
     def take(self, part: bytes) -> None:
-        """Take a part of the body."""
+        """Add a part of the body."""
         if self._early is not None or self.response_complete:
-            return  # the rest of a body that was refused
+            return  # the rest of a refused body
         self._size += len(part)
         parts = self._parts
         if self._size > self.protocol.hot.max_body:
@@ -117,7 +117,7 @@ class HotCycle(WorkElsewhere):
             parts.append(bytearray(part))
 
     def read(self) -> None:
-        """Join the parts of the body, which is complete, and go on with it."""
+        """Join the parts of the complete body and process it."""
         parts, self._parts = self._parts, None
         if parts is None:
             self.arrive(b"")
@@ -128,18 +128,18 @@ class HotCycle(WorkElsewhere):
             self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
 
     def _hold_body(self, size: int) -> bool:
-        """Count the bytes of the body; refuse the request, and return False, without room."""
+        """Count the bytes of the body. Without room, refuse the request and return False."""
         try:
             self._its_memory().add_up_to(size)
         except Overloaded as error:
             self.head.plane.refused(self.head.route.model, error)
             self.break_off(error)
             return False
-        self._uncounted_until = size + SMALL_BYTES  # a body may come in chunks of one byte
+        self._uncounted_until = size + SMALL_BYTES  # a body may arrive in chunks of one byte
         return True
 
     def arrive(self, body: bytes) -> None:
-        """Go on with the whole body, or keep it until all earlier requests are answered."""
+        """Process the whole body, or keep it until all earlier requests are answered."""
         self.more_body = False
         if len(body) > self._uncounted_until and not self._hold_body(len(body)):
             return
@@ -149,17 +149,17 @@ class HotCycle(WorkElsewhere):
             self._body = body
 
     def _go_on(self, body: bytes) -> None:
-        """Go on with the whole body: together with others where it is small, however it came."""
+        """Process the whole body. The coalescer receives small bodies, in chunks or not."""
         head = self.head
         if self.response_complete:
-            return  # it was refused before its body was whole
+            return  # it was refused before its body was complete
         if head.intake is None or len(body) > LONGEST_BODY:
             self.proceed(body)
         else:
             head.plane.coalescer.add(self, head.intake, body)
 
     def reach_front(self) -> None:
-        """Go on, or send the response that is ready: all earlier requests are answered."""
+        """Process the body, or send a finished response, once all earlier requests are answered."""
         self.at_front = True
         if self._early is not None:
             self.respond(*self._early)
@@ -168,14 +168,14 @@ class HotCycle(WorkElsewhere):
             self._go_on(body)
 
     def break_off(self, error: CohortError) -> None:
-        """Refuse before the request was read to its end, and close the connection."""
+        """Refuse a request before all of it was read, and close the connection."""
         self._parts = None
         self.keep_alive = False
         if self._early is None:
             self.fail(error)
 
     def leave(self) -> None:
-        """Cancel the request: the connection was lost."""
+        """Cancel the request because the connection was lost."""
         self.response_complete = True
         self._stop_work()
         run, self.run = self.run, None
@@ -191,13 +191,13 @@ class HotCycle(WorkElsewhere):
         self._body = b""
 
     def end_count(self) -> None:
-        """Its caller counts it no more, where that is done."""
+        """Remove the request from its caller's quota. Does nothing here; see CountedCycle."""
 
     # -- from body to response
 
     @property
     def context(self) -> RequestContext:
-        """Who sends it."""
+        """Return the sender's address, headers, ids and caller."""
         head = self.head
         return RequestContext(
             id(self.protocol),
@@ -209,16 +209,16 @@ class HotCycle(WorkElsewhere):
 
     @property
     def lease(self) -> Lease | None:
-        """Its hold on a version, until it is answered; None where it has none of its own."""
+        """Return its lease on a version until it is answered, or None if it shares one."""
         return None if self._exchange is None else self._exchange.lease
 
     def proceed(self, body: bytes) -> None:
-        """Go on with the whole body, which is not parsed yet."""
+        """Process the whole body, which is not parsed yet."""
         if not self.response_complete:
             start(self._open(), self.head.route, self.head.headers, self.head.read, body)
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """Go on with a body that the coalescer has parsed to `document`."""
+        """Process a body that the coalescer has parsed into `document`."""
         form = self.head.rows
         if form is None:
             self.proceed(body)
@@ -232,29 +232,29 @@ class HotCycle(WorkElsewhere):
         return exchange
 
     def refuse(self, error: CohortError) -> None:
-        """Answer with an error that was found before a version was chosen."""
+        """Answer with an error that occurred before a version was chosen."""
         self.head.plane.refused(self.head.route.model, error)
         self.fail(error)
 
     def part(self, answer: Encoded) -> None:
-        """Take the answer, which has one part."""
+        """Store the answer. It has one part."""
         self._answer = answer
 
     def end(self, error: CohortError | None) -> None:
-        """Answer, or refuse."""
+        """Send the answer or the error."""
         if error is None:
             self._end_well(self._answer)
         else:
             self.fail(error)
 
     def succeed(self, body: bytes, headers: FixedHeaders, group: Group) -> None:
-        """Answer with a successful response, whose request has been counted with its group's."""
+        """Answer with success. The request was already counted with its group."""
         if not self.protocol.try_send_success(self, body, headers, group):
             self.group = group
             self._end_well(Encoded(body, headers))
 
     def _end_well(self, encoded: Encoded) -> None:
-        """Answer with a successful response, compressed where it is long and that was asked for."""
+        """Send a successful response, compressed if it is long and the client requested it."""
         coding, body = self.head.coding, encoded.body
         if coding is None or len(body) < MIN_COMPRESSED:
             self.respond(200, encoded)
@@ -272,13 +272,13 @@ class HotCycle(WorkElsewhere):
         """Answer with an error."""
         known = known_error(error)
         if self._exchange is not None:
-            self._exchange.leave(known)  # unless it is what has failed
+            self._exchange.leave(known)  # no effect if the exchange itself failed
         self.request_id = self.request_id or new_request_id()
         log_http_refusal(known, self.head.url, self.request_id.decode())
         self.respond(http_status(known), encoded_error(known))
 
     def respond(self, status: int, encoded: Encoded) -> None:
-        """Answer, now or when all earlier requests are answered."""
+        """Answer now, or after all earlier requests."""
         if self.response_complete:
             return
         if not self.at_front:

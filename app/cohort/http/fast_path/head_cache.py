@@ -1,9 +1,9 @@
-"""Parsed heads, cached by the lines that matter.
+"""A cache of parsed heads, keyed by the lines that affect a request.
 
 A client sends the same head with each request, and a lookup takes a tenth of the time of parsing.
-What differs from request to request are lines that nothing here reads: a trace, a cookie, the
-address that a proxy forwards for. Such lines are learned when a head comes again with another
-value in them, and are left out of what the next one is looked up by (decision 0042).
+The lines that differ are not read here: a trace, a cookie, the address that a proxy forwards. They
+are learned when a head is repeated with another value in them, and left out of the key (decision
+0042).
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cohort.http.guards.request_ids import REQUEST_ID_HEADER
 from cohort.observability.request_ids import readable
 
 MAX_HEADS = 1024
-"""Cached heads at most: a few MiB, parsed form included. A full cache is cleared."""
+"""Maximum number of cached heads; a few MiB with their parsed form. A full cache is cleared."""
 
 MAX_HEAD_BYTES = 2048
-"""The size of a cached head at most, without what varies; larger ones are parsed each time."""
+"""Maximum size of a cached head without its varying lines. Larger heads are parsed each time."""
 
 MAX_SENT_BYTES = 16 * 1024
-"""The size of a head that is looked up at most, as it was sent."""
+"""Maximum size of a received head that is looked up."""
 
 MAX_LINES = 64
-"""The lines of a cached head at most."""
+"""Maximum number of lines of a cached head."""
 
 MAX_VARYING = 16
-"""Lines that are left out at most, each a search through the head: the last learned."""
+"""Maximum number of varying lines. Each costs a search through the head; the oldest are dropped."""
 
 MAX_COMPARED = 64
-"""Heads that the next ones are compared with at most, to learn what varies."""
+"""Maximum number of heads that are kept for comparison, to learn the varying lines."""
 
 MATTER = frozenset(
     {
@@ -56,31 +56,31 @@ MATTER = frozenset(
         b"upgrade",
     }
 )
-"""The headers by which a request is parsed, answered or refused: never left out.
+"""Headers that affect how a request is parsed, answered or refused. They always stay in the key.
 
-Of all others only the request id and the one that a rollout goes by are read, both from each
-request's own head.
+Only two other headers are read: the request id and the rollout's sticky header. Both are read from
+each request's own head.
 """
 
 
 class HeadCache:
-    """Parsed heads by their bytes without what varies, in `known`.
+    """Parsed heads in `known`, keyed by their bytes without varying lines.
 
-    Only heads whose caller may send them are cached, until the callers' keys change.
+    It contains only heads of authorized callers, and is cleared when keys change.
 
-    varying: How the lines start that are left out, with the line break before them.
+    varying: The starts of the lines left out, each with its preceding line break.
     """
 
     def __init__(self) -> None:
         self.known: dict[bytes, Head] = {}
         self.varying: tuple[bytes, ...] = ()
-        self._ids: frozenset[bytes] = frozenset()  # those of a request id
+        self._ids: frozenset[bytes] = frozenset()  # the starts of request id lines
         self._compared: dict[bytes, dict[bytes, bytes]] = {}
 
     def reduce(self, raw: bytes) -> tuple[bytes, bytes]:
-        """A head without what varies, and its request id, b"" where it has none.
+        """Return a head without its varying lines, and its request id, or b"" without one.
 
-        b"" for a head with characters in such a line that a parser may refuse.
+        The head is b"" if a varying line has characters that a parser may refuse.
         """
         request_id = b""
         for start in self.varying:
@@ -99,18 +99,18 @@ class HeadCache:
         return raw, request_id
 
     def remember(self, raw: bytes, head: Head, names: Sequence[bytes], declined: int = 0) -> None:
-        """Cache a head, unless its bytes alone might not determine how a request is parsed.
+        """Cache a head, unless parsing depends on more than its bytes.
 
         raw: Its bytes, with the empty line at the end.
-        head: What they were parsed to.
+        head: The parsed head.
         names: The names of its headers, in lower case.
-        declined: The lines besides that asked for an upgrade, and were left out; default 0.
+        declined: Additional lines that requested an upgrade and were left out. Default: 0.
         """
-        lines = len(names) + declined + 2  # with the request line and the empty one
+        lines = len(names) + declined + 2  # with the request line and the empty line
         if not (
             len(raw) <= MAX_SENT_BYTES
             and lines <= MAX_LINES
-            and raw.startswith(b"POST ")  # and no blank lines, which the parser skips
+            and raw.startswith(b"POST ")  # excludes leading blank lines, which the parser skips
             and raw.count(b"\r\n") == raw.count(b"\n") == lines
             and b"transfer-encoding" not in names
             and names.count(REQUEST_ID_HEADER) <= 1
@@ -127,7 +127,7 @@ class HeadCache:
         self.known[key] = head
 
     def _learn(self, raw: bytes) -> None:
-        """Compare a head with the last one that was like it where that matters."""
+        """Compare a head with the last one whose relevant lines were equal."""
         first, *lines = raw[:-4].split(b"\r\n")
         matter, others = [first], {}
         for line in lines:

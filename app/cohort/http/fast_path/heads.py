@@ -1,4 +1,4 @@
-"""Request heads: the request line and the headers, parsed."""
+"""Parsed request heads: the request line and the headers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cohort.serving import Call, DataPlane, Intake
 
 
 class SentHeaders:
-    """A request's headers, decoded when they are read.
+    """The headers of a request, decoded on access.
 
-    pairs: Names and values as the parser gives them; names are in lower case.
+    pairs: Names, in lower case, and values from the parser.
     """
 
     __slots__ = ("_read", "pairs")
@@ -28,7 +28,7 @@ class SentHeaders:
         self._read: dict[str, str | None] = {}
 
     def get(self, key: str, /) -> str | None:
-        """The first value of a header, by its name in lower case; None where it was not sent."""
+        """Return the first value of a header, by its name in lower case, or None."""
         try:
             return self._read[key]
         except KeyError:
@@ -38,14 +38,14 @@ class SentHeaders:
             return value
 
     def without(self, names: Container[bytes]) -> SentHeaders:
-        """All but those of these names."""
+        """Return the headers without these names."""
         return SentHeaders([one for one in self.pairs if one[0] not in names])
 
 
 def take_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Take the request id out of the headers, since other requests may share them; b"" for none.
+    """Remove the request id from headers that may be shared, and return it, or b"" without one.
 
-    One that cannot be passed on stays.
+    An id that cannot be passed on stays in the headers.
     """
     for place, (name, value) in enumerate(headers):
         if name == REQUEST_ID_HEADER:
@@ -56,7 +56,7 @@ def take_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 class RawHeaders:
-    """The headers of one request as they were received, looked through for one or two of them.
+    """The headers of one request as received, for reading one or two of them.
 
     raw: The head's bytes, which a parser has accepted.
     """
@@ -67,7 +67,7 @@ class RawHeaders:
         self._raw = raw
 
     def get(self, key: str, /) -> str | None:
-        """The first value of a header, by its name in lower case; None where it was not sent."""
+        """Return the first value of a header, by its name in lower case, or None."""
         raw, line = self._raw, b"\r\n%b:" % key.encode()
         at = raw.lower().find(line)
         if at < 0:
@@ -77,22 +77,22 @@ class RawHeaders:
 
 
 class Head:
-    """A parsed request line and headers, shared by all requests whose lines that matter are alike.
+    """A parsed head, shared by all requests whose relevant lines are equal.
 
-    route: How requests to its path are read.
+    route: Reads requests to its path.
     url: The request target as it was sent.
-    headers: All headers but the request id, which each request has of its own. One that cannot be
-        passed on is among them.
-    length: The Content-Length in bytes; 0 where none was sent.
-    plane: Answers its requests, as far as their caller may see it.
-    caller: Whose requests they are; None where callers need no key.
-    until: When the token that they carry expires, in seconds since the epoch; None: it is a key.
-    keep_alive: Whether the connection stays open after the response.
-    says_kept: Whether the response has to say so: that to HTTP/1.0.
-    coding: The Content-Encoding that long responses are to have; None: none.
-    shared: Whether headers that its requests differ in are left out: each has its own.
-    rows: How its requests are read where they may be coalesced; None until `prepare` was called.
-    intake: What the coalescer is told of each of them; None as `rows`.
+    headers: All headers except the request id, which belongs to each request. An id that cannot be
+        passed on is included.
+    length: The Content-Length in bytes; 0 if it was not sent.
+    plane: Answers its requests, limited to the models that the caller may see.
+    caller: The sender of its requests, or None if callers need no key.
+    until: Expiry of the token in the head, in seconds since the epoch, or None for a key.
+    keep_alive: True if the connection stays open after the response.
+    says_kept: True if the response must state this, as for HTTP/1.0.
+    coding: The Content-Encoding for long responses, or None.
+    shared: True if per-request headers were removed from this head.
+    rows: Reads its requests for coalescing; None before `prepare`.
+    intake: The coalescer's parameters for its requests, or None if `rows` is None.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Head:
         self._read: Read | None = None
 
     def without(self, names: Container[bytes]) -> Head:
-        """The same head without the headers of these names, to be shared."""
+        """Return a copy that can be shared, without the headers of these names."""
         headers = self.headers.without(names)
         head = Head(
             self.route, self.url, headers, self.length,
@@ -141,7 +141,7 @@ class Head:
         return head
 
     def prepare(self) -> Read:
-        """Check the headers, once, and give what reads bodies. Raises as the route does."""
+        """Check the headers once, and return the reader of bodies. Raises what the route raises."""
         if self._read is None:
             self._read = self.route.reader(self.headers)
             if self.length <= LONGEST_BODY:
@@ -156,7 +156,7 @@ class Head:
             self.intake = Intake(self.rows, asked, 0 if caller is None else caller.priority)
 
     def read(self, body: bytes) -> Call[Encoded]:
-        """Read a body. Raises what the route raises about the headers, or about the body."""
+        """Read a body. Raises what the route raises for the headers or the body."""
         return self.prepare()(body)
 
 
@@ -165,4 +165,4 @@ def _read_nothing(_: object) -> Read:
 
 
 NOWHERE = Route(None, _read_nothing)
-"""The route of what never became a request."""
+"""The route of input that never became a request."""

@@ -1,4 +1,4 @@
-"""The fast path with an access log. Without one, nothing of this is in the way."""
+"""The fast path with an access log. Without one, this module is not used."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from cohort.serving import Group
 
 
 def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
-    """Make the `http` argument of `uvicorn.Config`."""
+    """Return the `http` argument of `uvicorn.Config`."""
     if hot.access_log is None:
         return partial(HotProtocol, hot)
     return partial(LoggedProtocol, hot, hot.access_log)
 
 
 class LoggedProtocol(HotProtocol):
-    """One connection, whose requests on the fast path leave a line each.
+    """A connection that logs each request of the fast path.
 
-    The others' lines are written where FastAPI answers them.
+    FastAPI's middleware logs all other requests.
     """
 
     def __init__(self, hot: Hot, access_log: AccessLog, *args: Any, **kwargs: Any) -> None:
         super().__init__(hot, *args, **kwargs)
         self._access_log = access_log
-        self._facts = Facts("", "", 0)  # of the request before, and of most that follow
+        self._facts = Facts("", "", 0)  # facts of the previous request; most others have the same
         self._follow_from: object = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As without a log."""
+        """Log the open requests as disconnected, and cancel them."""
         for cycle in self._open_cycles():
             if isinstance(cycle, HotCycle):
                 self._log(cycle, CALLER_LEFT, 0)
@@ -45,7 +45,7 @@ class LoggedProtocol(HotProtocol):
     def try_send_success(
         self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
     ) -> bool:
-        """As without a log."""
+        """Write and log a successful response, or return False if only `send` can."""
         if not HotProtocol.try_send_success(self, cycle, body, headers, group):
             return False
         cycle.group = group
@@ -53,13 +53,13 @@ class LoggedProtocol(HotProtocol):
         return True
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """As without a log."""
+        """Log and write a response."""
         gone = self._ended or self.transport.is_closing()
         self._log(cycle, CALLER_LEFT if gone else status, 0 if gone else len(encoded.body))
         super().send(cycle, status, encoded)
 
     def _queue(self, cycle: HotCycle) -> None:
-        cycle.began = monotonic()  # uvloop's own clock counts milliseconds
+        cycle.began = monotonic()  # uvloop's clock counts milliseconds
         HotProtocol._queue(self, cycle)
 
     def _log(self, cycle: HotCycle, status: int, size: int) -> None:
@@ -70,7 +70,7 @@ class LoggedProtocol(HotProtocol):
             self._follow_from = follow_from
             self._facts = Facts(
                 "" if head.route is NOWHERE else "POST",
-                head.url[: MAX_PATH + 1],  # a longer one is not kept for its line
+                head.url[: MAX_PATH + 1],  # longer URLs are cut to save memory
                 status,
                 "" if served is None else served.model,
                 "" if served is None else served.version,

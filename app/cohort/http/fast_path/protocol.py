@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the fast path in it."""
+"""uvicorn's HTTP protocol, extended by the fast path."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _PLAIN_VERSIONS = ("1.1", "1.0")
 
 
 class HotProtocol(AnsweringConnection):
-    """One connection. Requests to the infer paths become a HotCycle, all others uvicorn's own."""
+    """A connection. Requests to inference paths become a HotCycle; others are uvicorn's."""
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(hot, *args, **kwargs)
         self.url = b""
         self._lines = RequestLines()
         self._unread = b""  # the head at the start of a segment, until the parser has read it
-        self._idle_bytes = 0  # in segments that neither began a request nor held a body
-        self._large = False  # whether a segment may have held more than small headers
-        self._length = 0  # the Content-Length, and then what is left of it
-        self._missing = 0  # what is left of a body whose head was looked up
-        self._parts = 0  # of all bodies in chunks so far
-        self._line_ended = False  # whether more than the request line has come of a head
-        self._fast_path = True  # whether the headers so far allow the fast path
+        self._idle_bytes = 0  # in segments that neither began a request nor had a body
+        self._large = False  # True if a segment may have held more than small headers
+        self._length = 0  # the Content-Length, then the bytes still missing
+        self._missing = 0  # bytes missing of a body whose head was in the cache
+        self._parts = 0  # chunks of all chunked bodies so far
+        self._line_ended = False  # True if more than the request line of a head has arrived
+        self._fast_path = True  # True if the headers so far allow the fast path
         self._upgrade = False
-        self._declined = 0  # headers that asked for an upgrade, and are not among those parsed
+        self._declined = 0  # headers that requested an upgrade and are left out
 
     # -- the connection
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel all requests that are not answered yet."""
+        """Cancel all unanswered requests."""
         for cycle in self._open_cycles():
             if isinstance(cycle, HotCycle):
                 cycle.leave()
@@ -53,15 +53,15 @@ class HotProtocol(AnsweringConnection):
                 cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
-        self.cycle = self._front = None  # a reference cycle, with all they hold
+        self.cycle = self._front = None  # breaks a reference cycle that holds all requests
 
     def _open_cycles(self) -> list[Any]:
-        """The requests that are not answered yet."""
+        """Return the unanswered requests."""
         read = {self._front, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}
         return [cycle for cycle in read if not cycle.response_complete]
 
     def data_received(self, data: bytes) -> None:
-        """Look up a cached head, and count its body; parse everything else."""
+        """Look up a cached head and count its body. Parse everything else."""
         if self._broken:
             return
         self._since = self.loop.time()
@@ -103,7 +103,7 @@ class HotProtocol(AnsweringConnection):
             self._read_ahead(size)
 
     def _fill(self, data: bytes) -> None:
-        """Take what is missing of the body whose head was looked up, and go on with the rest."""
+        """Add missing bytes to a body whose head was in the cache, and read on."""
         cycle, missing = self.cycle, self._missing
         part = data if len(data) <= missing else data[:missing]
         self._missing = missing - len(part)
@@ -115,7 +115,7 @@ class HotProtocol(AnsweringConnection):
             self.data_received(data[missing:])
 
     def _take(self, cycle: HotCycle, part: bytes, size: int) -> None:
-        """Hand a part of the body, of `size` bytes with the head before it, to the request."""
+        """Pass a part of the body to the request. `size` includes the head before it."""
         if part:
             self._received += len(part)
             cycle.take(part)
@@ -124,9 +124,9 @@ class HotProtocol(AnsweringConnection):
             self._read_ahead(size)
 
     def _parse_in_pieces(self, data: bytes, first: int) -> None:
-        """Parse what has come; the rest waits its turn where it holds many small parts of a body.
+        """Parse the received bytes. Many small body parts wait for the connection's next turn.
 
-        The `first` piece may be a head, by which it is known how long the body is.
+        The `first` piece may be a head, which determines the length of the body.
         """
         at, length = 0, first
         while (left := len(data) - at) > PIECE_BYTES and self._length < left:
@@ -143,7 +143,7 @@ class HotProtocol(AnsweringConnection):
         self._parse(data[at:] if at else data, left)
 
     def take_turn(self) -> None:
-        """Parse what is left of the last segment, or some of it, and read on."""
+        """Parse more of the last segment, then resume reading."""
         rest = self.flow.go_on()
         if not self._broken and not self.transport.is_closing():
             self._parse_in_pieces(rest, PIECE_BYTES)
@@ -159,13 +159,14 @@ class HotProtocol(AnsweringConnection):
                     raise not_http()
                 self._feed(piece)
             if self._in_headers and not self.headers and self.url:
-                # A header is told of when the next one begins: the first may have come in part.
+                # The parser reports a header when the next one begins, so the first may be
+                # incomplete.
                 self._line_ended |= b"\n" in data[max(data.rfind(self.url), 0) :]
         except (httptools.HttpParserError, InvalidInput) as error:
             if not self._broken:
                 self.refuse(reading.to_cohort_error(error))
         if self._idle_bytes > reading.MAX_HEADER_BYTES and not self._broken:
-            self.refuse(TooLarge(reading.HEADERS_TOO_LARGE))  # trailers and blank lines count, too
+            self.refuse(TooLarge(reading.HEADERS_TOO_LARGE))  # includes trailers and blank lines
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -174,13 +175,13 @@ class HotProtocol(AnsweringConnection):
             rest = memoryview(data)[upgrade.args[0] :]
         else:
             return
-        self._decline(rest)  # not in the handler: it would be the context of all further errors
+        self._decline(rest)  # outside the handler, so that later errors do not have it as context
 
     def _decline(self, rest: memoryview) -> None:
-        """Read a request that asks for an upgrade as if it did not.
+        """Read a request for an upgrade as one without it.
 
-        httptools takes the bytes after such headers for the other protocol, and reports no body:
-        the first POST of Java's HttpClient would lose its own.
+        httptools passes the bytes after such headers to the other protocol and reports no body. The
+        first POST of Java's HttpClient would lose its body.
         https://www.rfc-editor.org/rfc/rfc9110#section-7.8-15
         """
         while self._upgrade and not self._broken:
@@ -214,11 +215,11 @@ class HotProtocol(AnsweringConnection):
         self.expect_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header, and check whether it allows the fast path."""
+        """Store a header, and check if it allows the fast path."""
         name, value = name.lower(), value.strip(BLANKS)
         if name in self.hot.relevant_headers:
             if name == b"content-length":
-                self._length = int(value) if self._in_headers else 0  # no trailer
+                self._length = int(value) if self._in_headers else 0  # ignored in trailers
             else:
                 self._fast_path = False
                 self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
@@ -252,7 +253,7 @@ class HotProtocol(AnsweringConnection):
             ))  # fmt: skip
             if request_id:
                 cycle.request_id = request_id
-            with suppress(CohortError):  # which is raised again, and told, once the body is whole
+            with suppress(CohortError):  # raised again once the body is complete
                 cycle.head.prepare()
             self._queue(cycle)
             if cycle.refusal is not None:
@@ -274,7 +275,7 @@ class HotProtocol(AnsweringConnection):
         self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
-        """Hand a part of the body to the request."""
+        """Pass a part of the body to the request."""
         self._idle_bytes = 0
         self._parts += self._length <= 0
         self._received += len(body)
@@ -284,11 +285,11 @@ class HotProtocol(AnsweringConnection):
             cycle.take(body)
             return
         if isinstance(cycle.body, bytes) and cycle.body:
-            cycle.body = bytearray(cycle.body)  # bytes would be copied with each chunk
+            cycle.body = bytearray(cycle.body)  # bytes would be copied for each chunk
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Tell the request that its body is complete."""
+        """Complete the body of the request."""
         if self._upgrade:
             return
         self._between = self.parser.should_keep_alive()
@@ -299,7 +300,7 @@ class HotProtocol(AnsweringConnection):
             super().on_message_complete()
 
     def refuse(self, error: CohortError) -> None:
-        """Refuse a malformed request, after the responses to all earlier ones, and close."""
+        """Refuse a malformed request after all earlier responses, and close the connection."""
         self._broken = True
         cycle = self.cycle
         if cycle is not None and cycle.more_body and not cycle.response_complete:
@@ -311,7 +312,9 @@ class HotProtocol(AnsweringConnection):
             elif cycle.response_started:
                 self.transport.close()
                 return
-            cycle.disconnected = True  # uvicorn's own would wait for a body that will not come
+            cycle.disconnected = (
+                True  # otherwise uvicorn's cycle would wait for the rest of the body
+            )
             cycle.message_event.set()
             self.cycle = None if cycle is self._front else cycle
         refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0, plane=self.hot.plane))

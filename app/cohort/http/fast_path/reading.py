@@ -1,4 +1,4 @@
-"""Which headers the fast path reads, their limit, and the errors of malformed requests."""
+"""The headers that the fast path reads, their limits, and the errors of malformed requests."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from cohort.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
 log = structlog.get_logger("cohort.rest")
 
 MAX_HEADER_BYTES = 64 * 1024
-"""The request line and all headers of a request at most, trailers included."""
+"""Maximum size of the request line and all headers of a request, trailers included."""
 
 LARGE_SEGMENT_BYTES = 16 * 1024
-"""The size of headers is computed only where a segment was larger, or they came in many."""
+"""Size of a segment above which the size of headers is computed. Many segments also cause this."""
 
 PIECE_BYTES = 16 * 1024
-"""What is parsed of a segment before it is known whether that takes long: a millisecond at most."""
+"""Size of the first piece of a segment, before its cost is known. It takes at most 1 ms to parse.
+"""
 
 SMALLEST_PART_BYTES = 64
-"""Where parts of bodies are smaller on average, framing included, a connection waits its turn."""
+"""Average size of body parts, with framing, below which a connection waits for its next turn."""
 
 HEADER_SECONDS = 30.0
-"""How long the headers of a request may take to arrive."""
+"""Seconds within which the headers of a request must arrive."""
 
 REFUSED_LINGER_SECONDS = 2.0
-"""How long the rest of a refused request is read and discarded."""
+"""Seconds during which the rest of a refused request is read and discarded."""
 
-HEADERS_TOO_LARGE = f"headers have at most {MAX_HEADER_BYTES} bytes"
+HEADERS_TOO_LARGE = f"headers are larger than {MAX_HEADER_BYTES} bytes"
 RELEVANT_HEADERS = frozenset({b"content-length", b"content-encoding", b"expect", b"upgrade"})
-"""The headers that decide whether the fast path answers; all others are only kept."""
+"""Headers that decide if the fast path answers. It does not interpret any others."""
 
 
 def check_size(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raise TooLarge where a request's headers are longer than MAX_HEADER_BYTES."""
+    """Raise TooLarge if a request's headers are longer than MAX_HEADER_BYTES."""
     if len(url) + sum([len(name) + len(value) + 4 for name, value in headers]) > MAX_HEADER_BYTES:
         raise TooLarge(HEADERS_TOO_LARGE)
 
@@ -44,7 +45,7 @@ def check_size(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
 def without_upgrade(
     parser: httptools.HttpRequestParser, url: bytes, headers: Sequence[tuple[bytes, bytes]]
 ) -> bytes:
-    """The head that `parser` has read, as if it asked for no upgrade."""
+    """Return the head that `parser` has read, without the request for an upgrade."""
     version = parser.get_http_version().encode()
     head = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, version)]
     head += [b"%b: %b\r\n" % one for one in headers if one[0] != b"upgrade"]
@@ -55,13 +56,13 @@ _CHUNKED = re.compile(rb"(^|\r\n)(transfer-encoding:[ \t]*chunked)[ \t]+(?=\r\n)
 
 
 def without_blanks(segment: bytes) -> bytes:
-    """A segment that goes on with a head, without the blanks behind `chunked`.
+    """Return a segment of a head without the blanks behind `chunked`.
 
-    They are no part of the value (RFC 9110, 5.5), and the parser refuses tabs there. No other
-    byte of a head decides where its request ends and has blanks behind it that the parser reads.
+    They are not part of the value (RFC 9110, 5.5), but the parser refuses tabs there. No other
+    header that determines the end of a request has this problem.
     """
     end = segment.find(b"\r\n\r\n") + 2
-    if end == 1:  # it goes on
+    if end == 1:  # the head is incomplete
         end = len(segment)
     if segment.find(b"\t", 0, end) < 0:
         return segment
@@ -69,11 +70,11 @@ def without_blanks(segment: bytes) -> bytes:
 
 
 def to_cohort_error(error: httptools.HttpParserError | CohortError) -> CohortError:
-    """Convert a parser's error: InvalidInput, or InferenceFailed where it is the server's bug."""
+    """Convert a parser's error to InvalidInput, or to InferenceFailed if it is the server's bug."""
     cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
     if isinstance(cause, CohortError):
         return cause
     if isinstance(cause, httptools.HttpParserError | UnicodeError):
-        return InvalidInput(f"this is not an HTTP request: {cause}")
+        return InvalidInput(f"not a valid HTTP request: {cause}")
     log.error("failed", exc_info=cause or error)
-    return InferenceFailed("the server failed; its log says more")
+    return InferenceFailed("internal server error; see the server's log")

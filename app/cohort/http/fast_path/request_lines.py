@@ -1,8 +1,8 @@
-"""Request lines of RTSP, which the parser takes for HTTP's.
+"""Detection of RTSP request lines, which the parser reads as HTTP.
 
-llhttp reads `POST /predict RTSP/1.0` as HTTP/1.0 and does not tell the difference. So what comes is
-cut before each place that looks like such a line, and there the connection says whether a request
-line is what the parser has read last: the same words may stand in a header or a body.
+llhttp reads `POST /predict RTSP/1.0` as HTTP/1.0 and does not report the difference. Input is
+therefore cut before each possible RTSP line. There the connection checks if the parser has just
+read a request line, because a header or a body may contain the same words.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ RTSP = b" RTSP/"
 _LINE = re.compile(rb"(?<![A-Z_-])[A-Z_-]++ ++([^ \r\n]++)(?= ++RTSP/)")
 
 Piece = tuple[bytes, bytes]
-"""The target that stands before it, where RTSP follows, and what is parsed next."""
+"""The target before this piece, if RTSP follows it, and the bytes to parse next."""
 
 
 class RequestLines:
-    """The request lines of one connection."""
+    """Searches the request lines of one connection."""
 
     __slots__ = ("_tail",)
 
     def __init__(self) -> None:
-        self._tail = b""  # the end of what came before, where a line may go on
+        self._tail = b""  # the end of the previous segment, where a line may continue
 
     def cut(self, segment: bytes, body: int, *, line_open: bool) -> Sequence[Piece]:
         """Cut a segment before each ` RTSP/` that follows a method and a target.
 
-        body: How many bytes are a body's, which is not searched where the segment is within it.
-        line_open: Whether a request line began in what came before.
+        body: Bytes of a body that follow. A segment within the body is not searched.
+        line_open: True if a request line began in the previous segments.
 
-        Raises InvalidInput where that line is RTSP's.
+        Raises InvalidInput if that line is RTSP's.
         """
         if body >= len(segment):
             return ((b"", segment),)
@@ -54,5 +54,5 @@ class RequestLines:
 
 
 def not_http() -> InvalidInput:
-    """What to say to RTSP."""
-    return InvalidInput("this is not an HTTP request: its line says RTSP")
+    """Return the error for RTSP."""
+    return InvalidInput("not a valid HTTP request: its request line names RTSP")

@@ -1,4 +1,4 @@
-"""State shared by all connections of a process: routes, heads, limits, counts, the idle sweep."""
+"""State shared by all connections of a process: routes, heads, limits, counts, idle sweep."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from cohort.observability.access_log import AccessLog
 from cohort.serving import DataPlane
 
 MAX_ROUTES = 1024
-"""Cached routes at most; a full cache is cleared, because callers can make up URLs."""
+"""Maximum number of cached routes. A full cache is cleared, because URLs can be made up."""
 
 MAX_ROUTE_BYTES = 512
-"""The size of a cached route's URL at most, and of one with a query that the fast path reads.
+"""Maximum size of a cached route's URL, and of a URL with a query on the fast path.
 
-A long query takes milliseconds to read: FastAPI does it once it knows who asks.
+A long query takes milliseconds to parse. FastAPI parses it after authentication.
 """
 
 MAX_LENGTHS = 1024
-"""Cached response heads at most, one for each length of a body."""
+"""Maximum number of cached response heads, one for each length of a body."""
 
 LOOKED_AT = 100
-"""How many connections the sweep looks at in one event-loop iteration: a look takes 2 us, so all of
-10,000 at once would hold up everybody for 20 ms, every five seconds.
+"""Connections that the idle sweep checks in one event-loop iteration.
+
+A check takes 2 µs. All of 10,000 connections at once would block the loop for 20 ms every 5 s.
 """
 
 MAX_READ_AHEAD_BYTES = 64 * 1024
-"""Bytes of pipelined requests that are read while an earlier request is not answered yet.
+"""Bytes of pipelined requests that are read while an earlier request is unanswered.
 
-Some are read because only reading shows that the caller disconnected.
+Some are read because only reading detects that the client disconnected.
 """
 
 STATUS_LINE = {
@@ -52,7 +53,8 @@ NOSNIFF = b"x-content-type-options: nosniff\r\n"
 
 
 GIVE_WAY_BYTES = 64 * 1024
-"""The segment from which a connection gives way: libuv would read up to 32 of 250 KB in a row."""
+"""Size of a segment after which others go first. libuv would read 32 of 250 KB in a row.
+"""
 
 
 class Flow(FlowControl):
@@ -62,21 +64,21 @@ class Flow(FlowControl):
     """
 
     ahead = 0
-    _rest = b""  # what was read and waits its turn to be parsed
-    _giving_way = False  # whether it reads on as soon as all others have been looked at
+    _rest = b""  # received bytes that wait to be parsed
+    _giving_way = False  # True if reading resumes after all other connections
 
     def pause_reading(self) -> None:
-        """Read no more, until told to."""
+        """Stop reading until `resume_reading`."""
         self._giving_way = False
         super().pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume, unless the caller does not read its responses or sent too much ahead of them."""
+        """Resume reading, unless responses are unread or too many bytes were read ahead."""
         if not self.write_paused and not self._rest and self.ahead <= MAX_READ_AHEAD_BYTES:
             super().resume_reading()
 
     def give_way(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
-        """After a segment of `size`, which may be large: read on once others had their turn."""
+        """After a large segment of `size` bytes, pause reading until others had a turn."""
         if size >= GIVE_WAY_BYTES and not self.read_paused:
             self.pause_reading()
             self._giving_way = True
@@ -87,32 +89,32 @@ class Flow(FlowControl):
             self.resume_reading()
 
     def wait(self, rest: bytes) -> None:
-        """Read no more until the connection goes on with the `rest` of what was read."""
+        """Stop reading until the connection has processed `rest`."""
         self._rest = rest
         self.pause_reading()
 
     def go_on(self) -> bytes:
-        """What was to wait."""
+        """Return the bytes that waited."""
         rest, self._rest = self._rest, b""
         return rest
 
 
 class Watched(Protocol):
-    """A connection, as the idle sweep sees it."""
+    """A connection as seen by the idle sweep."""
 
     transport: asyncio.Transport
     address: str | bytes
 
     @property
     def idle_since(self) -> float | None:
-        """When it last did something; None while a request is read or answered on it."""
+        """Return the time of the last activity, or None while a request is read or answered."""
 
     def close_if_idle(self, now: float, /) -> None:
-        """Close it where it is idle at `now`, in seconds on the event loop's clock."""
+        """Close the connection if it is idle at `now`, in seconds on the event loop's clock."""
 
 
 class Lifecycle(Protocol):
-    """Whether the process has begun to stop, in `draining`."""
+    """The state of the process. `draining` is True once it has begun to stop."""
 
     draining: bool
 
@@ -127,16 +129,16 @@ class Hot:
     matches: Each returns the route of a path and its query, or None for a path that it does not
         handle.
     max_body: The largest body, in bytes.
-    keep_alive: How long a connection may be idle, in seconds.
-    max_connections: How many connections there may be; beyond, the oldest idle ones are closed.
-    max_connections_per_address: How many there may be from one address; further ones are refused.
-        Default None: any number.
-    authority: Tells callers by their keys; None: callers need none.
-    rules: What the head of every request must be; default: for any host.
-    access_log: Takes a line for each response; default None: there is none.
-    cors: Whether pages of other origins may call: requests with an Origin are left to FastAPI;
-        default: not.
-    root: A prefix that paths may have or not; default: none.
+    keep_alive: Seconds that a connection may be idle.
+    max_connections: Connections above which the longest idle ones are closed.
+    max_connections_per_address: Connections from one address above which more are refused. Default
+        None: no limit.
+    authority: Identifies callers by their keys. None: callers need no key.
+    rules: Rules for the head of every request. Default: any host.
+    access_log: Logs each response. Default None: no log.
+    cors: True to leave requests with an Origin to FastAPI, for pages of other origins. Default:
+        False.
+    root: An optional prefix of paths. Default: none.
     """
 
     def __init__(
@@ -177,8 +179,10 @@ class Hot:
         self._watching = False
 
     def heads_of(self, names: frozenset[str]) -> HeadCache:
-        """The heads of the connections whose client certificate has these names, while there are
-        any: from others the same bytes may be another caller's.
+        """Return the head cache for connections whose client certificate has these names.
+
+        It exists while there are such connections. On others, the same bytes may be of another
+        caller.
         """
         found = self._heads_by_names.get(names)
         if found is None:
@@ -186,12 +190,12 @@ class Hot:
         return found
 
     def forget_heads(self) -> None:
-        """Have every head parsed again: who may send it may have changed."""
+        """Have every head parsed again, because callers' permissions may have changed."""
         for cache in (self.heads, *self._heads_by_names.values()):
             cache.known.clear()
 
     def route(self, url: bytes) -> Route | None:
-        """The route of a URL that the fast path answers; None for all others."""
+        """Return the route of a URL that the fast path answers, or None."""
         return self._routes.get(url) or self._find(url)
 
     def _find(self, url: bytes) -> Route | None:
@@ -214,12 +218,12 @@ class Hot:
     def head(
         self, status: int, headers: Mapping[str, str], defaults: list[tuple[bytes, bytes]]
     ) -> bytes:
-        """The head of a response; `defaults` are uvicorn's own headers, date and server."""
+        """Return the head of a response. `defaults` are uvicorn's headers, date and server."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
         return b"%b%b%b\r\n" % (STATUS_LINE[status], self.default_headers(defaults), lines)
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """uvicorn's own headers and NOSNIFF as bytes, cached until they change (once a second)."""
+        """Return uvicorn's headers and NOSNIFF as bytes, cached until they change every second."""
         if self._defaults[0] is not headers:
             lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers]) + NOSNIFF
             self._defaults = (headers, lines)
@@ -227,7 +231,7 @@ class Hot:
         return self._defaults[1]
 
     def success_head(self, headers: list[tuple[bytes, bytes]], lines: bytes, length: int) -> bytes:
-        """The head of a successful response with such `lines`, and a body of `length` bytes."""
+        """Return the head of a successful response with `lines` and `length` bytes of body."""
         if self._defaults[0] is not headers:
             self.default_headers(headers)
         head = self._success_heads.get((length, lines))
@@ -240,10 +244,11 @@ class Hot:
         return head
 
     def make_room(self, connections: Collection[Watched]) -> bool:
-        """Close the oldest idle of `connections`, the newest included, if there are too many.
+        """Close the longest idle of `connections` if there are too many, including the newest one.
 
-        Those of the addresses that have the most go first. False where none is idle. A few are
-        closed at once, so that a flood of new ones is not compared with all others each time.
+        Addresses with the most connections are first. Returns False if no connection is idle.
+        Several are closed at once, so that a flood of new connections does not cause a search each
+        time.
         """
         if len(connections) <= self.max_connections:
             return True
@@ -262,7 +267,7 @@ class Hot:
         return bool(closing)
 
     def watch(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
-        """Close idle connections: one timer for all, while there are any."""
+        """Close idle connections. One timer serves all, as long as there are any."""
         if not self._watching:
             self._watching = True
             loop.call_later(self._period, self._sweep, connections, loop)
@@ -283,10 +288,10 @@ class Hot:
         connections: Collection[Watched],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Look at some of those that are left, and at the others in the next iterations."""
+        """Check some of the connections that are left, and the others in later iterations."""
         now = loop.time()
         for connection in left[-LOOKED_AT:]:
-            if connection in connections:  # or it has ended meanwhile
+            if connection in connections:  # otherwise it has ended since
                 connection.close_if_idle(now)
         del left[-LOOKED_AT:]
         if left:

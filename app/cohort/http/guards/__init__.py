@@ -1,1 +1,1 @@
-"""What every request goes through before its route, as pure ASGI."""
+"""Checks that every request passes before its route, as pure ASGI."""

@@ -1,4 +1,4 @@
-"""Callers' keys over HTTP: a guard around every route, as pure ASGI."""
+"""Authentication of HTTP requests: a guard around every route, as pure ASGI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPEN_PATHS = frozenset(
         "/health/live",
         "/health/ready",
         "/ping",
-        "/metrics",  # which may need a key of its own
+        "/metrics",  # which may need a separate key
         "/openapi.json",
         "/playground",
         "/playground/data/live",
@@ -33,7 +33,7 @@ OPEN_PATHS = frozenset(
         "/v2/health/ready",
     }
 )
-"""Paths that need no key. What they say of models is only what the caller may see."""
+"""Paths that need no key. They show only models that the caller may see."""
 
 OPEN_FILES = (
     "/docs/static/",
@@ -41,21 +41,21 @@ OPEN_FILES = (
     "/playground/models/",
     "/playground/runtime/",
 )
-"""Where pages and their files are. They say nothing of models; what a page asks for needs a key."""
+"""Prefixes of pages and their files. These contain no model data; a page's requests need a key."""
 
 SMALL_BODY_BYTES = 64 * 1024
-"""The size of a body up to which it is read and discarded, so that its connection can go on."""
+"""Bytes up to which a body is read and discarded, so that its connection stays open."""
 
 
 def ends_connection(length: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the body of a request that is refused by its head is too much to wait for."""
+    """Return True if a refused request's body is too large to read and discard."""
     return length > SMALL_BODY_BYTES or any(name == b"transfer-encoding" for name, _ in headers)
 
 
 class CallersOnly:
     """Pure ASGI: refuse requests without a caller, except to OPEN_PATHS, and those over a quota.
 
-    Every path is guarded that is not open, also one that does not exist.
+    All other paths are guarded, including those that do not exist.
     """
 
     def __init__(self, app: ASGIApp, authority: Authority) -> None:

@@ -1,8 +1,8 @@
-"""Which pages of other origins may call: Starlette's CORSMiddleware, with what this server has.
+"""Pages of other origins: Starlette's CORSMiddleware with this server's methods and headers.
 
-Keys are sent in headers, which such a page may set for any origin that is allowed. What a browser
-sends of its own accord, a client certificate, comes with the requests of named origins only: with
-`*` any page that somebody visits would act in their name.
+Keys are sent in headers, which such a page may set for any allowed origin. A browser sends a client
+certificate automatically, so only named origins may send credentials. With `*`, any page that a
+user visits could act as that user.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ EXPOSED = (
     "X-Request-Id",
     "X-Variant",
 )
-"""What such a page may read of a response, beside its body and the headers of every one."""
+"""Headers that such a page may read, in addition to those that are always readable."""
 
 MAX_AGE = 600
-"""Seconds for which a browser keeps what it was told before a request."""
+"""Seconds for which a browser caches the answer to a preflight request."""
 
 
 class OtherOrigins(CORSMiddleware):
-    """Lets pages of `origins` call, of which ANY stands for all."""
+    """Lets pages of `origins` call this server. ANY allows all origins."""
 
     def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
         super().__init__(
@@ -49,18 +49,19 @@ class OtherOrigins(CORSMiddleware):
         )
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """What a browser asks for before a request; a refusal has the form of every error."""
+        """Answer a preflight request. A refusal has the form of every error."""
         response = super().preflight_response(_without_network(request_headers))
         if response.status_code == HTTPStatus.OK:
             return response
         origin = quoted(request_headers["origin"])
-        refusal = Forbidden(f"pages of {origin} may not send such a request to this server")
+        refusal = Forbidden(f"pages of {origin} may not send this request to this server")
         return response_to(refusal, {"vary": response.headers["vary"]})
 
 
 def _without_network(headers: Headers) -> Headers:
-    """The headers without a browser's question whether a page of the internet may call a private
-    network: it is not answered, and the browser decides.
+    """Return the headers without the Private Network Access request.
+
+    The server does not answer it; the browser decides if a public page may call a private network.
     """
     asked = b"access-control-request-private-network"
     return Headers(raw=[one for one in headers.raw if one[0] != asked])

@@ -1,8 +1,8 @@
-"""What the head of every HTTP request must be, whatever its route and whoever answers it.
+"""Rules for the head of every HTTP request, on any route.
 
-A proxy in front may read an ambiguous head differently from the server, and then forwards what it
-was set up to keep away: https://www.rfc-editor.org/rfc/rfc9112#section-11.2. Such heads are
-refused here, before a route is looked for.
+A proxy may read an ambiguous head differently, and forward requests that it should block. Such
+heads are refused before a route is looked up.
+https://www.rfc-editor.org/rfc/rfc9112#section-11.2
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 ANY = "*"
-"""Stands for all origins."""
+"""Allows all origins."""
 
 BLANKS = b" \t"
-"""They may stand around a value, and are no part of it.
+"""Blanks around a value. They are not part of it.
+
 https://www.rfc-editor.org/rfc/rfc9110#section-5.5
 """
 
 VERSIONS = frozenset({"1.0", "1.1", "2", "3"})
-"""As ASGI names them; "2.0" is what a client writes into a request line of HTTP/1."""
+"""HTTP versions as ASGI names them. "2.0" is only found in a request line of HTTP/1."""
 
 ONCE = (
     b"content-encoding",
@@ -39,7 +40,7 @@ ONCE = (
     b"inference-header-content-length",
     b"transfer-encoding",
 )
-"""Headers that say one thing: of two, a proxy may go by the other."""
+"""Headers that may be sent only once. If there are two, a proxy may use the other one."""
 
 HEALTH_PATHS = frozenset(
     {
@@ -51,10 +52,10 @@ HEALTH_PATHS = frozenset(
         b"/v2/health/ready",
     }
 )
-"""Answered for any host: balancers and orchestrators ask by address."""
+"""Paths that are answered for any host, because load balancers and orchestrators use addresses."""
 
 GUARDED = (*ADMIN_PATHS, "/metrics")
-"""Where a path means only what it says."""
+"""Path prefixes that are matched exactly: a trailing slash is not ignored."""
 
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 _NO_PATH = re.compile(rb"[^/?]*://[^/?#]*([?#].*)?", re.DOTALL)
@@ -64,9 +65,9 @@ _PORT = re.compile(r":[0-9]*$")
 class HeadRules:
     """The rules for heads.
 
-    hosts: The hosts that this server answers for, in lower case, each with its port or without, for
-        any port; default none: any host.
-    origins: The origins whose pages may call it whatever its hosts are; ANY: all.
+    hosts: The hosts of this server, in lower case, with a port, or without one for any port.
+        Default: any host.
+    origins: The origins whose pages may call this server, whatever its hosts are. ANY means all.
     """
 
     def __init__(self, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
@@ -74,14 +75,14 @@ class HeadRules:
         self._origins = frozenset(one.encode() for one in origins)
 
     def check(self, version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Raise InvalidInput for an ambiguous head, Forbidden for a host that is not ours.
+        """Raise InvalidInput for an ambiguous head, or Forbidden for an unknown host or origin.
 
-        version: The version of HTTP.
+        version: The HTTP version.
         target: The request target as it was sent, or its path.
         headers: Names, in lower case, and values.
         """
         if version not in VERSIONS:
-            raise InvalidInput(f"this server speaks HTTP/1.1, not HTTP/{version}")
+            raise InvalidInput(f"this server supports HTTP/1.1, not HTTP/{version}")
         if target[:1] != b"/" and _NO_PATH.fullmatch(target):
             raise InvalidInput(f"the request target has no path, got {_shown(target)}")
         names = [name for name, _ in headers]
@@ -92,9 +93,9 @@ class HeadRules:
         host = next((value for name, value in headers if name == b"host"), None)
         if host is None:
             if version == "1.1":
-                raise InvalidInput("the header host is missing")
+                raise InvalidInput("the host header is missing")
         elif not _HOST.fullmatch(host):
-            raise InvalidInput(f"the header host is not a host, got {_shown(host)}")
+            raise InvalidInput(f"the host header is not a valid host, got {_shown(host)}")
         if b"transfer-encoding" in names:
             _check_coding(version, headers)
         if self._hosts:
@@ -103,17 +104,17 @@ class HeadRules:
     def _check_host(
         self, target: bytes, host: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> None:
-        """Raise Forbidden where a page or a name of somebody else leads here.
+        """Raise Forbidden if the request is for another host, or from a page of another origin.
 
-        A browser says in Host by which name it found the server, and in Origin whose page asks.
+        A browser sends the name of the server in Host, and the origin of the page in Origin.
         """
         path = target.partition(b"?")[0]
         if path in HEALTH_PATHS:
             return
         if not self._is_ours(host):
-            raise Forbidden(f"this server is not {_shown(host)}; COHORT_HOSTS names its hosts")
+            raise Forbidden(f"host {_shown(host)} is not in COHORT_HOSTS")
         if b"://" in path and not self._is_ours(_authority(path)):
-            raise Forbidden("the host of the request target is not in COHORT_HOSTS")
+            raise Forbidden("the host in the request target is not in COHORT_HOSTS")
         for name, value in headers:
             if name == b"origin" and not self._may_call(value):
                 raise Forbidden(f"pages of {_shown(value)} may not call this server")
@@ -137,7 +138,7 @@ def _check_coding(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
 
 
 def _authority(url: bytes) -> bytes:
-    """The host and port of a URL; b"" where it has none, as the origin `null`."""
+    """Return the host and port of a URL, or b"" without one, as in the origin `null`."""
     return url.partition(b"://")[2].partition(b"/")[0]
 
 
@@ -150,7 +151,7 @@ _UNRESERVED = re.compile(r"%(4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE]|3[0-9]|2[DE])
 
 
 def _without_escapes(scope: Scope, path: str) -> str:
-    """A path whose unreserved characters are written plainly, where it names a model.
+    """Decode unreserved characters in a path that names a model.
 
     https://www.rfc-editor.org/rfc/rfc3986#section-6.2.2.2
     """
@@ -161,7 +162,7 @@ def _without_escapes(scope: Scope, path: str) -> str:
 
 
 class BareValues:
-    """Pure ASGI: take the blanks off that a parser leaves behind the values of headers."""
+    """Pure ASGI: strip the blanks that a parser leaves around header values."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -173,12 +174,12 @@ class BareValues:
 
 
 class CheckedHeads:
-    """Pure ASGI: refuse heads against `rules`, and take paths as they were sent.
+    """Pure ASGI: refuse heads that break `rules`, and use paths as they were sent.
 
-    What is percent-encoded stays so: no route, model or version needs it, and a proxy that guards
-    `/admin` does not know `/%61dmin`. But under `/models/` characters that need no escape are read
-    without one: some clients escape more than they need to. A slash at the end is left out, as in
-    `/v2/`, except where a proxy may guard the path without it.
+    Percent-encoded characters stay encoded. No route, model or version needs them, and a proxy that
+    guards `/admin` does not recognize `/%61dmin`. Under `/models/`, characters that need no escape
+    are decoded, because some clients escape too many. A trailing slash is dropped, as in `/v2/`,
+    except on paths that a proxy may guard.
     """
 
     def __init__(self, app: ASGIApp, rules: HeadRules) -> None:
@@ -199,7 +200,7 @@ class CheckedHeads:
         try:
             self.rules.check(scope["http_version"], target, scope["headers"])
         except CohortError as error:
-            # Where the body ends is in doubt, too: only closing the connection is sure.
+            # The end of the body is uncertain. Only closing the connection is safe.
             log_http_refusal(error, scope["path"], id_of_refused(scope))
             await response_to(error, {"connection": "close"})(scope, no_more_input, send)
             return

@@ -1,4 +1,4 @@
-"""Guards around every request, as pure ASGI."""
+"""Limits on every request, as pure ASGI."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BEHIND = "cohort.behind"
-"""Where a scope has the requests behind it on its connection, if the server knows them."""
+"""Scope key of the requests queued behind this one on its connection, if they are known."""
 
 
 def too_large(limit: int) -> TooLarge:
-    """What to say to a body of more than `limit` bytes."""
-    return TooLarge(f"the body is larger than the {limit / 2**20:g} MiB this server takes")
+    """Return the error for a body of more than `limit` bytes."""
+    return TooLarge(f"the body is larger than this server's limit of {limit / 2**20:g} MiB")
 
 
 class BodyLimit:
-    """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there.
+    """Refuse bodies over `limit` bytes, by their announced length or once they exceed it.
 
-    A request holds the memory of its body while it is answered: `request.state.memory`. Without
-    room it is refused. What its body unpacks to is bounded, too: by `request.state.max_body`.
+    A request holds memory for its body while it is answered: `request.state.memory`. It is refused
+    if the memory budget is full. `request.state.max_body` limits the decompressed body.
     """
 
     def __init__(self, app: ASGIApp, limit: int, memory: MemoryBudget) -> None:
@@ -75,18 +75,18 @@ class BodyLimit:
             hold.set(0)
 
     async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
-        # The rest of the body is on its way: only closing the connection ends it.
+        # The client is still sending the body. Closing the connection is the only way to stop it.
         log_http_refusal(error, scope["path"], id_of_refused(scope))
         await response_to(error, {"connection": "close"})(scope, no_more_input, send)
 
 
 async def no_more_input() -> Message:
-    """What a response waits for that reads nothing of its request."""
+    """Return the message for a response that reads nothing of its request."""
     return {"type": "http.disconnect"}
 
 
 class CloseWhenDraining:
-    """While the process drains, close each connection with its last response."""
+    """While the process drains, close each connection after its last response."""
 
     def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
         self.app = app

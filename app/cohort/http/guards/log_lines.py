@@ -1,4 +1,4 @@
-"""Lines about requests that FastAPI answers, for the access log and the audit log."""
+"""Access log and audit log lines for requests that FastAPI answers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LEASE = "cohort.lease"
-"""Where a scope keeps the lease of its request."""
+"""Scope key of the request's lease."""
 
 LEFT = "cohort.left"
-"""Where it says that the caller left."""
+"""Scope key that is True if the client disconnected."""
 
 ADMIN_PATHS = ("/admin/", "/v2/repository/models/")
-"""What stands here is an operator's, also where nothing is."""
+"""Path prefixes of operator requests, whether or not a route exists."""
 
 
 class LogLines:
-    """Pure ASGI: a line in the access log where there is one, and in the audit log where due."""
+    """Pure ASGI: write the access log if there is one, and the audit log for operator requests."""
 
     def __init__(self, app: ASGIApp, access_log: AccessLog | None = None) -> None:
         self.app = app
@@ -42,7 +42,7 @@ class LogLines:
             await self.app(scope, receive, send)
             return
         if admin:
-            id_of_refused(scope)  # whoever reads the line can find the request
+            id_of_refused(scope)  # so that the audit line has a request id
         began, status, size = monotonic(), 0, 0
 
         async def watch(message: Message) -> None:
@@ -57,7 +57,7 @@ class LogLines:
         except CancelledError:
             raise
         except Exception:
-            status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # sent by whoever catches it
+            status = status or HTTPStatus.INTERNAL_SERVER_ERROR  # sent by the outer error handler
             raise
         finally:
             if scope.get(LEFT):

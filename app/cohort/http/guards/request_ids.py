@@ -1,4 +1,4 @@
-"""Request ids as pure ASGI: kept in the scope, sent with the response."""
+"""Request ids as pure ASGI: stored in the scope, sent with the response."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 REQUEST_ID_HEADER = REQUEST_ID.encode()
 PLACE = "cohort.request_id"
-"""Where a scope keeps it."""
+"""Scope key of the request id."""
 
 
 def id_of_refused(scope: Mapping[str, Any]) -> str:
-    """The id of a request that is refused; a new one where it has none."""
+    """Return the id of a refused request. Create it if it is missing."""
     found: bytes = scope.get(PLACE) or b""
     if not found and isinstance(scope, dict):
         found = scope[PLACE] = new_request_id()
@@ -24,7 +24,7 @@ def id_of_refused(scope: Mapping[str, Any]) -> str:
 
 
 class RequestIds:
-    """Pure ASGI: keep the id in the scope, and send it with the response."""
+    """Pure ASGI: store the request id in the scope and send it with the response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

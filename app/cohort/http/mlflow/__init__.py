@@ -1,1 +1,1 @@
-"""The form of MLflow and SageMaker: `POST /invocations`, `GET /ping`."""
+"""The MLflow and SageMaker API: `POST /invocations`, `GET /ping`."""

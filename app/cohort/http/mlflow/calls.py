@@ -1,4 +1,4 @@
-"""`POST /invocations` and `GET /ping`, as clients of MLflow and SageMaker send them.
+"""`POST /invocations` and `GET /ping`, in the form of MLflow and SageMaker clients.
 
 https://mlflow.org/docs/latest/ml/deployment/deploy-model-locally/
 https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html
@@ -28,25 +28,25 @@ KEYS = ("dataframe_split", "dataframe_records", "inputs", "instances")
 
 
 class _Predictions(PredictCall):
-    """A call that is answered as MLflow answers: `{"predictions": …}`, by row or by output."""
+    """A call answered in MLflow's form, `{"predictions": …}`, by row or by output."""
 
     by_row = False
 
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response. Raises where an output cannot be written in JSON."""
+        """Write the response. Raises if an output cannot be written in JSON."""
         arrays = self.by_name(lease, outputs)
         named = self.naming.write(outputs, partial(lease.check_time, self.timeout))
         return Encoded(encode_predictions(arrays, rows=self.by_row, named=named), JSON)
 
 
 class TableCall(_Predictions):
-    """A call whose body is rows, in JSON or CSV.
+    """A call whose body is rows in JSON.
 
-    read: Makes arrays of them.
-    work: How long that takes, as bytes of JSON do.
-    by_row: Whether its response is by row; default True.
-    names: Those of inputs or columns, which may be of inputs that the model has a default for.
-    parameters: The request's; default none.
+    read: Makes arrays from the rows.
+    work: The time that takes, in bytes of JSON that take as long.
+    by_row: True if the response is by row. Default: True.
+    names: Names of inputs or columns. They may include optional inputs.
+    parameters: The request's parameters. Default: none.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class TableCall(_Predictions):
 
     @property
     def names(self) -> Collection[str]:
-        """The names of the inputs."""
+        """Return the names of the inputs."""
         return self._names
 
     def decode_work(self, lease: Lease) -> int:
-        """How long making arrays takes."""
+        """Return the work of decoding, in bytes of JSON that take as long."""
         return self._work
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """Make arrays of the rows. Raises InvalidInput."""
+        """Make arrays from the rows. Raises InvalidInput."""
         return self._decode_rows(specs)
 
 
@@ -121,9 +121,9 @@ def _names(value: object) -> Collection[str]:
 
 
 class CsvCall(_Predictions):
-    """A call whose body is CSV, which is read once the model is known, while its time is not over.
+    """A call whose body is CSV. It is read when the model is known, within the time limit.
 
-    header: Whether its first line has the names of its columns; None: as it looks.
+    header: True if the first line has the column names, False if not, None to detect it.
     """
 
     by_row = True
@@ -135,21 +135,21 @@ class CsvCall(_Predictions):
         self._check_time: Callable[[], None] = lambda: None
 
     def decode_work(self, lease: Lease) -> int:
-        """How long making arrays takes."""
+        """Return the work of decoding, in bytes of JSON that take as long."""
         return CSV_WORK * len(self._body)
 
     def decode(self, lease: Lease) -> Arrays:
-        """Make arrays of the rows. Raises InvalidInput, DeadlineExceeded or Cancelled."""
+        """Make arrays from the rows. Raises InvalidInput, DeadlineExceeded or Cancelled."""
         self._check_time = partial(lease.check_time, self.timeout)
         return super().decode(lease)
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """The same for some inputs."""
+        """Make arrays from the rows for `specs`."""
         return read_csv(self._body, specs, header=self._header, check=self._check_time)
 
 
 def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
-    """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
+    """Return the parser for a body's media type. Raises UnsupportedMedia."""
     media = media_type(headers)
     if is_json(media):
         return body_call
@@ -168,5 +168,5 @@ def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
 
 
 def match_invocations(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
-    """The route of /invocations; None for any other path."""
+    """Return the route of /invocations, or None for any other path."""
     return predict_route(query=query, parser=invocation_parser) if path == "/invocations" else None

@@ -1,4 +1,4 @@
-"""FastAPI's routes for clients of MLflow and SageMaker."""
+"""FastAPI's routes for MLflow and SageMaker clients."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from cohort.serving import DataPlane
 
 
 def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
-    """The routes, served from the planes."""
+    """Return the routes, served from the planes."""
     routes = Routes(tags=["MLflow and SageMaker"])
 
     @routes.post(
         "/invocations",
-        summary="Predict, as MLflow and SageMaker ask",
+        summary="Predict, in the form of MLflow and SageMaker",
         responses={200: {"description": "The response", "content": PREDICTIONS}, **ERRORS},
         openapi_extra={"requestBody": {"required": True, "content": BODY}},
     )
     async def invoke(request: Request) -> Response:
-        """The only model answers, or the default, or the one of `?model=`. CSV is taken, too, as
-        `Content-Type: text/csv`, and files as by /predict.
+        """Uses the only model, the default model, or `?model=`.
+
+        Also accepts CSV as `Content-Type: text/csv`, and the files that /predict accepts.
         """
         route = predict_route(query=request.query_params, parser=invocation_parser)
         return await respond_to_call(data, request, route)
 
-    @routes.get("/ping", summary="Readiness, as SageMaker asks")
+    @routes.get("/ping", summary="Readiness for SageMaker")
     async def ping(request: Request) -> dict[str, str]:
-        """As /health/ready."""
+        """Like /health/ready."""
         control.readiness(control.seen_by(visible_to(request.scope))).check()
         return {"status": "ready"}
 

@@ -1,8 +1,8 @@
-"""`/openapi.json` as it is now: the routes, and each loaded model's own tensors and examples.
+"""The current `/openapi.json`: the routes, and the tensors and examples of each loaded model.
 
-Beside the routes with `{model}` in them, every READY model has paths of its own, with schemas made
-from its tensors and an example that was run when it was loaded. The document is made again when
-what is loaded has changed.
+In addition to the routes with `{model}`, every READY model has its own paths. Their schemas are
+made from its tensors, and their examples were run when the model was loaded. The document is
+rebuilt when the loaded models change.
 """
 
 from cohort.http.openapi.document import install_openapi

@@ -1,6 +1,7 @@
-"""What a version answers to the bodies of `cohort.http.openapi.examples`, as the server writes it.
+"""A version's responses to the examples of `cohort.http.openapi.examples`.
 
-The answers are those of the run that its load made of the example; the time in them is made up.
+They are the results of the run that was made of the example when the version was loaded. The time
+in them is made up.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from cohort.tensors import Array, held_bytes
 MAX_ANSWER_BYTES = 16 * 1024
 
 SECONDS = 0.001
-"""How long an example is said to have taken."""
+"""Run time shown in the examples, in seconds."""
 
 Shown = Mapping[str, Any]
 
 
 def predict_answers(served: ServedModel) -> Shown:
-    """Responses of the simple API, by the names of the bodies that they answer."""
+    """Return responses of the simple API by the names of their request bodies."""
     write = partial(
         encode_prediction,
         model=served.model,
@@ -51,14 +52,14 @@ def predict_answers(served: ServedModel) -> Shown:
 
 
 def v1_answers(served: ServedModel) -> Shown:
-    """Responses of TensorFlow Serving's API."""
+    """Return responses of TensorFlow Serving's API by the names of their request bodies."""
     by_row = partial(encode_predictions, rows=True)
     by_column = partial(encode_predictions, rows=False, key="outputs")
     return _written(served, v1_examples(served), {"by row": by_row, "by column": by_column})
 
 
 def v2_answers(served: ServedModel) -> Shown:
-    """A response of the Open Inference Protocol."""
+    """Return a response of the Open Inference Protocol."""
     outputs = _outputs(served)
     if outputs is None or not v2_examples(served):
         return {}
@@ -97,13 +98,13 @@ def _written(
             naming = naming_of(labellers, detectors_of(served.outputs), places, 0)
             named = naming.write(answer, lambda: None)
             shown[name] = orjson.loads(write(outputs=outputs, named=named))
-        except CohortError:  # NaN, or no rows: such a request is refused
+        except CohortError:  # NaN or no rows: the server refuses such a request
             continue
     return shown
 
 
 def _outputs(served: ServedModel) -> dict[str, Array] | None:
-    """The outputs that are sent, by name; None where they are not known, or not short."""
+    """Return the transportable outputs by name, or None if they are unknown or long."""
     answer = served.answer
     if answer is None or are_shortened(served):
         return None

@@ -1,6 +1,6 @@
-"""Calls to copy for inputs that are too large for JSON: in binary, by curl and in Python.
+"""Copyable calls for inputs that are too large for JSON: in binary, with curl and in Python.
 
-As JSON an image takes several times its bytes, and most of the time of its request.
+As JSON, an image takes several times its bytes, and most of the time of its request.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from cohort.operating import ServedModel
 from cohort.tensors import BY_NAME, STANDARD, TensorSpec
 
 HOST = "localhost:8000"
-"""Stands in the calls for the server's own host and port."""
+"""Placeholder for the server's host and port in the calls."""
 
 MAX_INPUTS = 8
-"""Inputs that a call is written for; a model with more is called by a program."""
+"""Number of inputs up to which a call is written."""
 
 MAX_IN_CALL = 100
 
@@ -27,7 +27,7 @@ TRITON_TYPES = frozenset(one.name for one in STANDARD)
 
 
 class Sent(NamedTuple):
-    """An input as a call sends it: `shape` is one that the version takes, `size` its bytes."""
+    """An input of a call, with a `shape` that the version accepts and its `size` in bytes."""
 
     spec: TensorSpec
     shape: tuple[int, ...]
@@ -35,19 +35,19 @@ class Sent(NamedTuple):
 
 
 def binary_calls(served: ServedModel, path: str, *, root: str = "", needs_key: bool = False) -> str:
-    """Calls of a version at `path` behind `root`, as Markdown; for the rare rest, the format."""
+    """Return calls of a version at `path` behind `root` as Markdown, or a link to the format."""
     inputs = _inputs(served)
     if inputs is None:
         return (
-            "Its inputs are too large for an example: send them [in binary]"
+            "The inputs are too large for an example. Send them [in binary]"
             "(https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/"
             f"binary-tensor-data-extension) to `{path}`."
         )
     lines = [
-        "**Send such inputs in binary**: as JSON they take several times as long. Data is "
+        "**Send these inputs in binary**: JSON takes several times as long. Data is "
         "little-endian, row after row"
         + (
-            "; BYTES are elements, each behind its length in four bytes"
+            "; each BYTES element follows its length in four bytes"
             if any(one.spec.datatype == "BYTES" for one in inputs)
             else ""
         )
@@ -100,7 +100,7 @@ def _curl(inputs: Sequence[Sent], path: str, *, large: bool, needs_key: bool) ->
     }
     return [
         *(
-            f"head -c {one.size} /dev/zero >{name}  # yours: {one.spec.datatype} {list(one.shape)}"
+            f"head -c {one.size} /dev/zero >{name}  # data: {one.spec.datatype} {list(one.shape)}"
             for name, one in zip(names, inputs, strict=True)
         ),
         f"head={_in_quotes(head)}",
@@ -112,12 +112,12 @@ def _curl(inputs: Sequence[Sent], path: str, *, large: bool, needs_key: bool) ->
 
 
 def _in_quotes(document: object) -> str:
-    """JSON for a shell, which counts its characters as bytes."""
+    """Return JSON in ASCII and quotes. The shell's count of characters is used as bytes."""
     return "'" + _ascii(document).replace("'", r"\u0027") + "'"
 
 
 def _ascii(document: object) -> str:
-    """JSON of ASCII, also Python where it is a text; nothing in it ends a block of Markdown."""
+    """Return ASCII JSON, also valid as a Python string. It cannot end a Markdown block."""
     return json.dumps(document, separators=(",", ":")).replace("`", r"\u0060")
 
 
@@ -145,15 +145,15 @@ def _input(one: Sent) -> list[str]:
     name, shape = _ascii(one.spec.name), list(one.shape)
     return [
         f'    triton.InferInput({name}, {shape}, "{one.spec.datatype}").set_data_from_numpy(',
-        f"        {_array(one)}  # yours",
+        f"        {_array(one)}  # your data",
         "    ),",
     ]
 
 
 def _array(one: Sent) -> str:
-    """An array of zeros, or of empty texts, as Python."""
+    """Return an array of zeros or empty texts as Python code."""
     datatype = BY_NAME[one.spec.datatype]
     if datatype.kind == "text":
         return f'np.full({one.shape}, b"", np.object_)'
-    name = "float32" if one.spec.datatype == "BF16" else datatype.dtype.name  # as the client takes
+    name = "float32" if one.spec.datatype == "BF16" else datatype.dtype.name  # as in tritonclient
     return f"np.zeros({one.shape}, np.{'bool_' if name == 'bool' else name})"

@@ -1,8 +1,8 @@
-"""Names for the objects in schemas, so that generators of clients need not make names up.
+"""Stable names for the objects in schemas, so that client generators need not invent any.
 
-Theirs depend on what else is loaded: objects that are alike in two models become one, named after
-the first, and `Simple` becomes `Simple17`. Each object here is a component, named after where it
-stands, so that the classes of a client stay what they are.
+Invented names depend on the other loaded models. Equal objects of two models become one, named
+after the first, and `Simple` becomes `Simple17`. Here each object is a component named after its
+place, so that a client's classes keep their names.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _FORMS = ("oneOf", "anyOf")
 
 
 def take_components(operation: Schema) -> dict[str, Schema]:
-    """Replace the objects in an operation's JSON bodies by references, and give them by name.
+    """Replace the objects in an operation's JSON bodies by references, and return them by name.
 
-    Names begin with the operation's identifier, which no other operation has.
+    Names begin with the operation's unique identifier.
     """
     found: dict[str, Schema] = {}
     name = operation["operationId"]
@@ -32,7 +32,7 @@ def take_components(operation: Schema) -> dict[str, Schema]:
 
 
 def _taken(schema: Any, name: str, found: dict[str, Schema]) -> Any:
-    """`schema` with references for the objects in it; itself one, if it is an object."""
+    """Return `schema` with references for its objects, or a reference if it is an object."""
     if not isinstance(schema, dict):
         return schema
     made = {key: value for key, value in schema.items() if key != "title"}
@@ -56,7 +56,7 @@ def _taken(schema: Any, name: str, found: dict[str, Schema]) -> Any:
 
 
 def _word(schema: Any, number: int) -> str:
-    """What tells a form from the others: its title, in one word, or its number."""
+    """Return the word that identifies a form: its title, or its number."""
     title = schema.get("title") if isinstance(schema, dict) else None
     return _plain(title.lower()) if title else f"form_{number}"
 

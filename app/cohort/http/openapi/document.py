@@ -1,6 +1,6 @@
-"""The whole document, built again when what is loaded has changed.
+"""The OpenAPI document, rebuilt when the loaded models change.
 
-It is bounded, whatever is loaded: versions whose paths do not fit into it are left out.
+Its size is limited: versions whose paths do not fit are left out.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ from cohort.operating import ControlPlane, ServedModel, Shared, at_once, in_turn
 Served = tuple[ServedModel, ...]
 
 RELATIVE = "relative"
-"""The parameter that asks for a document whose server is where the document is, whatever prefix a
-proxy takes off: what /docs shows. A proxy that names the prefix asks for it, too.
+"""Query parameter for a document whose server URL is relative to the document.
+
+/docs uses it, so that any prefix that a proxy removes is correct. A proxy that sends the prefix in
+x-forwarded-prefix gets the same.
 """
 
 MAX_DOCUMENTS = 16
-"""Documents that are kept, one for each set of models that callers may see."""
+"""Cached documents, one for each set of models that callers may see."""
 
 MAX_OWN_BYTES = 2 << 20
-"""The size of all models' own paths together: of about eighty. The page takes seconds for them."""
+"""Maximum size of all models' own paths, enough for about 80. The page takes seconds to show them.
+"""
 
 
 def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = False) -> None:
-    """Have `app` describe itself with what is loaded, and the caller may see, at each request.
+    """Have `app` describe, at each request, the loaded models that the caller may see.
 
-    `needs_key` is whether callers need a key.
+    needs_key: True if callers need a key.
     """
     documents: dict[tuple[frozenset[str] | None, str, str | None], tuple[Served, Pieces]] = {}
     read = b""
@@ -79,25 +82,28 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
 
     app.openapi = document  # type: ignore[method-assign]  # as FastAPI documents
     if app.openapi_url is not None:
-        app.router.routes.insert(0, Route(app.openapi_url, show))  # FastAPI's knows no callers
+        app.router.routes.insert(
+            0, Route(app.openapi_url, show)
+        )  # FastAPI's own route ignores the caller
 
 
 _PLAIN_HOST = re.compile(
     r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?"
 )
-"""A Host header that may stand in a command: nothing in it means anything to a shell."""
+"""A Host header without characters that a shell interprets, so that a command may contain it."""
 
 URL = f"http://{HOST}".encode()
-CLIENT = f'Client(\\"{HOST}'.encode()  # as it stands in JSON
+CLIENT = f'Client(\\"{HOST}'.encode()  # as it is written in JSON
 
 Pieces = Sequence[Sequence[bytes]]
-"""A document in parts, each in pieces of which every second is a URL or CLIENT. Replacing them in
-one text takes ten times as long, while nothing else runs.
+"""A document in parts. Every second piece of a part is URL or CLIENT.
+
+Replacing them in one text takes ten times as long, and blocks all other work.
 """
 
 
 def cut_at_hosts(part: bytes) -> Sequence[bytes]:
-    """Cut a part of a document where it names the server's host."""
+    """Split a part of a document at the server's host."""
     return _HOSTS.split(part)
 
 
@@ -105,7 +111,7 @@ _HOSTS = re.compile(b"(%b|%b)" % (re.escape(URL), re.escape(CLIENT)))
 
 
 def at_host(parts: Pieces, scheme: str, host: str | None) -> bytes:
-    """A document whose calls to copy go where the caller has found the server."""
+    """Return a document whose copyable calls use the host of this request."""
     if host is None or not _PLAIN_HOST.fullmatch(host):
         return b"".join([piece for pieces in parts for piece in pieces])
     tls = "ssl=True, url=" if scheme == "https" else ""
@@ -121,14 +127,15 @@ def at_host(parts: Pieces, scheme: str, host: str | None) -> bytes:
 def write_document(
     read: bytes, served: Sequence[ServedModel], *, needs_key: bool = False, root: str = ""
 ) -> Generator[None, None, Pieces]:
-    """Write the OpenAPI document with these versions loaded, at the path `root`; `.`: where it is.
+    """Write the OpenAPI document for the loaded versions, with the path `root` as its server.
 
-    Yields after each path: no other thread runs while orjson writes, and nothing else on the loop.
+    A `root` of `.` makes the server relative. Yields after each path, because orjson blocks all
+    threads and the event loop.
 
-    read: What `read_routes` gave.
+    read: The result of `read_routes`.
     """
     shown: list[tuple[ServedModel, list[Sequence[bytes]]]] = []
-    schemas: list[bytes] = []  # of each version, which no host stands in
+    schemas: list[bytes] = []  # one per version, without any host
     left, names = MAX_OWN_BYTES, set[str]()
     for version in sorted(served, key=lambda one: (not one.default, one.model)):
         written: list[Sequence[bytes]] = []
@@ -151,13 +158,13 @@ def write_document(
     common = document["components"].pop("schemas")
     document["servers"] = [{"url": root or "/"}]
     document["tags"] = [
-        {"name": tag(name), "description": "This model's own paths."}
+        {"name": tag(name), "description": "The paths of this model."}
         for name in dict.fromkeys(version.model for version, _ in shown)
     ]
     if len(shown) < len(served):
         document["info"]["description"] += (
-            f"\n\nOf {len(served):,} versions that are loaded, {len(shown):,} have paths of their "
-            "own here. Those with `{model}` are for all, and `/openapi.json?model=…` has the paths "
+            f"\n\n{len(shown):,} of {len(served):,} loaded versions have their own paths "
+            "here. Paths with `{model}` work for all, and `/openapi.json?model=…` has the paths "
             "of one model."
         )
     members = [member for _, members in shown for member in members]
@@ -182,7 +189,7 @@ def _member(path: str, item: Schema) -> bytes:
 
 
 def _own_name(path: str, taken: set[str]) -> str:
-    """A name for an operation that no other has: paths may differ only in what no name can hold."""
+    """Return a unique name for an operation, as paths may differ only in punctuation."""
     plain = name = "".join(one if one.isalnum() else "_" for one in path[1:])
     number = 1
     while name in taken:

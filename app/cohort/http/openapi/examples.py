@@ -1,7 +1,8 @@
-"""Bodies to start from, for each API: whole ones that work as they are, or shortened ones.
+"""Example bodies for each API, complete and valid, or shortened.
 
-What has more than MAX_EXAMPLE values is shortened to the first of each large input: JSON of
-thousands of values is unreadable; `cohort.http.openapi.binary_calls` has what works in its place.
+An example with more than MAX_EXAMPLE values has only the first value of each large input, because
+JSON of thousands of values is unreadable. `cohort.http.openapi.binary_calls` has working calls for
+these.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from cohort.operating import ServedModel
 from cohort.tensors import Array, Arrays, TensorSpec, held_bytes
 
 SMALL_INPUT = 64
-"""Values of an input that is whole also where another one is shortened."""
+"""Values of an input up to which it stays complete in a shortened example."""
 
 MAX_TEXT = 16 * 1024
 """Bytes of text in an example."""
 
 
 def predict_examples(served: ServedModel) -> dict[str, Any]:
-    """Bodies for the simple API by what they show; none where no inputs are known."""
+    """Return bodies for the simple API by their forms, or {} if no inputs are known."""
     values = _values(served)
     if values is None:
         return {}
@@ -54,7 +55,7 @@ def _cell(value: Any) -> Any:
 
 
 def v1_examples(served: ServedModel) -> dict[str, Any]:
-    """Bodies for TensorFlow Serving's API, in both forms."""
+    """Return bodies for TensorFlow Serving's API in both forms."""
     values = _values(served)
     if not values:
         return {}
@@ -67,7 +68,7 @@ def v1_examples(served: ServedModel) -> dict[str, Any]:
 
 
 def v2_examples(served: ServedModel) -> dict[str, Any]:
-    """A body for the Open Inference Protocol, all of it JSON."""
+    """Return a body for the Open Inference Protocol in JSON."""
     values, shapes = _values(served), example_shapes(served)
     if values is None or shapes is None:
         return {}
@@ -84,7 +85,7 @@ def v2_examples(served: ServedModel) -> dict[str, Any]:
 
 
 def are_shortened(served: ServedModel) -> bool:
-    """Whether the examples of a version are not whole."""
+    """Return True if the examples of a version are shortened."""
     if len(first_of(served.inputs)) < len(served.inputs):
         return True
     if served.example is None:
@@ -93,15 +94,15 @@ def are_shortened(served: ServedModel) -> bool:
 
 
 def presented(served: ServedModel, bodies: Mapping[str, Any]) -> Schema:
-    """Examples as OpenAPI has them. Those that are shortened say so."""
+    """Return examples in OpenAPI's form. Shortened ones are marked."""
     if not are_shortened(served):
         return {name: {"value": body} for name, body in bodies.items()}
-    about = "shortened; what works is in the description"
+    about = "shortened; the description has a call that works"
     return {name: {"summary": f"{name}, {about}", "value": body} for name, body in bodies.items()}
 
 
 def example_shapes(served: ServedModel) -> dict[str, tuple[int, ...]] | None:
-    """A shape that the version takes for each input; None where that is not known."""
+    """Return a shape that the version accepts for each input, or None if it is not known."""
     if served.example is not None:
         return {name: array.shape for name, array in served.example.items()}
     known = all(spec.transportable and spec.shape is not None for spec in served.inputs)
@@ -115,7 +116,7 @@ def _least_shape(spec: TensorSpec) -> tuple[int, ...]:
 
 
 def _values(served: ServedModel) -> dict[str, Any] | None:
-    """The inputs of an example as lists, whole or the first value of each."""
+    """Return the inputs of an example as lists, complete or the first value of each."""
     shapes = example_shapes(served)
     if shapes is None or not any(spec.transportable for spec in served.outputs):
         return None
@@ -129,7 +130,7 @@ def _values(served: ServedModel) -> dict[str, Any] | None:
         arrays |= small
     try:
         return listed(arrays)
-    except CohortError:  # published with NaN in it, which JSON cannot carry
+    except CohortError:  # published with NaN, which JSON cannot carry
         return None
 
 
@@ -138,7 +139,7 @@ def _is_small(array: Array) -> bool:
 
 
 def _one_value(spec: TensorSpec, array: Array | None) -> Array:
-    """The first value of an array, in as many dimensions; a zero where there is none."""
+    """Return the first value of an array in as many dimensions, or zero without an array."""
     rank = len(spec.shape or ()) if array is None else array.ndim
     if array is None or not array.size or not _is_small(first := array[(slice(0, 1),) * rank]):
         value = "" if spec.dtype.hasobject else 0
@@ -147,15 +148,15 @@ def _one_value(spec: TensorSpec, array: Array | None) -> Array:
 
 
 def _size(arrays: Sequence[Array] | Any) -> int:
-    """How many values, or empty lists, arrays are as JSON."""
+    """Return the number of values in JSON, where an empty list counts as one."""
     return sum(prod(max(size, 1) for size in array.shape) for array in arrays)
 
 
 def _text(arrays: Arrays) -> int:
-    """The bytes of the text in arrays, about."""
+    """Return the approximate bytes of text in arrays."""
     return sum(held_bytes(array) for array in arrays.values() if array.dtype.hasobject)
 
 
 def _in_list(value: Any) -> list[Any]:
-    """The protocol's data is a list, a scalar's, too."""
+    """Return a list, because the protocol's data is always one."""
     return value if isinstance(value, list) else [value]

@@ -1,7 +1,7 @@
-"""The bodies of the simple API that are files.
+"""Bodies of the simple API that are files.
 
-Most are told in words: openapi-python-client warns of media types that it does not know, of
-application/x-npy and image/* too, and writes code that does not run where JSON may be a form, too.
+Most are described in words. openapi-python-client warns of media types that it does not know, such
+as application/x-npy and image/*. It writes code that fails if a body may be JSON or a form.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from cohort.operating import ServedModel
 
 
 def takes_files(operation: Schema, served: ServedModel) -> None:
-    """Say that an operation takes arrays and files for the inputs of a version."""
+    """Document that an operation accepts arrays and files for the inputs of a version."""
     inputs = transportable(served.inputs)
     if not inputs:
         return
     content = operation["requestBody"]["content"]
-    said = (
-        f"A body of `Content-Type: {FORM}` has a part for each input, of its name: a .npy file, "
-        f"JSON, or a file. `Accept: {NPY}` asks for one output as a .npy file."
+    text = (
+        f"A body of `Content-Type: {FORM}` has one part per input, named after it: a .npy file, "
+        f"JSON, or a file. `Accept: {NPY}` requests one output as a .npy file."
     )
     if len(served.inputs) == 1:
-        said += f" A body of `Content-Type: {NPY}` is the input as numpy.save writes it."
+        text += f" A body of `Content-Type: {NPY}` is the input in numpy.save's format."
         if is_stream(inputs[0]):
             content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
         if is_stream(inputs[0]) or inputs[0].datatype == "BYTES":
-            said += " Any other file, such as an image/png, is the input's bytes."
-    operation["description"] += f"\n\n{said}"
+            text += " Any other file, such as an image/png, is the input's bytes."
+    operation["description"] += f"\n\n{text}"

@@ -1,4 +1,4 @@
-"""The paths of one loaded version, with its own tensors in their schemas."""
+"""The paths of a loaded version, with its tensors in their schemas."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from cohort.http.openapi.v2_schemas import v2_request_schema, v2_response_schema
 from cohort.operating import ServedModel
 
 INFERENCE_ERRORS = (400, 404, 409, 413, 415, 429, 500, 503, 504)
-"""The statuses of an inference beside 200."""
+"""Error statuses of an inference."""
 
 BINARY: Schema = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 """A body of bytes, which a page reads from a file."""
 
 
 def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) -> dict[str, Schema]:
-    """The paths that name this version, and, if it is the default, those that name none.
+    """Return the paths with this version, and those without a version if it is the default.
 
-    root: What stands before them in the server's address; default: nothing.
-    needs_key: Whether callers need a key; default: none.
+    root: The prefix of these paths in the server's address. Default: none.
+    needs_key: True if callers need a key. Default: False.
     """
     pinned = f"/versions/{served.version}"
     places = ["", pinned] if served.default else [pinned]
@@ -64,7 +64,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
         ),
         (
             "/v1/models/{}:predict",
-            "Predict with {}, as with TensorFlow Serving",
+            "Predict with {} (TensorFlow Serving)",
             v1_request_schema(served),
             v1_examples(served),
             v1_response_schema(served),
@@ -72,7 +72,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
         ),
         (
             "/v2/models/{}/infer",
-            "Infer with {}, by the Open Inference Protocol",
+            "Infer with {} (Open Inference Protocol)",
             v2_request_schema(served),
             v2_examples(served),
             v2_response_schema(served),
@@ -104,13 +104,13 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
 
 
 def takes_binary(operation: Schema) -> None:
-    """Say that an operation takes and gives binary data, too."""
+    """Document that an operation also accepts and returns binary data."""
     operation["requestBody"]["content"] |= BINARY
     operation["responses"]["200"]["content"] |= BINARY
     header = {
         "name": HEADER_LENGTH.title(),
         "in": "header",
-        "description": "How many bytes of the body are JSON, before binary data; 0 where all of it "
+        "description": "Length in bytes of the JSON before the binary data; 0 if the whole body "
         "is the data of the only input.",
         "schema": {"type": "integer", "minimum": 0},
     }
@@ -118,19 +118,19 @@ def takes_binary(operation: Schema) -> None:
 
 
 def takes_top(operation: Schema, served: ServedModel) -> None:
-    """Say that an operation may be asked for labels, where this version has any."""
+    """Document the parameter `top` of an operation, if this version has labels."""
     if labels_schema(served):
         top = {
             "name": "top",
             "in": "query",
-            "description": "how many labels of each row, best first",
+            "description": "number of labels per row, best first",
             "schema": {"type": "integer", "minimum": 1},
         }
         operation.setdefault("parameters", []).append(top)
 
 
 def tag(model: str) -> str:
-    """The heading of a model's own paths."""
+    """Return the heading of a model's own paths."""
     return f"model {model}"
 
 
@@ -164,12 +164,12 @@ def _post(
 
 
 def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
-    """What errors with these statuses look like, as references to `error_components`."""
+    """Return references to `error_components` for errors with these statuses."""
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
 
 
 def error_components() -> dict[str, Schema]:
-    """The response of every error that an operation here may have, by its status."""
+    """Return the response of every error that an operation may return, by status."""
     statuses = set(map(int, HTTP_STATUS.values())) - {int(HTTPStatus.METHOD_NOT_ALLOWED)}
     return {str(status): _error_response(status) for status in sorted(statuses)}
 
@@ -178,7 +178,7 @@ def _error_response(status: int) -> Schema:
     names = [
         kind.__name__
         for kind, one in HTTP_STATUS.items()
-        if one == status and kind.__name__ != "Cancelled"  # the caller has left
+        if one == status and kind.__name__ != "Cancelled"  # the client is gone
     ]
     response: Schema = {
         "description": " or ".join(names) or HTTPStatus(status).phrase,
@@ -191,7 +191,7 @@ def _error_response(status: int) -> Schema:
 
 
 def describe_tensors(served: ServedModel) -> str:
-    """The tensors of a version, as a Markdown table."""
+    """Return the tensors of a version as a Markdown table."""
     lines = ["| | name | datatype | shape |", "|---|---|---|---|"]
     for kind, specs in (
         ("input", served.inputs),
@@ -206,14 +206,14 @@ def describe_tensors(served: ServedModel) -> str:
         if len(shown) < len(specs):
             lines.append(f"| {kind} | and {len(specs) - len(shown):,} more | | |")
     if not transportable(served.outputs):
-        lines += ["", "It has no output that can be sent over the wire."]
+        lines += ["", "No output of this model can be sent over the wire."]
     elif served.example is not None and not predict_examples(served):
-        lines += ["", "The example that it was published with is not JSON."]
+        lines += ["", "The published example cannot be written in JSON."]
     return "\n".join(lines)
 
 
 def _cell(text: str) -> str:
-    """What a model's file says, as code in a table."""
+    """Return text from a model's file as code for a table cell."""
     return "`" + printable(text).replace("`", "'").replace("|", "¦") + "`"
 
 
@@ -221,12 +221,12 @@ def _cell(text: str) -> str:
 
 
 def request_schema(served: ServedModel) -> Schema:
-    """What `/predict` takes for this version. What may be left out may be null."""
+    """Return the schema of a `/predict` request for this version. Optional keys may be null."""
     common: Schema = {
         "model": {"type": ["string", "null"], "enum": [served.model, None]},
         "version": {"type": ["string", "null"], "enum": [served.version, None]},
         "outputs": {
-            "description": "the requested outputs; all if left out",
+            "description": "the requested outputs; all if omitted",
             "type": ["array", "null"],
             "items": names_of(transportable(served.outputs)),
             "minItems": 1,
@@ -236,7 +236,7 @@ def request_schema(served: ServedModel) -> Schema:
         "timeout_ms": {
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
-            "description": "give up after this long",
+            "description": "time limit in milliseconds",
         },
         "parameters": {
             "type": ["object", "null"],
@@ -250,13 +250,13 @@ def request_schema(served: ServedModel) -> Schema:
         forms.append({"title": "Simple", **simple})
     if columns := columns_of(served.inputs):
         row = {"type": "array", "minItems": 1, "items": named(columns)}
-        row["description"] = "null in the place of a value is a missing one"
+        row["description"] = "null is a missing value"
         forms.append({"title": "Rows", **closed({"rows": row, **common}, ["rows"])})
     return {"oneOf": forms} if len(forms) > 1 else by_name
 
 
 def response_schema(served: ServedModel) -> Schema:
-    """`/predict`'s response for this version."""
+    """Return the schema of a `/predict` response of this version."""
     outputs = transportable(served.outputs)
     common: Schema = {
         **names_schema(served),
@@ -272,8 +272,8 @@ def response_schema(served: ServedModel) -> Schema:
     by_name = closed({**common, "outputs": some}, [*always, "outputs"])
     if len(served.inputs) != 1:
         return by_name
-    # One of several outputs, or all by name: no union, of which not every generator makes code.
-    several = {"description": "the output that was asked for, or all by name"}
+    # One output, or all by name. Some generators write no code for a union.
+    several = {"description": "the requested output, or all by name"}
     prediction = array(outputs[0]) if len(outputs) == 1 else several
     simple = closed({**common, "prediction": prediction}, [*always, "prediction"])
     return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
@@ -283,7 +283,7 @@ def response_schema(served: ServedModel) -> Schema:
 
 
 def v1_request_schema(served: ServedModel) -> Schema:
-    """What `:predict` takes for this version: rows or columns, by name or the only input itself."""
+    """Return the schema of a `:predict` request: rows or columns, by name or of the only input."""
     signature = {"signature_name": SIGNATURE_NAME}
     columns = [("Columns", named(served.inputs, served.optional_inputs))]
     rows = []
@@ -311,7 +311,7 @@ def v1_request_schema(served: ServedModel) -> Schema:
 
 
 def v1_response_schema(served: ServedModel) -> Schema:
-    """`:predict`'s response for this version."""
+    """Return the schema of a `:predict` response of this version."""
     outputs = transportable(served.outputs)
     if len(outputs) == 1:
         columns, rows = array(outputs[0]), array(outputs[0])
@@ -354,12 +354,12 @@ def _detections_schema(served: ServedModel) -> Schema:
 
 
 def labels_schema(served: ServedModel) -> Schema:
-    """The key `labels` of responses, where this version has any; nothing where it has not."""
+    """Return the schema of the responses' `labels`, or {} if this version has no labels."""
     found = [one for one in labellers_of(served.outputs, served.labels) if one is not None]
     if not found:
         return {}
     always = [one for one in found if one.spec.named is not None]
-    when = "" if always else "; only where the request asks with `top`"
+    when = "" if always else "; only if the request has `top`"
     if len(found) == 1:
         return {"labels": _labels_of(found[0]) | {"description": f"the labels of each row{when}"}}
     about = f"the labels of each row, of one output, or of several by name{when}"
@@ -375,7 +375,7 @@ def _labels_of(labeller: Labeller) -> Schema:
     }
     if labeller.spec.named is None or labeller.is_list(0):
         label = {"type": "array", "items": label}
-    else:  # with `top` it is a list
+    else:  # it is a list if `top` is sent
         label = {"anyOf": [label, {"type": "array", "items": label}]}
     for _ in (labeller.spec.shape or ())[1:-1]:
         label = {"type": "array", "items": label}

@@ -1,4 +1,4 @@
-"""The routes' own part of the document: all but the paths of single models."""
+"""The general part of the document: everything except the paths of single models."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cohort.operating import ServedModel
 
 ERROR: Schema = {
     "title": "Error",
-    "description": "Every error, on every route.",
+    "description": "The body of every error on every route.",
     "type": "object",
     "properties": {
         "error": {"type": "string", "description": "a sentence"},
-        "code": {"type": "string", "description": "its name, also in the metrics"},
+        "code": {"type": "string", "description": "the error's name, as in the metrics"},
     },
     "required": ["error", "code"],
 }
@@ -34,21 +34,22 @@ COMMON: Schema = {
     "ParameterValue": {"type": ["string", "number", "boolean"]},
     "RequestId": {
         "type": ["string", "integer", "null"],
-        "description": "given back as a string",
+        "description": "returned as a string",
     },
 }
-"""What every model's own paths refer to: unions have names of their own in clients."""
+"""Schemas that every model's paths refer to. Client generators give each union a name."""
 
 
 def read_routes(app: FastAPI) -> Generator[None, None, bytes]:
-    """What FastAPI says of its routes, as JSON; yields after each of them.
+    """Return FastAPI's document of its routes as JSON; yields after each route.
 
-    Once in a process, for nothing in it changes: all routes take 25 ms, the largest one 4.
+    It is made once per process, because it never changes. All routes take 25 ms, the largest one 4
+    ms.
     """
     document: Schema = {}
     for route in iter_route_contexts(app.routes):
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Duplicate Operation ID")  # they get others below
+            warnings.filterwarnings("ignore", "Duplicate Operation ID")  # replaced below
             one = get_openapi(
                 title=app.title,
                 version=app.version,
@@ -74,11 +75,11 @@ def _schemas_in(document: Schema) -> Schema:
 def describe_routes(
     read: bytes, served: Iterable[ServedModel], *, needs_key: bool = False
 ) -> Generator[None, None, Schema]:
-    """The document without any model's own paths; yields after each path.
+    """Return the document without any model's own paths; yields after each path.
 
-    read: What `read_routes` gave.
-    served: The versions that are loaded; one of them is the example of routes for any model.
-    needs_key: Whether callers need a key; default: none.
+    read: The result of `read_routes`.
+    served: The loaded versions. One of them is the example for routes with any model.
+    needs_key: True if callers need a key. Default: False.
     """
     whole: Schema = orjson.loads(read)
     yield
@@ -100,19 +101,19 @@ def describe_routes(
         None,
     )
     for path, operations in whole["paths"].items():
-        operations.pop("head", None)  # it is wherever GET is
+        operations.pop("head", None)  # every GET has HEAD
         for method, operation in operations.items():
             _name_parameters(path, operation, example)
             _show_example(path, operation, example)
             _tell_errors(path, operation, needs_key=needs_key)
-            # FastAPI's own repeats where one function serves several paths or methods.
+            # FastAPI's ids repeat if one function serves several paths or methods.
             operation["operationId"] = "_".join(re.findall(r"\w+", f"{method} {path}"))
         yield
     return whole
 
 
 def error_table() -> str:
-    """All errors and their statuses as a Markdown table."""
+    """Return all errors and their statuses as a Markdown table."""
     rows = [
         f"| {kind.__name__} | {int(status)} |"
         for kind, status in HTTP_STATUS.items()
@@ -123,7 +124,7 @@ def error_table() -> str:
 
 
 def _name_parameters(path: str, operation: Schema, example: ServedModel | None) -> None:
-    """Describe what stands in braces, with values that are there."""
+    """Describe the parameters in a path, with existing values as examples."""
     known: Mapping[str, Any] = {} if example is None else _values_of(example)
     given = {one["name"]: one for one in operation.get("parameters", ()) if one["in"] == "path"}
     for name in re.findall(r"{(\w+)}", path):
@@ -144,7 +145,7 @@ def _values_of(example: ServedModel) -> dict[str, str]:
 
 
 def _show_example(path: str, operation: Schema, example: ServedModel | None) -> None:
-    """A body that works, in place of one for a model that may not be here."""
+    """Set an example body that works, instead of one for a model that may not exist."""
     if not path.endswith(("predict", "infer")):
         return
     content = operation["requestBody"]["content"]["application/json"]
@@ -165,17 +166,17 @@ def _show_example(path: str, operation: Schema, example: ServedModel | None) -> 
 
 
 def _tell_errors(path: str, operation: Schema, *, needs_key: bool) -> None:
-    """Leave FastAPI's 422 out, which is 400 here, and add the errors of such routes."""
+    """Replace FastAPI's 422, which is 400 here, and add the errors of the path."""
     responses = operation.setdefault("responses", {})
     statuses = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
     responses.pop("422", None)
-    statuses = statuses - {422} | {400}  # a head that is ambiguous, on any route
+    statuses = statuses - {422} | {400}  # an ambiguous head, on any route
     if needs_key and path in OPEN_PATHS:
         operation["security"] = []
     elif needs_key:
         statuses |= {401, 429}
     if "{" in path:
-        statuses |= {404, 503}  # 503 before the first look at the models
+        statuses |= {404, 503}  # 503 before the first scan of the models
     if path.endswith("/ready"):
         statuses.add(503)
     if path.startswith("/admin/") or path.endswith(("/load", "/unload")):

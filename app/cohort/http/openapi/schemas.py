@@ -1,7 +1,7 @@
-"""Tensors as JSON schemas, and arrays as examples, however large a model's tensors are.
+"""Tensors as JSON schemas and arrays as examples, for models of any size.
 
-Swagger UI fills in as many values as a schema asks for at least, and a page with millions of them
-does not open: above MAX_EXAMPLE values a schema says how deep the arrays are, not how long.
+Swagger UI fills in as many values as a schema requires, and a page with millions does not open.
+Above MAX_EXAMPLE values a schema therefore has the depth of arrays but not their length.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from cohort.tensors import BY_NAME, Arrays, TensorSpec
 Schema = dict[str, Any]
 
 NOTHING: Schema = {"not": {}}
-"""What no value fits. Generators of clients cannot read `false`."""
+"""A schema that no value fits. Client generators cannot read `false`."""
 
 SIGNATURE_NAME: Schema = {"type": ["string", "null"], "enum": [SIGNATURE, "", None]}
-"""What TensorFlow Serving's clients may name."""
+"""Signature names that TensorFlow Serving's clients may send."""
 
 MAX_CLASSES = 20
-"""Classes of an output that are named here; `/models` has all."""
+"""Classes of an output that are listed here. `/models` has all."""
 
 MAX_EXAMPLE = 1024
-"""Values in an example, or that a schema makes a page fill in; more are unreadable and block it."""
+"""Values in an example, or that a schema makes a page fill in. More block the page."""
 
 MAX_TENSORS = 64
-"""Inputs or outputs of a model that are described here; `/models` has all."""
+"""Inputs or outputs of a model that are described here. `/models` has all."""
 
 MAX_NAME_BYTES = 4096
-"""What their names take together."""
+"""Maximum total size of their names."""
 
 MAX_DIMENSIONS = 16
-"""Dimensions of an array that is described dimension by dimension."""
+"""Dimensions up to which an array is described dimension by dimension."""
 
 
 def first_of(specs: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
-    """Those of `specs` that are described here: most often all."""
+    """Return the `specs` that are described here, usually all."""
     size = 0
     for count, spec in enumerate(specs[: MAX_TENSORS + 1]):
         size += len(spec.name.encode())
@@ -52,24 +52,24 @@ def first_of(specs: Sequence[TensorSpec]) -> Sequence[TensorSpec]:
 
 
 def least_values(spec: TensorSpec) -> int:
-    """The number of values in the smallest array for `spec`."""
+    """Return the number of values in the smallest array for `spec`."""
     sizes = [size for size in spec.shape or () if isinstance(size, int)]
     return prod(max(size, 1) for size in sizes)
 
 
 def can_fill_in(specs: Iterable[TensorSpec]) -> bool:
-    """Whether a page can fill in arrays for all of `specs`."""
+    """Return True if a page can fill in arrays for all of `specs`."""
     return sum(map(least_values, specs)) <= MAX_EXAMPLE
 
 
 def arrays(specs: Sequence[TensorSpec]) -> Schema:
-    """Each of `specs` as nested arrays, by name."""
+    """Return schemas of nested arrays for `specs`, by name."""
     exact = can_fill_in(specs)
     return {spec.name: array(spec, exact=exact) for spec in specs}
 
 
 def named(specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> Schema:
-    """All of `specs` by name, perhaps some that are `optional`, and nothing else."""
+    """Return the schema of an object with all `specs` and any `optional` ones."""
     every = [*specs, *optional]
     shown = first_of(every)
     schema = closed(arrays(shown), [spec.name for spec in shown[: len(specs)]])
@@ -80,13 +80,13 @@ def named(specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> S
 
 
 def closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
-    """An object with these properties and no others."""
+    """Return the schema of an object with these properties and no others."""
     schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | ({"required": list(required)} if required else {})
 
 
 def columns_of(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """The columns of a table that `specs` are, each as one value; empty where they are none."""
+    """Return the table columns that `specs` form, each as one value, or []."""
     if len(specs) == 1 and specs[0].columns:
         return [replace(specs[0], name=name, shape=(), columns=()) for name in specs[0].columns]
     for spec in specs:
@@ -96,28 +96,29 @@ def columns_of(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
 
 
 def transportable(specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Those of `specs` that can be sent over the wire."""
+    """Return the `specs` that can be sent over the wire."""
     return [spec for spec in specs if spec.transportable]
 
 
 def names_of(specs: Sequence[TensorSpec]) -> Schema:
-    """The name of one of `specs`."""
+    """Return the schema for the name of one of `specs`."""
     if len(first_of(specs)) < len(specs):
         return {"type": "string"}
     return {"enum": [spec.name for spec in specs]} if specs else NOTHING
 
 
 def any_of(schemas: Sequence[Schema]) -> Schema:
-    """What fits one of `schemas`; anything where there are none."""
+    """Return a schema that fits any of `schemas`, or everything if there are none."""
     if len(schemas) == 1:
         return schemas[0]
     return {"anyOf": list(schemas)} if schemas else {}
 
 
 def array(spec: TensorSpec, *, exact: bool | None = None) -> Schema:
-    """A tensor as nested arrays; open dimensions take any length.
+    """Return the schema of a tensor as nested arrays. Open dimensions accept any length.
 
-    exact: Whether fixed ones take theirs only; default: if a page can fill that in.
+    exact: True if fixed dimensions accept only their length. Default: True if a page can fill it
+        in.
     """
     about = {"description": describe(spec)}
     if spec.shape is None:
@@ -127,17 +128,17 @@ def array(spec: TensorSpec, *, exact: bool | None = None) -> Schema:
 
 
 def describe(spec: TensorSpec) -> str:
-    """A tensor in words: its datatype, its shape, and the classes of its columns."""
-    said = f"{spec.datatype} {shortened(spec.shape_text, 160)}"
+    """Return a tensor's datatype, shape and classes as text."""
+    text = f"{spec.datatype} {shortened(spec.shape_text, 160)}"
     if not spec.labels:
-        return said
+        return text
     shown = ", ".join(printable(one, 40) for one in spec.labels[:MAX_CLASSES])
     more = len(spec.labels) - MAX_CLASSES
-    return f"{said}, a column for each class: {shown}" + (f" and {more} more" * (more > 0))
+    return f"{text}, a column for each class: {shown}" + (f" and {more} more" * (more > 0))
 
 
 def nested(datatype: str, shape: Sequence[int | str | None], *, exact: bool = True) -> Schema:
-    """Nested arrays of a shape, of just the lengths that are fixed if `exact`."""
+    """Return the schema of nested arrays of a shape, with the fixed lengths if `exact`."""
     if len(shape) > MAX_DIMENSIONS:
         return {"type": "array", "items": {}}
     schema = element(datatype)
@@ -149,7 +150,7 @@ def nested(datatype: str, shape: Sequence[int | str | None], *, exact: bool = Tr
 
 
 def element(datatype: str) -> Schema:
-    """One value of a tensor; anything for what is not a tensor."""
+    """Return the schema of one value of a tensor, or of anything for other datatypes."""
     known = BY_NAME.get(datatype)
     if known is None:
         return {}
@@ -159,7 +160,7 @@ def element(datatype: str) -> Schema:
         return {"type": "string"}
     if known.kind == "int":
         return _whole_number(datatype, known.bits)
-    if datatype == "FP16":  # what is beyond rounds to infinity
+    if datatype == "FP16":  # larger values round to infinity
         return {"type": "number", "exclusiveMinimum": -65520, "exclusiveMaximum": 65520}
     if known.bits in (16, 32):
         return {"type": "number", "format": "float"}
@@ -167,7 +168,7 @@ def element(datatype: str) -> Schema:
 
 
 def _whole_number(datatype: str, bits: int) -> Schema:
-    """By its format alone where bounds would be numbers that not every client can hold."""
+    """Return the schema of an integer. It has no bounds if some clients cannot hold them."""
     if datatype == "INT64":
         return {"type": "integer", "format": "int64"}
     unsigned = datatype.startswith("U")
@@ -179,7 +180,7 @@ def _whole_number(datatype: str, bits: int) -> Schema:
 
 
 def listed(values: Arrays) -> dict[str, Any]:
-    """Arrays as nested lists, written with as few digits as they need."""
+    """Return arrays as nested lists, written with as few digits as necessary."""
     written = {name: encode_tensor(name, one) for name, one in values.items()}
     lists: dict[str, Any] = orjson.loads(orjson.dumps(written, option=orjson.OPT_SERIALIZE_NUMPY))
     return lists

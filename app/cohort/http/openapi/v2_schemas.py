@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's bodies for one loaded version."""
+"""The Open Inference Protocol's bodies for a loaded version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cohort.tensors import TensorSpec
 
 
 def v2_request_schema(served: ServedModel) -> Schema:
-    """What `/v2/…/infer` takes for this version where everything is JSON."""
+    """Return the schema of a `/v2/…/infer` request in JSON for this version."""
     parameters: Schema = {"type": ["object", "null"]}
     labels = [one.tensor for one in labellers_of(served.outputs, served.labels) if one is not None]
     every = [*served.inputs, *served.optional_inputs]
@@ -30,7 +30,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
             "description": describe(spec),
             "properties": {
                 **_head(spec),
-                "data": DATA | {"description": "flat, or nested as the shape says"},
+                "data": DATA | {"description": "flat, or nested like the shape"},
                 "parameters": parameters,
             },
             "required": ["name", "datatype", "shape", "data"],
@@ -51,7 +51,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
             "id": {"$ref": "#/components/schemas/RequestId"},
             "inputs": _each(inputs, len(served.inputs), len(every)),
             "outputs": {
-                "description": "the requested outputs; all if left out",
+                "description": "the requested outputs; all if omitted",
                 "type": ["array", "null"],
                 "items": output,
             },
@@ -62,7 +62,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
 
 
 def v2_response_schema(served: ServedModel) -> Schema:
-    """`/v2/…/infer`'s response for this version where everything is JSON."""
+    """Return the schema of a `/v2/…/infer` response in JSON for this version."""
     labels = [one.tensor for one in labellers_of(served.outputs, served.labels) if one is not None]
     outputs = [
         {
@@ -95,12 +95,12 @@ SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 def _head(spec: TensorSpec) -> Schema:
-    """An input's name, datatype and shape."""
+    """Return the schemas of an input's name, datatype and shape."""
     shape = SHAPE
     if spec.shape is not None and len(spec.shape) <= MAX_DIMENSIONS:
         rank = len(spec.shape)
         sizes = [
-            # No `const`, by which openapi-python-client would hold all of them against one.
+            # No `const`: openapi-python-client would compare all of them with one.
             {"type": "integer", "minimum": size, "maximum": size}
             if isinstance(size, int)
             else {"type": "integer", "minimum": 0}
@@ -112,7 +112,7 @@ def _head(spec: TensorSpec) -> Schema:
 
 
 def _each(members: Sequence[Schema], least: int, most: int) -> Schema:
-    """A list of these in any order, `least` at least; of more than are known here, of any."""
+    """Return the schema of `least` to `most` members in any order, open if some are missing."""
     if len(members) < most:
         return DATA
     return DATA | {"minItems": least, "maxItems": most, "items": any_of(members)}

@@ -1,1 +1,1 @@
-"""The page that tries models, its files, and what it asks the server for."""
+"""The page for trying models, its files and its data routes."""

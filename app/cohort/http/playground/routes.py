@@ -1,8 +1,8 @@
-"""`/playground`: the page for people, and what only it asks for.
+"""`/playground`: the page for people and its own routes.
 
-The page is modules that browsers load as they are in the folder `page`. They lie under an address
-that changes with them, so that browsers need not ask for them twice. Nothing of a model is written
-into the page: it asks the same API as every caller, with a key where callers need one.
+The page consists of modules in the folder `page`, which browsers load unchanged. Their address has
+their digest, so that browsers can cache them. The page contains no model data. It uses the same API
+as every client, with a key if callers need one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLAYGROUND = "/playground"
 _FOLDER = Path(__file__).with_name("page")
 
 RUNTIME = _FOLDER / "runtime"
-"""ONNX Runtime for browsers, where `make page-runtime` has put it."""
+"""ONNX Runtime for browsers, installed by `make page-runtime`."""
 
 RUNTIME_TYPES = {".mjs": "text/javascript; charset=utf-8", ".wasm": "application/wasm"}
 
@@ -55,7 +55,7 @@ PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-"""Of the page. No script, style or connection but the server's own; in nobody's frame."""
+"""Headers of the page. It loads everything from this server, and cannot be framed."""
 
 FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
 NOT_KEPT = {"cache-control": "no-cache"}
@@ -65,9 +65,9 @@ NOT_KEPT = {"cache-control": "no-cache"}
 class PageFiles:
     """The files of the page.
 
-    index: The page itself, with marks for addresses.
-    files: The others by name: their bytes and media types.
-    digest: Of all of them.
+    index: The HTML of the page, with placeholders for addresses.
+    files: The other files by name: their bytes and media types.
+    digest: A digest of all files.
     """
 
     index: str
@@ -77,7 +77,7 @@ class PageFiles:
 
 @lru_cache(1)
 def page_files() -> PageFiles:
-    """Read the files of the page: about 100 KB."""
+    """Read the files of the page, about 100 KB."""
     files = {
         path.name: (path.read_bytes(), MEDIA_TYPES[path.suffix])
         for path in sorted(_FOLDER.iterdir())
@@ -92,12 +92,12 @@ def page_files() -> PageFiles:
 
 @lru_cache
 def packed(content: bytes) -> bytes:
-    """A file of the page as gzip, made when it is first asked for: about a third of its size."""
+    """Return a file of the page as gzip, about a third of its size. It is made on first use."""
     return gzip.compress(content, 6, mtime=0)
 
 
 def runtime_version() -> str:
-    """The release of ONNX Runtime for browsers that is installed; "" where none is."""
+    """Return the installed release of ONNX Runtime for browsers, or "" if it is not installed."""
     try:
         described = orjson.loads((RUNTIME / "package.json").read_bytes())
     except (OSError, ValueError):
@@ -118,9 +118,9 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
     async def file(request: Request) -> Response:
         name, digest = request.path_params["name"], request.path_params["digest"]
         if name not in page.files:
-            raise NotFound(f"{quoted(name)} is no file of the page")
+            raise NotFound(f"{quoted(name)} is not a file of the page")
         content, media_type = page.files[name]
-        # A replica of another release may have sent the page: its files are not these for ever.
+        # A replica of another release may have sent the page, with other files.
         kept = FOR_EVER if digest == page.digest else NOT_KEPT
         headers = kept | {"vary": "accept-encoding"}
         if accepts_gzip(request.headers.get("accept-encoding", "")):
@@ -148,9 +148,9 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         names = request.path_params
         reader = plane.seen_by(visible_to(request.scope))
         files = reader.given_out(names["model"], names["version"])
-        name = unquote(names["file"])  # paths are not, elsewhere; a file may have any name
+        name = unquote(names["file"])  # other paths are not unquoted, but a file may have any name
         if name not in files.paths:
-            raise NotFound(f"{quoted(name)} is no file of {quoted(names['model'])}")
+            raise NotFound(f"{quoted(name)} is not a file of {quoted(names['model'])}")
         path = files.paths[name]
         if not await asyncio.to_thread(files.are_on_disk):
             raise NotFound(NOT_ON_DISK.format(quoted(names["model"])))
@@ -180,7 +180,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         path = RUNTIME / Path(name).name
         known = request.path_params["release"] == runtime and media_type is not None
         if not known or not path.is_file():
-            raise NotFound(f"{quoted(name)} is no file of ONNX Runtime's for browsers")
+            raise NotFound(f"{quoted(name)} is not a file of ONNX Runtime for browsers")
         return FileResponse(path, media_type=media_type, headers=PAGE_HEADERS | FOR_EVER)
 
     async def live(request: Request) -> Response:
@@ -191,7 +191,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
             return authority.visible(sent)
 
         models()
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # of nginx
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # for nginx
         if request.method == "HEAD":
             return Response(media_type=EVENTS, headers=headers)
         watched = plane.live.watch(lambda: plane.draining)
@@ -218,11 +218,11 @@ GRAPH_TYPE = "application/json"
 EVENTS = "text/event-stream"
 
 UNPACKED_AT_ONCE = 64 << 10
-"""Bytes of a graph: it can be a hundred times as large as what is kept of it."""
+"""Bytes of a graph per piece. A graph can be 100 times as large as its gzip."""
 
 
 async def _unpacked(left: bytes) -> AsyncIterator[bytes]:
-    """What is in gzip, in pieces, each once the one before it was taken."""
+    """Yield the contents of gzip in pieces, each after the previous one was sent."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     while left and (piece := unpack.decompress(left, UNPACKED_AT_ONCE)):
         left = unpack.unconsumed_tail
@@ -231,7 +231,7 @@ async def _unpacked(left: bytes) -> AsyncIterator[bytes]:
 
 
 SAMPLES_AT_ONCE = 30
-"""Of a history, in one event: the event loop goes on after each."""
+"""Samples of a history per event. The event loop runs other tasks after each."""
 
 
 async def _events(
@@ -239,15 +239,16 @@ async def _events(
     later: AsyncGenerator[list[LiveSample], None],
     models: Callable[[], frozenset[str] | None],
 ) -> AsyncIterator[bytes]:
-    """Samples as server-sent events: those so far in the first ones, each later one in its own.
+    """Yield samples as server-sent events: the history in the first ones, then one event each.
 
-    models: Gives those that the viewer may see now; raises Unauthorized where it may look no more.
+    models: Returns the models that the viewer may see now. Raises Unauthorized if it may not see
+        any.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
     yield b"event: bounds\ndata: %b\n\n" % orjson.dumps(LIVE_BOUNDS)
     async with aclosing(later):
-        with suppress(CohortError):  # its key has gone: who looks again is told so
+        with suppress(CohortError):  # its key was removed: the next request gets the error
             for start in range(0, len(history) or 1, SAMPLES_AT_ONCE):
                 yield _event(history[start : start + SAMPLES_AT_ONCE], models())
                 await asyncio.sleep(0)

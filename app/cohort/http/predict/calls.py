@@ -30,53 +30,53 @@ from cohort.serving import Headers, Lease, Outputs
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 FORM_AT_ONCE = 8192
-"""Bytes of a form that are read on the event loop: a millisecond, if they are all parts."""
+"""Bytes of a form that are read on the event loop: at most 1 ms, if the form has only parts."""
 
 
 class PredictCall(PredictRequest):
-    """One call of the simple API. What the path says counts, and the body says the same."""
+    """One call of the simple API. Names in the path win; the body may repeat them."""
 
     label: str | None = None
     beside = 0
-    as_npy = False  # whether the response is a .npy file
-    top = 0  # how many labels of each row are asked for; 0: nothing was said
+    as_npy = False  # True if the response is a .npy file
+    top = 0  # labels per row; 0 if not requested
     _positions: Sequence[int] = ()
-    naming: Naming = UNNAMED  # what names the outputs
+    naming: Naming = UNNAMED  # adds labels or boxes to the response
 
     def decode_work(self, lease: Lease) -> int:
-        """None but for a table: what is not parsed on the codec thread is short."""
+        """Return 0 except for a table: the body was parsed on the codec thread, or is short."""
         return CELL_WORK * self.rows_bytes
 
     def is_large(self, outputs: Outputs) -> bool:
-        """Whether writing the response takes long."""
+        """Return True if writing the response takes long."""
         if are_large(outputs):
             return True
         return self.naming is not UNNAMED and self.naming.is_long(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
-        """Make arrays as the version wants them. Raises InvalidInput."""
+        """Make arrays in the version's types. Raises InvalidInput."""
         self._positions = lease.select(self.outputs)
         self._take_top()
         served = lease.served
         self.naming = naming_of(served.labellers, served.detectors, self._positions, self.top)
         if self.as_npy:
             if self.top:
-                raise InvalidInput(f"Accept: {NPY} is for numbers, and 'top' asks for labels")
+                raise InvalidInput(f"'top' requests labels, which Accept: {NPY} cannot carry")
             check_one_array([lease.served.outputs[position] for position in self._positions])
         return self.read_inputs(lease.only_input if self.single else lease.inputs_for(self.names))
 
     def _take_top(self) -> None:
-        """Take the parameter `top`. Raises InvalidInput where the query says otherwise."""
+        """Read the parameter `top`. Raises InvalidInput if the query has a different value."""
         if (value := self.parameters.get("top")) is None:
             return
         top = read_top("parameters.top", value)
         if self.top not in (0, top):
-            raise InvalidInput(f"the query says top={self.top}, but the body says {top}")
+            raise InvalidInput(f"the query has top={self.top}, but the body has {top}")
         self.top = top
 
     @property
     def names(self) -> Collection[str]:
-        """The names of the inputs, or of the columns."""
+        """Return the names of the inputs or columns."""
         return self.inputs if self._table is None else self._table.names or ()
 
     @cached_property
@@ -84,7 +84,7 @@ class PredictCall(PredictRequest):
         return None if self.rows is None else table_of_rows(self.rows)
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """Make arrays of the inputs. Raises InvalidInput."""
+        """Make arrays from the inputs. Raises InvalidInput."""
         if self._table is not None:
             return self._table.decode(specs)
         if not self.single and has_columns(self.inputs, specs):
@@ -92,7 +92,7 @@ class PredictCall(PredictRequest):
         return decode_inputs(self, specs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response. Raises where an output cannot be written as it was asked for."""
+        """Write the response. Raises if an output cannot be written in the requested form."""
         if self.as_npy:
             return Encoded(
                 write_npy(outputs[self._positions[0]], partial(lease.check_time, self.timeout)),
@@ -101,12 +101,12 @@ class PredictCall(PredictRequest):
         return self.write(lease, outputs)
 
     def by_name(self, lease: Lease, outputs: Outputs) -> Mapping[str, Array]:
-        """The outputs that were asked for."""
+        """Return the requested outputs."""
         specs = lease.served.outputs
         return {specs[position].name: outputs[position] for position in self._positions}
 
     def write(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response in JSON. Raises InferenceFailed for an output JSON cannot carry."""
+        """Write the response in JSON. Raises InferenceFailed if JSON cannot carry an output."""
         write = encode_simple if self.single else encode_prediction
         check = partial(lease.check_time, self.timeout)
         body = write(
@@ -123,7 +123,7 @@ class PredictCall(PredictRequest):
 
 
 class FilesCall(PredictCall):
-    """A call whose inputs are files. A whole body is answered as the only `input` is."""
+    """A call whose inputs are files. One unnamed file is answered like `input`."""
 
     def __init__(self, files: Sequence[File]) -> None:
         super().__init__({}, single=len(files) == 1 and files[0].name is None)
@@ -131,29 +131,30 @@ class FilesCall(PredictCall):
 
     @property
     def names(self) -> Collection[str]:
-        """The names of the inputs."""
+        """Return the names of the inputs."""
         return {file.name or "" for file in self._files}
 
     def decode_work(self, lease: Lease) -> int:
-        """None for files that become arrays as they are."""
+        """Return the work of decoding. It is 0 for files that are used as arrays directly."""
         return files_work(self._files)
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """Make arrays of the files. Raises InvalidInput."""
+        """Make arrays from the files. Raises InvalidInput."""
         return read_files(self._files, specs)
 
 
 def check_one_array(outputs: Sequence[TensorSpec]) -> None:
-    """Raise InvalidInput unless these are one output that a .npy file can be."""
+    """Raise InvalidInput unless there is one output and a .npy file can carry it."""
     if len(outputs) != 1:
         names = quoted_names(spec.name for spec in outputs)
         raise InvalidInput(
-            f"Accept: {NPY} is for one output, not {names}: name one, as ?outputs={outputs[0].name}"
+            f"Accept: {NPY} returns one output, not {names}; "
+            f"choose one, such as ?outputs={outputs[0].name}"
         )
     datatype = BY_NAME[outputs[0].datatype]
     if datatype.kind == "text" or not datatype.numpy_native:
         raise InvalidInput(
-            f"output {quoted(outputs[0].name)} is {datatype.name}, which a .npy file does not carry"
+            f"output {quoted(outputs[0].name)} is {datatype.name}, which a .npy file cannot carry"
         )
 
 
@@ -164,11 +165,12 @@ def predict_route(
     *,
     parser: Callable[[Headers], Callable[[bytes], PredictCall]] | None = None,
 ) -> Route:
-    """How bodies are read at a path.
+    """Return how bodies are read at a path.
 
-    model, version: What the path names; default None: nothing.
-    query: Says what a body that is a file cannot: model, version, outputs, id, timeout_ms and top.
-    parser: Gives what makes a call of a body, by its headers; default None: as at /predict.
+    model, version: Names in the path. Default: None.
+    query: Fields that a file cannot carry: model, version, outputs, id, timeout_ms and top.
+    parser: Returns a function that makes a call of a body, for the headers. Default: as for
+        /predict.
     """
 
     def from_document(document: object, body: bytes) -> PredictCall:
@@ -203,7 +205,7 @@ def predict_route(
         try:
             top = read_top("'top'", query["top"])
         except InvalidInput:
-            return None  # whose body is read to say what is wrong
+            return None  # reading the body raises the reason
         return RowForm(partial(read, top=top), from_document)
 
     known = query.get("model") if model is None else model
@@ -211,7 +213,7 @@ def predict_route(
 
 
 def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
-    """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
+    """Return the parser for a body's media type. Raises UnsupportedMedia."""
     media = media_type(headers)
     if media == TEXT:
         return _parse_text
@@ -222,25 +224,25 @@ def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
 
 
 def _parse_text(body: bytes) -> PredictCall:
-    """JSON, which browsers send as text, or else the text of a model's only input."""
+    """Read JSON, which browsers may send as text, or the text of the model's only input."""
     if begins_json(body):
         return PredictCall.parse(body)
     return FilesCall(whole_body(body, TEXT))
 
 
 def file_parser(headers: Headers) -> Callable[[bytes], list[File]]:
-    """What makes files of a body, by its media type. Raises UnsupportedMedia."""
+    """Return the function that reads files from a body, by media type. Raises UnsupportedMedia."""
     media = media_type(headers)
     if media == FORM:
         content_type = headers.get("content-type") or ""
         return lambda body: form_files(split_parts(body, content_type))
     if media.startswith("multipart/"):
-        raise UnsupportedMedia(f"this route takes multipart/form-data, not {quoted(media)}")
+        raise UnsupportedMedia(f"this route accepts multipart/form-data, not {quoted(media)}")
     return lambda body: whole_body(body, media)
 
 
 def takes_long(headers: Headers, body: bytes) -> bool:
-    """Whether parsing `body` takes long: a file becomes an array later."""
+    """Return True if parsing `body` takes long. A file becomes an array later."""
     media = media_type(headers)
     if media == FORM:
         return len(body) > FORM_AT_ONCE
@@ -248,7 +250,7 @@ def takes_long(headers: Headers, body: bytes) -> bool:
 
 
 def _apply(query: Mapping[str, str], call: PredictCall) -> None:
-    """Add what the query says to a call. Raises InvalidInput where the call says otherwise."""
+    """Add the query's fields to a call. Raises InvalidInput if the call has different values."""
     if "outputs" in query and call.outputs is None:
         call.outputs = query["outputs"].split(",")
     if "timeout_ms" in query and call.timeout is None:
@@ -263,17 +265,17 @@ def _apply(query: Mapping[str, str], call: PredictCall) -> None:
     for key in ("model", "version", "id"):
         if (value := query.get(key)) is None:
             continue
-        said = getattr(call, key)
-        if said is not None and said != value:
+        given = getattr(call, key)
+        if given is not None and given != value:
             raise InvalidInput(
-                f"the query names {key} {quoted(value)} but the path or body names {quoted(said)}"
+                f"the query names {key} {quoted(value)} but the path or body names {quoted(given)}"
             )
         setattr(call, key, value)
     check_id(call.id)
 
 
 def match_predict(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
-    """The route of a path of the simple API, written plainly; None for any other."""
+    """Return the route of a path of the simple API without escapes, or None for any other."""
     if path == "/predict":
         return predict_route(query=query)
     found = PREDICT_PATH.fullmatch(path)
@@ -286,7 +288,7 @@ PREDICT_PATH = re.compile(
 
 
 ASKED_BY_QUERY = frozenset({"model", "version", "outputs", "id", "timeout_ms"})
-"""What a query may say besides `top`; all else in it says nothing."""
+"""Fields of a query, except `top`. All others are ignored."""
 
 
 def _same(what: str, path: str, body: str | None) -> str:

@@ -1,4 +1,4 @@
-"""FastAPI's routes of the simple API, and what their bodies look like, for /docs."""
+"""FastAPI's routes for the simple API, and the schemas of their bodies for /docs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cohort.serving import DataPlane
 
 
 def predict_router(plane: DataPlane) -> APIRouter:
-    """The routes, served from `plane`."""
+    """Return the routes, served from `plane`."""
     routes = APIRouter(tags=["predict"])
     document: dict[str, Any] = {
         "responses": {200: {"model": PredictResponseBody}, **ERRORS},
@@ -27,12 +27,12 @@ def predict_router(plane: DataPlane) -> APIRouter:
 
     @routes.post("/predict", summary="Predict", **document)
     async def predict(request: Request) -> Response:
-        """The model is named in the body, or left out where there is one, or a default."""
+        """Name the model in the body. Omit it if there is only one model or a default."""
         return await respond_to_call(plane, request, predict_route(query=request.query_params))
 
     @routes.post("/models/{model}/predict", summary="Predict with a model", **document)
     async def predict_model(request: Request, model: str) -> Response:
-        """The highest ready version answers, or the one that a rollout chooses."""
+        """The highest ready version answers, or the version that a rollout chooses."""
         return await respond_to_call(
             plane, request, predict_route(model, query=request.query_params)
         )
@@ -50,7 +50,7 @@ def predict_router(plane: DataPlane) -> APIRouter:
 
 
 class PredictBody(BaseModel):
-    """A request. Either `inputs` by name, `input` for a model that has only one, or `rows`."""
+    """A request: `inputs` by name, `input` for a model with one input, or `rows`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -58,21 +58,21 @@ class PredictBody(BaseModel):
         }
     )
 
-    model: str | None = Field(None, description="may be left out if there is one, or a default")
+    model: str | None = Field(None, description="may be omitted if there is one model or a default")
     version: str | None = Field(None, description="pins a version")
     inputs: dict[str, Any] | None = Field(None, description="arrays by input name, rows first")
-    input: Any = Field(None, description="the only input's array, as tutorials write it")
+    input: Any = Field(None, description="the array of the model's only input")
     rows: list[dict[str, Any]] | None = Field(
         None, description="a table: rows with a value for each column, null for a missing one"
     )
     outputs: list[str] | None = Field(None, description="which outputs to return")
     id: str | None = Field(None, description="returned with the response")
-    timeout_ms: float | None = Field(None, description="give up after this long", gt=0)
+    timeout_ms: float | None = Field(None, description="time limit in milliseconds", gt=0)
     parameters: dict[str, str | int | float | bool] | None = None
 
 
 class PredictResponseBody(BaseModel):
-    """A response to `inputs`; to `input`, `prediction` replaces `outputs`."""
+    """A response to `inputs`. A response to `input` has `prediction` instead of `outputs`."""
 
     model: str
     version: str
@@ -82,14 +82,14 @@ class PredictResponseBody(BaseModel):
     prediction: Any = None
     labels: Any = Field(
         None,
-        description="the best classes of each row as {label, score}, where the model has labels "
-        "and its config or `top` asks for them",
+        description="the best classes of each row as {label, score} if the model has labels "
+        "and its config or `top` requests them",
     )
     inference_time_ms: float
 
 
 class ErrorBody(BaseModel):
-    """Every error, on every route."""
+    """The body of every error on every route."""
 
     error: str
     code: str

@@ -35,10 +35,10 @@ from cohort.http.calls import JSON
 def _template(
     single: bool, outputs: tuple[str, ...] | None, identified: bool, top: int
 ) -> ResponseTemplate:
-    """How `encode_simple`, for a `single` input, or `encode_prediction` writes responses.
+    """Return how `encode_simple` (if `single`) or `encode_prediction` writes responses.
 
-    identified: Whether requests have an id.
-    top: How many labels of each row are asked for; 0: as the config says.
+    identified: True if requests have an id.
+    top: Labels per row; 0 to follow the config.
     """
 
     def text(selection: Selection, _: Shapes) -> Text:
@@ -66,27 +66,27 @@ NAMED, SINGLE = _template(False, None, False, 0), _template(True, None, False, 0
 
 
 def begins_json(body: bytes) -> bool:
-    """Whether a body that is said to be text is read as JSON: browsers send JSON so."""
+    """Return True if a text body is read as JSON. Browsers may send JSON as text."""
     return body.lstrip()[:1] in (b"{", b"[", b"")
 
 
 def read_text_rows(body: bytes, *, top: int = 0) -> tuple[Any, RowRequest | None]:
-    """As `read_predict_rows`, for a body that may be text: that is left to be read alone."""
+    """Read a body like `read_predict_rows`, but leave plain text to be read alone."""
     return read_predict_rows(body, top=top) if begins_json(body) else (None, None)
 
 
 def read_predict_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None]:
     """Parse a body that may hold rows for one input, a model, its version, outputs and an id.
 
-    Gives the document, and what it asks for; None in the place of that for any other body. Raises
-    InvalidInput where the body is not JSON.
+    Return the document and its rows, or None instead of rows for any other body. Raises
+    InvalidInput if the body is not JSON.
 
-    top: How many labels of each row the query asks for; 0: it does not.
+    top: Labels per row that the query requests; 0 if it does not.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return parse_json(body), None  # which says what is wrong
+        return parse_json(body), None  # raises with the reason
     if document.__class__ is not dict:
         return document, None
     name = id_ = None
@@ -131,7 +131,7 @@ def read_predict_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None
 
 
 def _different_names(value: object) -> tuple[str, ...]:
-    """The names in a list of different names; none for anything else."""
+    """Return the names in a list of distinct names, or () for anything else."""
     if value.__class__ is not list:
         return ()
     names: list[str] = value
@@ -141,7 +141,7 @@ def _different_names(value: object) -> tuple[str, ...]:
 
 
 def _only_top(parameters: Any, top: int) -> int:
-    """How many labels are asked for, where no other parameter is; 0 where that has to be read."""
+    """Return the labels per row if `top` is the only parameter, or 0 to read the body alone."""
     if parameters.__class__ is not dict or len(parameters) != 1:
         return 0
     value = parameters.get("top")

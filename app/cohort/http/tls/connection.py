@@ -1,4 +1,4 @@
-"""One TLS connection: its handshake, and then its transport."""
+"""A TLS connection: its handshake, then its transport."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cohort.http.tls.handshakes import Handshakes
 from cohort.http.tls.transport import TlsTransport
 
 TLS_HANDSHAKE_SECONDS = 10.0
-"""How long a handshake may take, about; what the server takes for it not included."""
+"""Approximate limit of a handshake, without the server's own work."""
 
 HANDSHAKE_RECORD = 22
-"""The first byte of TLS."""
+"""First byte of a TLS connection."""
 
-PLAINTEXT = body_of(InvalidInput("this port speaks HTTPS, and the request came without TLS"))
+PLAINTEXT = body_of(InvalidInput("this port requires HTTPS, but the request was sent without TLS"))
 PLAINTEXT_RESPONSE = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%b" % (len(PLAINTEXT), PLAINTEXT)
@@ -28,31 +28,31 @@ PLAINTEXT_RESPONSE = (
 
 
 class Crowd(Protocol):
-    """The limits of all connections of a port, as `Hot` has them."""
+    """The limits of all connections of a port, as in `Hot`."""
 
     addresses: Addresses
     max_connections: int
 
     def make_room(self, connections: Collection[Watched]) -> bool:
-        """Whether there is room for the newest of them."""
+        """Return True if there is room for the newest connection."""
 
     def watch(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
-        """Look at them now and then, while there are any."""
+        """Check the connections regularly, as long as there are any."""
 
 
 class TlsConnection(asyncio.Protocol):
-    """Speaks TLS on a transport, and gives a protocol a transport of what is in it.
+    """A TLS server connection, which gives a protocol the transport of the decrypted data.
 
-    Until its handshake is over it is one of the connections that the idle sweep looks at, and that
-    close where there are too many; then the protocol is.
+    During its handshake the idle sweep checks this object, and it may be closed to make room. Later
+    that applies to the protocol.
 
-    transport: The transport.
+    transport: The transport of the encrypted data.
 
     hot: The connections' limits.
-    handshakes: What their handshakes share.
+    handshakes: State shared by all handshakes.
     connections: All connections.
-    context: Returns what a handshake that begins now uses.
-    make_protocol: Makes the protocol, once the handshake is over.
+    context: Returns the TLS context for a new handshake.
+    make_protocol: Makes the protocol after the handshake.
     """
 
     transport: asyncio.Transport
@@ -61,8 +61,8 @@ class TlsConnection(asyncio.Protocol):
     _loop: asyncio.AbstractEventLoop
     _began = 0.0
     _tls: ssl.SSLObject | None = None
-    _stepping = False  # whether a step of the handshake waits for the thread, or is done there
-    _secured: TlsTransport | None = None  # once the handshake is over
+    _stepping = False  # True while a step of the handshake waits for the thread or runs there
+    _secured: TlsTransport | None = None  # set after the handshake
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class TlsConnection(asyncio.Protocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first bytes, if there is room for one more connection."""
+        """Wait for the first bytes, if there is room for another connection."""
         self.transport = transport
         self.descriptor = transport.get_extra_info("socket").fileno()
         self._loop = asyncio.get_running_loop()
@@ -91,62 +91,67 @@ class TlsConnection(asyncio.Protocol):
         allowed = self._hot.addresses.enter(self.address)
         self._hot.watch(self._connections, self._loop)
         if not self._hot.make_room(self._connections):
-            self.fail("limit", f"the server has {self._hot.max_connections} connections")
+            self.fail(
+                "limit", f"the server's limit of {self._hot.max_connections} connections is reached"
+            )
         elif not allowed:
-            self.fail("limit", f"the address has {self._hot.addresses.maximum} connections")
+            self.fail(
+                "limit",
+                f"the address has reached its limit of {self._hot.addresses.maximum} connections",
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport below has closed."""
+        """End the handshake or the transport, because the lower transport has closed."""
         self._end_handshake()
         if self._secured is not None:
             self._secured.lost(exc)
-            self._secured = None  # a reference cycle
+            self._secured = None  # breaks a reference cycle
 
     def data_received(self, data: bytes) -> None:
-        """Go on with the handshake, or with what comes after it."""
+        """Continue the handshake, or pass on the data after it."""
         if self._secured is not None:
             self._secured.received(data)
         elif self._tls is None and data[0] != HANDSHAKE_RECORD:
             self.transport.write(PLAINTEXT_RESPONSE)
-            self.fail("plaintext", "the request came without TLS")
+            self.fail("plaintext", "the request was sent without TLS")
         else:
-            self.transport.pause_reading()  # the thread has the buffers
+            self.transport.pause_reading()  # the thread uses the buffers
             self._incoming.write(data)
             self._stepping = True
             self._handshakes.run(self, self._step).add_done_callback(self._stepped)
 
     def pause_writing(self) -> None:
-        """The transport below has enough to write."""
+        """Pause, because the lower transport's buffer is full."""
         if self._secured is not None:
             self._secured.pause_writing()
 
     def resume_writing(self) -> None:
-        """The transport below has written most of it."""
+        """Resume, because the lower transport's buffer has drained."""
         if self._secured is not None:
             self._secured.resume_writing()
 
     @property
     def idle_since(self) -> float:
-        """When its handshake began: until it is over, the connection may be closed for others."""
+        """Return the start of the handshake, during which the connection may be closed."""
         return self._began
 
     def close_if_idle(self, now: float, /) -> None:
-        """Give the handshake up where its caller takes too long."""
+        """Fail the handshake if the client takes too long."""
         if not self._stepping and now - self._began > TLS_HANDSHAKE_SECONDS:
-            self.fail("timeout", f"not over within {TLS_HANDSHAKE_SECONDS:g} s")
+            self.fail("timeout", f"not finished within {TLS_HANDSHAKE_SECONDS:g} s")
 
     def shutdown(self) -> None:
-        """Give the handshake up: the server closes its connections."""
+        """Fail the handshake, because the server closes its connections."""
         self.fail("limit", "the server is shutting down")
 
     def fail(self, kind: str, reason: str, /) -> None:
-        """Give the handshake up."""
+        """Fail the handshake and close the connection."""
         self._end_handshake()
         self._handshakes.note_failure(kind, reason, self.transport.get_extra_info("peername"))
-        self.transport.close()  # once an alert has been sent
+        self.transport.close()  # after a pending alert is sent
 
     def _step(self) -> ssl.SSLObject:
-        """On the thread: until then, the connection holds little more than what was sent."""
+        """Run a step on the thread. Until then, the connection holds only the received bytes."""
         if self._tls is None:
             self._tls = self._context().wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._tls.do_handshake()
@@ -156,7 +161,9 @@ class TlsConnection(asyncio.Protocol):
         self._stepping = False
         if step.cancelled():
             return
-        error = step.exception()  # looked at in any case, or the loop says that nobody did
+        error = (
+            step.exception()
+        )  # always read, or asyncio logs an exception that was never retrieved
         if self.transport.is_closing():
             return
         if isinstance(error, ConnectionResetError):
@@ -182,13 +189,13 @@ class TlsConnection(asyncio.Protocol):
                 outgoing=self._outgoing,
                 protocol=protocol,
             )
-        except ValueError as error:  # SSLError is one, too: a certificate that cannot be read
+        except ValueError as error:  # includes SSLError: a certificate that cannot be read
             self.fail("refused", _reason(error))
             return
         self._end_handshake()
         protocol.connection_made(self._secured)
         self.transport.resume_reading()
-        self._secured.read()  # what came behind the handshake
+        self._secured.read()  # bytes that followed the handshake
 
     def _end_handshake(self) -> None:
         if self in self._connections:
@@ -198,8 +205,8 @@ class TlsConnection(asyncio.Protocol):
 
 
 def _reason(error: BaseException) -> str:
-    """What OpenSSL says, in its own words."""
+    """Return OpenSSL's reason."""
     for attribute in ("verify_message", "reason"):
-        if said := getattr(error, attribute, None):
-            return str(said).replace("_", " ").lower()
+        if text := getattr(error, attribute, None):
+            return str(text).replace("_", " ").lower()
     return str(error)

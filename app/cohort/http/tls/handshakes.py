@@ -1,4 +1,4 @@
-"""What the handshakes of all connections share: a thread, bounds on those that wait, and counts."""
+"""State shared by the handshakes of all connections: a thread, limits and counts."""
 
 from __future__ import annotations
 
@@ -20,80 +20,80 @@ log = structlog.get_logger("cohort.tls")
 Result = TypeVar("Result")
 
 MAX_ANSWERED = 1024
-"""Handshakes at most that were answered and wait for the caller: each holds some 50 KiB."""
+"""Maximum number of answered handshakes that wait for the client. Each holds about 50 KiB."""
 
 MAX_WAITING = 1024
-"""Handshakes at most that wait for the thread: about a second of its work."""
+"""Maximum number of handshakes that wait for the thread, about a second of its work."""
 
 ENDED = getattr(select, "POLLRDHUP", 0)
-"""That the other side has ended a connection; elsewhere than on Linux, only resets are told."""
+"""Poll event of a connection that the client has ended. Only Linux has it; others report resets."""
 
 
 class Handshaking(Protocol):
-    """A connection whose handshake is not over.
+    """A connection during its handshake.
 
-    address: Whose turn its steps take.
-    descriptor: That of its socket.
+    address: Its steps take turns with those of other addresses.
+    descriptor: The file descriptor of its socket.
     """
 
     address: str | bytes
     descriptor: int
 
     def fail(self, kind: str, reason: str, /) -> None:
-        """Give it up, which calls `Handshakes.end`."""
+        """Fail the handshake. Calls `Handshakes.end`."""
 
 
 class Step(NamedTuple, Generic[Result]):
-    """A step of a handshake, and its outcome."""
+    """A step of a handshake and its outcome."""
 
     descriptor: int
     work: Callable[[], Result]
     outcome: Future[Result]
 
     def do(self) -> None:
-        """Do it, unless its caller has gone."""
+        """Run the step, unless the client has disconnected."""
         if not self.outcome.set_running_or_notify_cancel():
             return
         if has_gone(self.descriptor):
-            self.outcome.set_exception(ConnectionResetError("the caller has gone"))
+            self.outcome.set_exception(ConnectionResetError("the client disconnected"))
             return
         try:
             result = self.work()
-        except BaseException as error:  # noqa: BLE001  # whoever awaits the outcome gets it
+        except BaseException as error:  # noqa: BLE001  # passed to the code that awaits it
             self.outcome.set_exception(error)
-            del self  # a reference cycle, by way of the traceback
+            del self  # breaks a reference cycle through the traceback
         else:
             self.outcome.set_result(result)
 
 
 class Handshakes:
-    """Does the work of handshakes on a thread, and bounds those that wait for it or their callers.
+    """Runs handshakes on a thread, and limits those that wait for the thread or the client.
 
-    A handshake takes about a millisecond, and one with a long chain of certificates many: on the
-    event loop they would be everybody's. The thread takes one step of each address in turn, so that
-    a flood from one delays its own, and none of those who have gone. One that waits for the thread
-    holds its first bytes only; for one that was answered, a caller needs one round trip, so that
-    the oldest may go.
+    A handshake takes about 1 ms, or many with a long certificate chain. On the event loop that
+    would delay all requests. The thread runs one step of each address in turn, so a flood from one
+    address delays only that address. Steps of disconnected clients are skipped. A handshake that
+    waits for the thread holds only its first bytes. One that was answered needs one round trip, so
+    the oldest are closed first.
 
-    failed: How many have failed, by kind.
+    failed: Failed handshakes by kind.
     """
 
     def __init__(self) -> None:
         self.failed: Counter[str] = Counter()
-        self._answered: dict[Handshaking, None] = {}  # the oldest first
-        self._lock = Lock()  # of the next three
+        self._answered: dict[Handshaking, None] = {}  # oldest first
+        self._lock = Lock()  # guards the next three
         self._waiting: OrderedDict[str | bytes, OrderedDict[Handshaking, Step[Any]]]
         self._waiting = OrderedDict()
-        self._count = 0  # of the steps that wait
-        self._working = False  # whether the thread looks for steps
+        self._count = 0  # number of waiting steps
+        self._working = False  # True while the thread takes steps
         self._thread = ThreadPoolExecutor(1, "tls-handshake")
         self._lines = LineLimit()
 
     def run(self, one: Handshaking, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Do a step of a handshake, on the thread.
+        """Run a step of a handshake on the thread.
 
-        Raises ConnectionResetError where the caller has gone by then. Cancelled where `end` comes
-        first, also because too many wait: then the newest of the address with the most fails.
+        Raises ConnectionResetError if the client disconnects before it. The step is cancelled by
+        `end`. If too many steps wait, the newest of the address with the most is ended.
         """
         self._answered.pop(one, None)
         step = Step[Result](one.descriptor, work, Future())
@@ -111,7 +111,7 @@ class Handshakes:
         return asyncio.wrap_future(step.outcome)
 
     def _newest_of_most(self) -> Handshaking:
-        """The newest of the address with the most; where several have as many, of the last."""
+        """Return the newest handshake of the address with the most; of equals, the last address."""
         most: OrderedDict[Handshaking, Any] = max(reversed(self._waiting.values()), key=len)
         return next(reversed(most))
 
@@ -120,7 +120,7 @@ class Handshakes:
             step.do()
 
     def _take(self) -> Step[Any] | None:
-        """The oldest step of the address whose turn it is; None ends the work."""
+        """Return the oldest step of the next address, or None to end the work."""
         with self._lock:
             if not self._waiting:
                 self._working = False
@@ -133,14 +133,14 @@ class Handshakes:
             return step
 
     def wait(self, one: Handshaking) -> None:
-        """A handshake was answered, and waits for its caller."""
+        """Add a handshake that was answered and waits for its client."""
         self._answered[one] = None
         if len(self._answered) > MAX_ANSWERED:
             oldest = next(iter(self._answered))
             oldest.fail("limit", "too many handshakes wait for their callers")
 
     def end(self, one: Handshaking) -> None:
-        """A handshake is over, or its connection."""
+        """Remove a handshake that finished or lost its connection."""
         self._answered.pop(one, None)
         with self._lock:
             steps = self._waiting.get(one.address)
@@ -153,7 +153,7 @@ class Handshakes:
         step.outcome.cancel()
 
     def note_failure(self, kind: str, reason: str, peer: object) -> None:
-        """Count a handshake that failed, and log it, with the caller's address."""
+        """Count and log a failed handshake, with the client's address."""
         self.failed[kind] += 1
         left_out = self._lines.take(kind, monotonic())
         if left_out is None:
@@ -163,7 +163,7 @@ class Handshakes:
         log.info("TLS handshake failed", kind=kind, reason=reason, peer=at, **more)
 
     def close(self) -> None:
-        """End the thread, after the step that it is at."""
+        """End the thread after its current step."""
         with self._lock:
             self._waiting.clear()
             self._count = 0
@@ -171,7 +171,7 @@ class Handshakes:
 
 
 def has_gone(descriptor: int) -> bool:
-    """Whether the other side of a socket has reset or ended the connection, or this one has."""
+    """Return True if either side has ended the connection."""
     poll = select.poll()
-    poll.register(descriptor, ENDED)  # a reset, or none open, is told in any case
+    poll.register(descriptor, ENDED)  # resets and closed descriptors are always reported
     return bool(poll.poll(0))

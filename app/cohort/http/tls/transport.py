@@ -1,4 +1,4 @@
-"""The transport that a TLS connection is for the protocol that it carries."""
+"""The transport of a TLS connection for the protocol inside it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from contextlib import suppress
 from typing import Any
 
 RECORD_BYTES = 16 * 1024
-"""What one record of TLS holds at most: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
+"""Maximum size of a TLS record: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
 
 AHEAD_BYTES = 64 * 1024
-"""What is encrypted before the caller has read what came before it, about."""
+"""Approximate bytes that are encrypted before the client has read earlier ones."""
 
 TURN_BYTES = 256 * 1024
-"""What is encrypted of a connection's responses in one iteration of the event loop, at most."""
+"""Maximum bytes of a connection's responses encrypted in one event-loop iteration."""
 
 FED_BYTES = 32 * 1024
-"""What is decrypted at a time: a `ssl.MemoryBIO` keeps the size that it has had."""
+"""Bytes decrypted at a time, because an `ssl.MemoryBIO` never shrinks."""
 
 
 class TlsTransport(asyncio.Transport):
-    """Encrypts what a protocol writes and decrypts what comes for it.
+    """Encrypts the data a protocol writes and decrypts the data it receives.
 
-    What is written is encrypted as long as about AHEAD_BYTES wait in the transport below, and kept
-    as it is until then. `get_write_buffer_size` is all that has not been sent.
+    Data is encrypted while the lower transport has less than about AHEAD_BYTES waiting, and kept
+    unencrypted until then. `get_write_buffer_size` counts all unsent data.
 
     loop: The event loop.
-    below: The transport of what is encrypted.
-    tls: The connection's state, after its handshake.
-    incoming, outgoing: What `tls` reads, and what it writes.
-    protocol: Reads and writes here.
+    below: The lower transport, which carries the encrypted data.
+    tls: The connection's state after its handshake.
+    incoming, outgoing: The buffers that `tls` reads from and writes to.
+    protocol: The protocol that uses this transport.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class TlsTransport(asyncio.Transport):
         self._tls = tls
         self._incoming, self._outgoing = incoming, outgoing
         self._protocol = protocol
-        self._waiting: deque[memoryview] = deque()  # to be encrypted
+        self._waiting: deque[memoryview] = deque()  # waits to be encrypted
         self._waiting_bytes = 0
         self._reading = True
-        self._below_paused = False  # whether the transport below has enough to write
-        self._paused = False  # whether the protocol was told so
+        self._below_paused = False  # True while the lower transport's buffer is full
+        self._paused = False  # True if the protocol was paused
         self._pump_soon = False
-        self._ending = False  # whether nothing more is written, once what waits is
-        self._notified = False  # whether the caller was told that nothing more comes
+        self._ending = False  # True if nothing more is written after the waiting data
+        self._notified = False  # True if the close alert was sent
         self._closing = False
         self._extra: dict[str, Any] = {
             "sslcontext": tls.context,
@@ -68,17 +68,17 @@ class TlsTransport(asyncio.Transport):
         below.set_write_buffer_limits(AHEAD_BYTES)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As asyncio's own transports have it."""
+        """Return transport information, like asyncio's transports."""
         if name in self._extra:
             return self._extra[name]
         return self._below.get_extra_info(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who reads and writes here."""
+        """Return the protocol that uses this transport."""
         return self._protocol
 
     def lost(self, exc: Exception | None) -> None:
-        """The transport below has closed."""
+        """Close this transport, because the lower one has closed."""
         self._ending = self._closing = True
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -87,8 +87,8 @@ class TlsTransport(asyncio.Transport):
     # -- reading
 
     def received(self, data: bytes) -> None:
-        """Take what came from below."""
-        if self._ending:  # the rest of a refused request is discarded as it is
+        """Process bytes from the lower transport."""
+        if self._ending:  # the rest of a refused request is discarded
             return
         if len(data) <= FED_BYTES or not self._reading:
             self._incoming.write(data)
@@ -102,16 +102,16 @@ class TlsTransport(asyncio.Transport):
         self._deliver(parts)
 
     def read(self) -> None:
-        """Hand what has come to the protocol."""
+        """Decrypt the received bytes and pass them to the protocol."""
         if self._reading and not self._ending:
             parts: list[bytes] = []
             self._decrypt(parts)
             self._deliver(parts)
 
     def _decrypt(self, parts: list[bytes]) -> bool:
-        """Add what the records hold that have come whole; False if none can follow them.
+        """Append the contents of all complete records. Return False if no more can follow.
 
-        The last part is empty where the other side has ended the connection.
+        The last part is empty if the other side has ended the connection.
         """
         incoming, read, pending = self._incoming, self._tls.read, self._tls.pending
         try:
@@ -122,12 +122,12 @@ class TlsTransport(asyncio.Transport):
                     return False
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError:  # these are no records of this connection
+        except ssl.SSLError:  # not records of this connection
             self._ending = True
-            self._below.write(self._outgoing.read())  # an alert says so
+            self._below.write(self._outgoing.read())  # the alert
             self._below.close()
             return False
-        if self._outgoing.pending:  # such as the answer to a change of keys
+        if self._outgoing.pending:  # for example the answer to a key update
             self._below.write(self._outgoing.read())
         return True
 
@@ -141,16 +141,16 @@ class TlsTransport(asyncio.Transport):
             self.close()
 
     def is_reading(self) -> bool:
-        """Whether what comes is handed to the protocol."""
+        """Return True if received data is passed to the protocol."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """Hand nothing to the protocol until `resume_reading`."""
+        """Pass nothing to the protocol until `resume_reading`."""
         self._reading = False
         self._below.pause_reading()
 
     def resume_reading(self) -> None:
-        """Hand what comes to the protocol again."""
+        """Pass received data to the protocol again."""
         if self._reading or self._closing:
             return
         self._reading = True
@@ -161,12 +161,12 @@ class TlsTransport(asyncio.Transport):
     # -- writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, at once or when what was written before has been read."""
+        """Send data now, or once earlier data has been read."""
         if self._ending or self._below.is_closing() or not data:
             return
         if len(data) <= RECORD_BYTES and not self._paused:
             try:
-                self._tls.write(data)  # all of it: it fits one record
+                self._tls.write(data)  # all of it: it fits in one record
             except ssl.SSLError:
                 self.abort()
                 return
@@ -177,26 +177,26 @@ class TlsTransport(asyncio.Transport):
             self.pump()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send one after the other."""
+        """Send each item in order."""
         for data in list_of_data:
             self.write(data)
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes the caller has not read yet, but those that are on their way."""
+        """Return the bytes that are not sent yet."""
         return self._waiting_bytes + self._below.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        """The transport below has enough to write."""
+        """Pause, because the lower transport's buffer is full."""
         self._below_paused = True
         self._tell()
 
     def resume_writing(self) -> None:
-        """The transport below has written most of it."""
+        """Resume, because the lower transport's buffer has drained."""
         self._below_paused = False
         self.pump()
 
     def pump(self) -> None:
-        """Encrypt what waits, as far as the caller reads it."""
+        """Encrypt waiting data as fast as the client reads it."""
         self._pump_soon = False
         below, waiting, left = self._below, self._waiting, TURN_BYTES
         try:
@@ -219,7 +219,7 @@ class TlsTransport(asyncio.Transport):
             self._finish()
 
     def _tell(self) -> None:
-        """Tell the protocol to pause or to go on, where that has changed."""
+        """Pause or resume the protocol's writing if the state has changed."""
         paused = self._below_paused or bool(self._waiting)
         if paused == self._paused:
             return
@@ -234,20 +234,20 @@ class TlsTransport(asyncio.Transport):
     # -- the end
 
     def can_write_eof(self) -> bool:
-        """TLS has an end of its own for each direction."""
+        """Return True: TLS can end each direction separately."""
         return True
 
     def write_eof(self) -> None:
-        """Say that nothing more comes, after what waits; what still arrives is discarded."""
+        """Send the end of the data after the waiting data, and discard data that still arrives."""
         self._ending = True
         self.pump()
 
     def is_closing(self) -> bool:
-        """Whether the connection ends, now or when all has been sent."""
+        """Return True if the connection is closing, now or after all data is sent."""
         return self._closing or self._below.is_closing()
 
     def close(self) -> None:
-        """End the connection when all has been sent; the other side's end is not waited for."""
+        """Close the connection after all data is sent, without waiting for the other side's end."""
         if self._closing:
             return
         self._ending = self._closing = True
@@ -255,7 +255,7 @@ class TlsTransport(asyncio.Transport):
         self.pump()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection now."""
         self._ending = self._closing = True
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -266,7 +266,7 @@ class TlsTransport(asyncio.Transport):
             return
         if not self._notified:
             self._notified = True
-            with suppress(ssl.SSLError):  # it wants the other side's end
+            with suppress(ssl.SSLError):  # it expects the other side's end
                 self._tls.unwrap()
             self._below.write(self._outgoing.read())
             if not self._closing:

@@ -1,1 +1,1 @@
-"""The form of TensorFlow Serving: `/v1/models/…:predict`."""
+"""TensorFlow Serving's REST API: `/v1/models/…:predict`."""

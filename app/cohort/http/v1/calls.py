@@ -50,12 +50,12 @@ DTYPES: Mapping[str, str] = {
 
 
 LATEST = "0"
-"""The version that clients of OpenVINO Model Server ask for where their caller names none."""
+"""The version that clients of OpenVINO Model Server request if their caller names no version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a path names: a model, perhaps one version or label of it."""
+    """A model in a path, with an optional version or label."""
 
     model: str
     version: str | None = None
@@ -63,7 +63,7 @@ class Address:
 
     @classmethod
     def of_path(cls, model: str, version: str | None = None, label: str | None = None) -> Address:
-        """The address of a path's parts, where version 0 names none."""
+        """Return the address for the parts of a path. Version 0 means no version."""
         return cls(model, None if version == LATEST else version, label)
 
 
@@ -84,24 +84,24 @@ class V1Call:
         self.timeout: float | None = None
 
     def decode_work(self, lease: Lease) -> int:
-        """None: what is not parsed on the codec thread is short."""
+        """Return 0: the body was parsed on the codec thread, or is short."""
         return 0
 
     def is_large(self, outputs: Outputs) -> bool:
-        """Whether writing the response takes long."""
+        """Return True if writing the response takes long."""
         if are_large(outputs):
             return True
         return self._naming is not UNNAMED and self._naming.is_long(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
-        """Make arrays as the version wants them. Raises InvalidInput."""
-        positions = lease.select(None)  # raises where no output can be sent
+        """Make arrays in the version's types. Raises InvalidInput."""
+        positions = lease.select(None)  # raises if no output can be sent
         served = lease.served
         self._naming = naming_of(served.labellers, served.detectors, positions, self._top)
         return self._request.decode(lease.inputs, lease.served.optional_inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response. Headers name the version: V1's bodies have no room for it."""
+        """Write the response. V1 bodies have no field for the version, so headers name it."""
         specs = lease.outputs
         check = lease.check_time
         body = self._request.encode(
@@ -113,7 +113,7 @@ class V1Call:
 
 
 def v1_route(address: Address, query: Mapping[str, str] = NO_QUERY) -> Route:
-    """How bodies are read at an address, with a query that may say `top`."""
+    """Return how bodies are read at an address. The query may contain `top`."""
 
     def top() -> int:
         return read_top("'top'", query["top"]) if "top" in query else 0
@@ -137,7 +137,7 @@ def v1_route(address: Address, query: Mapping[str, str] = NO_QUERY) -> Route:
 
 
 def match_v1(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
-    """The route of a path to predict, written plainly; None for any other."""
+    """Return the route of a predict path without escapes, or None for any other."""
     found = V1_PATH.fullmatch(path)
     return v1_route(Address.of_path(**found.groupdict()), query) if found else None
 
@@ -149,14 +149,14 @@ V1_PATH = re.compile(
 
 
 def version_of(plane: ModelReader, address: Address) -> str | None:
-    """The version an address names, by number or as a variant of a rollout; None for none."""
+    """Return the version an address names, by number or by label, or None."""
     if address.label is not None:
         return plane.version_for_label(address.model, address.label)
     return address.version
 
 
 def model_status(plane: ModelReader, address: Address) -> dict[str, Any]:
-    """`GetModelStatus`: all versions, or the one that is named; of a model KServe's as well."""
+    """Return `GetModelStatus` of all versions, with KServe's fields, or of the named one."""
     version = version_of(plane, address)
     versions: Sequence[Mapping[str, Any]] = (
         plane.model(address.model)["versions"]
@@ -190,11 +190,11 @@ def _kserve_status(plane: ModelReader, model: str) -> dict[str, Any]:
 
 
 def signature_metadata(plane: ModelReader, address: Address) -> dict[str, Any]:
-    """`GetModelMetadata`: the signature of the version named, or of the one that answers."""
+    """Return `GetModelMetadata`: the signature of the named version, or of the default one."""
     version = version_of(plane, address) or plane.ready(address.model)
     described = plane.version(address.model, version)
     if "inputs" not in described:
-        plane.ready(address.model, version)  # says why it is not
+        plane.ready(address.model, version)  # raises the reason
     signature = {
         "inputs": _tensors(described["inputs"]),
         "outputs": _tensors(described["outputs"]),
@@ -230,9 +230,9 @@ def _shape(shape: Sequence[int | str | None] | None) -> dict[str, Any]:
 
 
 def refuse_verb(verb: str) -> CohortError:
-    """What to say to a verb that is not `predict`."""
+    """Return the error for a verb other than `predict`."""
     if verb in VERBS:
         return InvalidInput(
-            f"':{verb}' takes tf.Example features, which an ONNX model does not; use ':predict'"
+            f"':{verb}' needs tf.Example features, which ONNX models do not accept; use ':predict'"
         )
-    return NotFound(f"there is no {quoted(':' + verb)}; a model takes ':predict'")
+    return NotFound(f"unknown verb {quoted(':' + verb)}; use ':predict'")

@@ -1,4 +1,4 @@
-"""FastAPI's routes of TensorFlow Serving's REST API."""
+"""FastAPI's routes for TensorFlow Serving's REST API."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cohort.serving import DataPlane
 
 
 def address(request: Request) -> Address:
-    """What a path names."""
+    """Return the address in the path of a request."""
     return Address.of_path(**request.path_params)
 
 
 class NameConvertor(StringConvertor):
-    """A name has no colon. Were it any string, a path of n colons would be matched in n² steps."""
+    """A path part without colons. If it had n of them, matching would take n² steps."""
 
     regex = "[^/:]+"
 
@@ -33,11 +33,11 @@ register_url_convertor("name", NameConvertor())
 
 
 def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
-    """The routes; each is there for a model, for a version and for a label of it."""
+    """Return the routes. Each exists for a model, a version and a label."""
     routes = Routes(tags=["TensorFlow Serving V1"])
 
     async def predict(request: Request) -> Response:
-        """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
+        """`instances` (rows) are answered with `predictions`; `inputs` (columns) with `outputs`."""
         return await respond_to_call(
             data, request, v1_route(address(request), request.query_params)
         )
@@ -55,7 +55,7 @@ def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
 
     for place in ("", "/versions/{version:name}", "/labels/{label:name}"):
         path = f"/v1/models/{{model:name}}{place}"
-        shown = "label" not in place  # the document cannot say which models have labels
+        shown = "label" not in place  # labels differ between models, so the document omits them
         routes.post(f"{path}:predict", summary="Predict", include_in_schema=shown, **PREDICT)(
             predict
         )

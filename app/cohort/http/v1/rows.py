@@ -18,7 +18,7 @@ from cohort.tensors import Array
 
 
 def _text(selection: Selection, _: Shapes, *, by_row: bool, top: int) -> Text:
-    """A response as `V1Request.encode` writes it, to `instances` if it is by row."""
+    """Return a response as `V1Request.encode` writes it, for `instances` if `by_row`."""
     if by_row and len(selection.names) > 1:
         values: Parts = [b"[", _row_objects, b"]"]
     else:
@@ -29,7 +29,7 @@ def _text(selection: Selection, _: Shapes, *, by_row: bool, top: int) -> Text:
 
 
 def _row_objects(run: RunOutputs) -> Sequence[bytes] | None:
-    """The rows of each request, each an object that has a row of each output."""
+    """Return the rows of each request. Each row is an object with a row of each output."""
     written = _ROW.write(run._replace(counts=[1] * sum(run.counts)))
     if written is None:
         return None
@@ -39,7 +39,7 @@ def _row_objects(run: RunOutputs) -> Sequence[bytes] | None:
 
 
 def _bare_rows(array: Array, counts: Sequence[int]) -> Sequence[bytes] | None:
-    """Rows in JSON, without the brackets around each."""
+    """Return rows in JSON, without the brackets around each."""
     texts = nested_texts(array, counts)
     return None if texts is None else [text[1:-1] for text in texts]
 
@@ -61,17 +61,17 @@ BY_ROW, BY_COLUMN = _template(True, 0), _template(False, 0)
 
 
 def read_v1_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None]:
-    """Parse a body that may hold rows for one input, and nothing else.
+    """Parse a body that may hold rows for one input and nothing else.
 
-    Gives the document, and what it asks for; None in the place of that for any other body. Raises
-    InvalidInput where the body is not JSON.
+    Return the document and its rows, or None instead of rows for any other body. Raises
+    InvalidInput if the body is not JSON.
 
-    top: How many labels of each row the query asks for; 0: it does not.
+    top: Labels per row that the query requests; 0 if it does not.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return parse_json(body), None  # which says what is wrong
+        return parse_json(body), None  # raises with the reason
     if document.__class__ is not dict or len(document) != 1:
         return document, None
     rows, template = document.get("instances"), BY_ROW

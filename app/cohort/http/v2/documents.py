@@ -1,4 +1,4 @@
-"""What the protocol's bodies look like, for /docs."""
+"""Schemas of the protocol's bodies, for /docs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cohort.http.predict.routes import ErrorBody
 
 
 class InferInputBody(BaseModel):
-    """An input. Its `data` is flat or nested, or absent where binary data follows the JSON."""
+    """An input. Its `data` is flat or nested, or absent if binary data follows the JSON."""
 
     name: str
-    datatype: str = Field(description="FP32, INT64, BYTES …: the model's own")
+    datatype: str = Field(description="the model's datatype: FP32, INT64, BYTES …")
     shape: list[int]
     data: list[Any] | None = None
     parameters: dict[str, Any] | None = Field(None, description="binary_data_size")
@@ -53,11 +53,11 @@ class InferBody(BaseModel):
         None, description="timeout (microseconds), binary_data_output"
     )
     inputs: list[InferInputBody]
-    outputs: list[RequestedOutputBody] | None = Field(None, description="all if left out or empty")
+    outputs: list[RequestedOutputBody] | None = Field(None, description="all if omitted or empty")
 
 
 class InferOutputTensor(BaseModel):
-    """An output; its `data` is flat, or follows the JSON as `binary_data_size` bytes."""
+    """An output. Its `data` is flat, or follows the JSON as `binary_data_size` bytes."""
 
     name: str
     datatype: str
@@ -72,12 +72,12 @@ class InferResponseBody(BaseModel):
     model_name: str
     model_version: str
     id: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="variant, where there is a rollout")
+    parameters: dict[str, Any] | None = Field(None, description="variant, if there is a rollout")
     outputs: list[InferOutputTensor]
 
 
 def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
-    """Put parts where they are referred to: FastAPI collects none of a body it does not read."""
+    """Replace references by their parts. FastAPI does not collect them for this body."""
     if isinstance(schema, list):
         return [_inlined(one, parts) for one in schema]
     if not isinstance(schema, dict):

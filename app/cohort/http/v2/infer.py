@@ -1,4 +1,4 @@
-"""`POST /v2/models/{model}/infer`: the way of every call, in the protocol's form."""
+"""`POST /v2/models/{model}/infer` in the Open Inference Protocol's form."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class InferCall(Inference):
     """One inference call.
 
     request: The parsed body.
-    model, version: The names in the path; the version is None where the path has none.
-    regions: What callers have registered of shared memory.
+    model, version: The names in the path. The version is None if the path has no version.
+    regions: The shared memory that callers have registered.
     """
 
     __slots__ = ("model", "timeout", "version")
@@ -50,13 +50,13 @@ class InferCall(Inference):
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """The request's parameters by name."""
+        """Return the request's parameters by name."""
         return self.request.parameters
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response, with binary data behind its JSON where that was requested.
+        """Write the response, with binary data behind its JSON if requested.
 
-        Raises where an output cannot be written as it was requested.
+        Raises if an output cannot be written in the requested form.
         """
         response = self.respond(lease, outputs)
         document: dict[str, Any] = {
@@ -79,7 +79,7 @@ class InferCall(Inference):
 
 
 class RawCall(InferCall):
-    """A call whose body is nothing but the data of the version's only input."""
+    """A call whose body is only the data of the model's one input."""
 
     __slots__ = ("_body",)
 
@@ -88,13 +88,13 @@ class RawCall(InferCall):
         self._body = body
 
     def decode_work(self, lease: Lease) -> int:
-        """None for one of numbers: the body becomes the array."""
+        """Return 0 for numbers of whole bytes: the body becomes the array. Otherwise its length."""
         inputs = lease.inputs
         row = BY_NAME.get(inputs[0].datatype) if len(inputs) == 1 else None
         return 0 if row is None or row.bits >= 8 else len(self._body)
 
     def decode(self, lease: Lease) -> Arrays:
-        """Make the array; its shape follows from what the version takes. Raises InvalidInput."""
+        """Make the array, with the shape that the version expects. Raises InvalidInput."""
         self.request = raw_request(lease.inputs, self._body)
         return super().decode(lease)
 
@@ -123,9 +123,9 @@ def _output(
 
 
 def infer_route(model: str, version: str | None = None, regions: Regions = NO_REGIONS) -> Route:
-    """How bodies are read at the path of `model` and `version`.
+    """Return how bodies are read at the path of `model` and `version`.
 
-    regions: What callers have registered of shared memory; default: nothing.
+    regions: The shared memory that callers have registered. Default: none.
     """
 
     def reader(headers: Headers) -> Read:
@@ -150,7 +150,7 @@ def infer_route(model: str, version: str | None = None, regions: Regions = NO_RE
         try:
             length = parse_header_length(header, LONGEST_BODY)
         except InvalidInput:
-            return None  # whose body is read to say what is wrong
+            return None  # reading the body raises the reason
         return RowForm(read_binary_rows(length), call) if length else None
 
     return Route(model, reader, rows, version)
@@ -159,11 +159,11 @@ def infer_route(model: str, version: str | None = None, regions: Regions = NO_RE
 def match_infer(
     path: str, query: Mapping[str, str] = NO_QUERY, *, regions: Regions = NO_REGIONS
 ) -> Route | None:
-    """The route of a path to infer, written plainly; None for any other.
+    """Return the route of an infer path without escapes, or None for any other.
 
-    regions: What callers have registered of shared memory; default: nothing.
+    regions: The shared memory that callers have registered. Default: none.
     """
-    del query  # it says nothing here
+    del query  # the protocol has no query parameters
     found = INFER_PATH.fullmatch(path)
     return infer_route(found["model"], found["version"], regions) if found else None
 

@@ -12,7 +12,7 @@ from cohort.serving import DataPlane
 
 
 def infer_router(plane: DataPlane, regions: Regions) -> APIRouter:
-    """The routes, served from `plane`, with what callers have registered of shared memory."""
+    """Return the routes, served from `plane` with the registered shared memory."""
     routes = APIRouter()
 
     @routes.post("/models/{model}/infer", summary="Infer", **INFER)

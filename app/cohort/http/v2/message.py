@@ -1,4 +1,4 @@
-"""An inference request's JSON and the binary data behind it, made plain values."""
+"""An inference request's JSON and the binary data behind it, as plain values."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from cohort.tensors import BY_NAME, TensorSpec
 
 
 def parse_infer(body: bytes, header_length: int | None = None) -> InferRequest:
-    """Read a request, of whose `body` the first `header_length` bytes are JSON; None: all.
+    """Read a request. The first `header_length` bytes of `body` are JSON; None means all.
 
-    Raises InvalidInput with the field that is wrong.
+    Raises InvalidInput that names the wrong field.
     """
     length = len(body) if header_length is None else header_length
     return infer_of_document(parse_json(body[:length]), memoryview(body)[length:])
 
 
 def infer_of_document(parsed: object, rest: memoryview) -> InferRequest:
-    """Read a request of its JSON, parsed, and what follows that. Raises InvalidInput."""
+    """Read a request from its parsed JSON and the bytes that follow. Raises InvalidInput."""
     document = json_object("the body", parsed)
     if not isinstance(document.get("inputs"), LISTS) and (hint := other_form(document, V2)):
-        raise InvalidInput(f"inputs must be a list of objects with a name each{hint}")
+        raise InvalidInput(f"inputs must be a list of objects, each with a name{hint}")
     parameters = parameters_of("parameters", document)
     return make_request(
         _inputs(document, rest),
@@ -46,7 +46,7 @@ def infer_of_document(parsed: object, rest: memoryview) -> InferRequest:
 
 
 def parse_header_length(text: str | None, size: int) -> int | None:
-    """What Inference-Header-Content-Length says of a body of `size` bytes. Raises InvalidInput."""
+    """Return the JSON length that a header announces for `size` bytes. Raises InvalidInput."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -61,18 +61,18 @@ def parse_header_length(text: str | None, size: int) -> int | None:
 
 
 def raw_request(specs: Sequence[TensorSpec], body: bytes) -> InferRequest:
-    """The request of a body that is nothing but the only input's data.
+    """Return the request for a body that is only the data of the model's one input.
 
-    The shape follows from the size. Where more than one dimension is open, the first is taken for
-    one row. A BYTES input takes the body as its one element. Raises InvalidInput.
+    The shape follows from the size. If more than one dimension is open, the first is 1. A BYTES
+    input takes the body as its one element. Raises InvalidInput.
     """
     if len(specs) != 1:
         raise InvalidInput(
-            "a body without JSON (Inference-Header-Content-Length: 0) is for a model with one "
-            f"input; this one takes {quoted_names(spec.name for spec in specs)}"
+            "a body without JSON (Inference-Header-Content-Length: 0) needs a model with one "
+            f"input; this one has {quoted_names(spec.name for spec in specs)}"
         )
     (spec,) = specs
-    spec.dtype  # noqa: B018 - raises for what cannot be sent
+    spec.dtype  # noqa: B018 - raises for types that cannot be sent
     shape = [size if isinstance(size, int) else -1 for size in spec.shape or ()]
     if spec.datatype == "BYTES" and spec.shape is not None:
         shape = [1 if size < 0 else size for size in shape]
@@ -81,14 +81,14 @@ def raw_request(specs: Sequence[TensorSpec], body: bytes) -> InferRequest:
         shape[0] = 1
     if spec.shape is None or shape.count(-1) > 1:
         raise InvalidInput(
-            f"the shape of input {quoted(spec.name)}, {spec.shape_text}, does not follow from the "
-            "body's size; send it in JSON"
+            f"the shape of input {quoted(spec.name)}, {spec.shape_text}, cannot be derived from "
+            "the body's size; send it in JSON"
         )
     if -1 in shape:
         axis = shape.index(-1)
         bits = prod(size for size in shape if size >= 0) * BY_NAME[spec.datatype].bits
         shape[axis], rest = divmod(len(body) * 8, max(1, bits))
-        if rest >= 8:  # fewer are what is left of the last byte
+        if rest >= 8:  # fewer bits are padding of the last byte
             unit = "a multiple" if axis else "a whole number of rows"
             raise InvalidInput(
                 f"{len(body)} bytes are not {unit} of {bits / 8:g} bytes: input "
@@ -161,7 +161,7 @@ def _members(document: Mapping[str, Any], key: str) -> list[tuple[str, Mapping[s
 
 
 def parameters_of(place: str, holder: Mapping[str, Any]) -> Parameters:
-    """The `parameters` of an object, none where they are missing. Raises InvalidInput."""
+    """Return an object's `parameters`, or an empty mapping. Raises InvalidInput."""
     given = holder.get("parameters")
     return NO_PARAMETERS if given is None else json_object(place, given)
 
@@ -185,7 +185,7 @@ def _list(place: str, value: object) -> list[Any]:
 
 
 def json_object(place: str, value: object) -> Mapping[str, Any]:
-    """`value`, which is an object. Raises InvalidInput."""
+    """Return `value` if it is an object. Raises InvalidInput."""
     if not isinstance(value, dict):
         raise InvalidInput(f"{place} must be a JSON object, got {shown(value)}")
     return value

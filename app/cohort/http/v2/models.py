@@ -1,4 +1,4 @@
-"""The server and its models: metadata, readiness, settings and statistics."""
+"""Metadata, readiness, settings and statistics of the server and its models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from cohort.open_inference import model_config, model_metadata, model_statistics
 from cohort.operating import ControlPlane, ModelReader
 
 DOCUMENT = dict[str, Any]
-"""What routes give that write their documents themselves, on a thread: they may be long."""
+"""Response model of routes that write their own documents on a thread, because these may be long.
+"""
 
 
 def metadata_router(plane: ControlPlane) -> Routes:
-    """The routes, served from `plane`."""
+    """Return the routes, served from `plane`."""
     routes = Routes()
 
     def seen(request: Request) -> ModelReader:
@@ -37,7 +38,7 @@ def metadata_router(plane: ControlPlane) -> Routes:
         plane.readiness(seen(request)).check()
         return {"ready": True}
 
-    # Before the models' own routes: "stats" is not a model there.
+    # Before the routes of models, so that "stats" is not read as a model's name.
     @routes.get("/models/stats", summary="Statistics of all models", response_model=dict[str, Any])
     def all_statistics(request: Request) -> Response:
         return json_response({"model_stats": model_statistics(seen(request))})

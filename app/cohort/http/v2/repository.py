@@ -23,7 +23,7 @@ from cohort.operating import ControlPlane, Description
 
 
 def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
-    """The routes, served from `plane`; loading and unloading are the operator's."""
+    """Return the routes, served from `plane`. Only operators may load and unload."""
     routes = APIRouter(prefix="/repository")
     guarded = APIRouter(dependencies=[operator_only(authority)])
 
@@ -33,7 +33,7 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
         response_model=list[Description],
     )
     async def index(request: Request) -> Response:
-        """`{"ready": true}` leaves out versions that are not ready; the body may be empty."""
+        """`{"ready": true}` omits versions that are not ready. The body may be empty."""
         only_ready = boolean("ready", _body(await request.body()).get("ready"))
         seen = plane.seen_by(visible_to(request.scope))
         return await asyncio.to_thread(
@@ -42,14 +42,14 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
 
     @guarded.post("/models/{model}/load", summary="Load a model", response_class=Response)
     async def load(request: Request, model: str) -> Response:
-        """Responds when the model serves, or with the reason why it does not."""
+        """Responds once the model is ready, or with the reason why it is not."""
         parameters = parameters_of("parameters", _body(await request.body()))
         await load_model(plane, model, parameters)
         return Response(status_code=200)
 
     @guarded.post("/models/{model}/unload", summary="Unload a model", response_class=Response)
     async def unload(request: Request, model: str) -> Response:
-        """It stays unloaded until it is loaded again; requests in flight finish."""
+        """The model stays unloaded until it is loaded again. Requests in flight finish."""
         parameters_of("parameters", _body(await request.body()))
         await plane.unload(model)
         return Response(status_code=200)
@@ -59,5 +59,5 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
 
 
 def _body(body: bytes) -> Mapping[str, Any]:
-    """A JSON object, or nothing at all. Raises InvalidInput."""
+    """Read a JSON object; an empty body is an empty object. Raises InvalidInput."""
     return json_object("the body", parse_json(body)) if body.strip() else {}

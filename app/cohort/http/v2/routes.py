@@ -21,7 +21,7 @@ def v2_router(
     authority: Authority,
     regions: Regions,
 ) -> APIRouter:
-    """The routes under /v2."""
+    """Return the routes under /v2."""
     routes = APIRouter(tags=["v2"])
     routes.include_router(infer_router(data_plane, regions), prefix="/v2")
     routes.include_router(metadata_router(control_plane), prefix="/v2")

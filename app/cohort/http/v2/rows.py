@@ -35,11 +35,11 @@ MAX_ID_NUMBER = 1 << 64
 def _template(
     outputs: tuple[str, ...] | None, binary: tuple[bool, ...], identified: bool, top: int
 ) -> ResponseTemplate:
-    """How `InferCall.encode` writes responses.
+    """Return how `InferCall.encode` writes responses.
 
-    binary: Whether each output is sent as bytes; one value where the request names none.
-    identified: Whether requests have an id.
-    top: As `ResponseTemplate` has it.
+    binary: True for each output that is sent as bytes; one value if the request names no outputs.
+    identified: True if requests have an id.
+    top: Labels per row, as in `ResponseTemplate`.
     """
 
     def text(selection: Selection, shapes: Shapes) -> Text:
@@ -94,11 +94,11 @@ _ALL_IN_JSON = _template(None, (False,), False, 0)
 
 
 def read_infer_rows(body: bytes) -> tuple[Any, RowRequest | None]:
-    """Parse a body that may hold rows for one input in JSON, as `read_predict_rows`."""
+    """Parse a body that may hold rows for one input in JSON, like `read_predict_rows`."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return parse_json(body), None  # which says what is wrong
+        return parse_json(body), None  # raises with the reason
     found = _tensor_of(document)
     if found is None:
         return document, None
@@ -115,9 +115,9 @@ def read_infer_rows(body: bytes) -> tuple[Any, RowRequest | None]:
 
 
 def read_binary_rows(length: int) -> Callable[[bytes], tuple[Any, RowRequest | None]]:
-    """Give what reads a body whose first `length` bytes are JSON, and the others rows.
+    """Return a reader for bodies whose first `length` bytes are JSON and whose rest is rows.
 
-    It gives no document: another body is read from the start.
+    It returns no document; other bodies are parsed from the start.
     """
 
     def read(body: bytes) -> tuple[Any, RowRequest | None]:
@@ -138,7 +138,7 @@ def read_binary_rows(length: int) -> Callable[[bytes], tuple[Any, RowRequest | N
 
 @lru_cache(1024)
 def _head_of(head: bytes) -> tuple[RowRequest, int, int | None] | None:
-    """A client sends the same head with each request of as many rows."""
+    """Parse and cache a head. A client sends the same head for each request with as many rows."""
     try:
         return _tensor_of(orjson.loads(head))
     except orjson.JSONDecodeError:
@@ -146,9 +146,9 @@ def _head_of(head: bytes) -> tuple[RowRequest, int, int | None] | None:
 
 
 def _tensor_of(document: Any) -> tuple[RowRequest, int, int | None] | None:
-    """A request for one input of rows, of which nothing is asked but outputs; None for any other.
+    """Return a request for rows of one input and nothing but outputs, or None for any other.
 
-    With how long a row is, and how many bytes behind the JSON it has; None: it has `data` there.
+    Also return the length of a row, and the bytes behind the JSON, or None if it has `data`.
     """
     if document.__class__ is not dict:
         return None
@@ -186,7 +186,7 @@ def _tensor_of(document: Any) -> tuple[RowRequest, int, int | None] | None:
 
 
 def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate] | None:
-    """The id and what is asked of the outputs; None where there is more."""
+    """Return the id and the template for the outputs, or None if the document has more."""
     id_, parameters, outputs = (document.get(key) for key in ("id", "parameters", "outputs"))
     if 1 + sum(one is not None for one in (id_, parameters, outputs)) < len(document):
         return None
@@ -219,7 +219,7 @@ def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate
 
 
 def _parameters_of(parameters: Any) -> tuple[bool, int] | None:
-    """Whether outputs are sent as bytes, and how many labels; None where there is more."""
+    """Return whether outputs are sent as bytes, and the labels per row; None if there is more."""
     if parameters.__class__ is not dict or not parameters:
         return None
     binary, top = False, 0
@@ -251,7 +251,7 @@ def _outputs_of(outputs: Any, *, binary: bool) -> tuple[tuple[str, ...], tuple[b
 
 
 def _only(parameters: Any, key: str, kind: type, default: Any) -> Any:
-    """The value of the only parameter; the default where it is another one, or of another type."""
+    """Return the value of the only parameter, or the default if its name or type differs."""
     if parameters.__class__ is not dict or len(parameters) != 1:
         return default
     value = parameters.get(key)

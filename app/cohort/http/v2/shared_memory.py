@@ -21,12 +21,12 @@ from cohort.open_inference.parameters import whole_number
 
 
 def shared_memory_router(regions: Regions) -> Routes:
-    """The routes. Triton's clients unregister CUDA's regions, too, of which there are none."""
+    """Return the routes. Triton's clients also unregister CUDA regions, which do not exist here."""
     routes = Routes()
 
     @routes.get("/systemsharedmemory/status", summary="The shared memory regions")
     async def all_regions(request: Request) -> Response:
-        """Those that the caller has registered."""
+        """The regions that the caller has registered."""
         return json_response(regions.status(name_of_caller(request.scope)))
 
     @routes.get("/systemsharedmemory/region/{region}/status", summary="A shared memory region")
@@ -39,7 +39,7 @@ def shared_memory_router(regions: Regions) -> Routes:
         response_class=Response,
     )
     async def unregister_all(request: Request) -> Response:
-        """All that the caller has registered."""
+        """Unregisters all regions of the caller."""
         regions.unregister(name_of_caller(request.scope))
         return Response(status_code=200)
 
