@@ -1,5 +1,5 @@
-"""A model's way to the server: convert, verify, optimize, quantize, publish.
+"""Prepare models for the server: convert, verify, optimize, quantize and publish.
 
-Only commands import this; a serving process never does. Here is nothing, since the modules of
-`cohort_prepare.frameworks` run in environments where little more than a framework is installed.
+Only commands import this package; a serving process never does. This file is empty because
+`cohort_prepare.frameworks` runs in environments that have little more than a framework.
 """

@@ -1,4 +1,4 @@
-"""What a converted model needs beside its file: its tokenizer, its labels, and a config."""
+"""Files that a converted model needs next to it: tokenizer, labels and config."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from cohort_prepare.failures import Misused
 from cohort_prepare.source import SourceExport
 
 HEAD = """\
-# What callers send and get: `cohort init NAME {name}` takes it along, and the files that it names.
+# Inputs and outputs for callers. `cohort init NAME {name}` copies this and the files that it names.
 """
 
 
 def check_beside(export: SourceExport, out: Path) -> None:
-    """Raise Misused where a file that belongs to another model would be replaced."""
+    """Raise Misused if a file that belongs to another model would be replaced."""
     for name in export.files:
         there = out.with_name(name)
         if there.is_file() and not out.is_file():
             raise Misused(
-                f"{there} is there, and may be another model's: name a file in a folder of its own "
-                f"with --out, or delete {name}"
+                f"{there} exists and may belong to another model: set --out to a file in a "
+                f"separate folder, or delete {name}"
             )
 
 
 def write_beside(export: SourceExport, folder: Path, out: Path) -> Sequence[Path]:
-    """Write what belongs beside a model; the files that were written.
+    """Write the files that belong next to a model; return their paths.
 
-    folder: Where the files of `export` lie.
-    out: The model. Its config goes beside it, or where a server reads it: MODEL/config.yaml for
-        MODEL/1/model.onnx, unless there is one.
+    folder: Folder with the files of `export`.
+    out: The model. Its config is written next to it, or to MODEL/config.yaml, which a server reads,
+        for MODEL/1/model.onnx, unless that file exists.
     """
     written = []
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`cohort convert`: a framework's model as an ONNX model that gives the same."""
+"""`cohort convert`: convert a framework's model to an equivalent ONNX model."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from cohort_prepare.source import SourceExport, SourceModel
 from cohort_prepare.steps import StepDifference, StepRecord, add_step
 from cohort_prepare.verifying import ComparedCase, verify_model
 
-LEAST_ROWS_GIVEN = 3
-"""Rows of an example are repeated up to here: PyTorch is traced with two, which may be frozen."""
+MIN_ROWS_GIVEN = 3
+"""Examples are repeated up to this number of rows: PyTorch traces with two, a frozen size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A model that was converted.
+    """Result of a conversion.
 
     inputs, outputs: As the server sees them.
-    opset: The version of ONNX's operators.
-    export: What the framework's side says.
-    notes: Sentences that the user should read.
-    difference: How far it is from its source on the rows that were tried; None: not compared.
-    rows: How many rows were compared.
-    size: Of the file, with external data, in bytes.
-    sha256: The model's digest.
-    beside: The files that were written beside it, such as its tokenizer.
+    opset: ONNX opset version.
+    export: Description from the framework's adapter.
+    notes: Notes for the user.
+    difference: Difference from the source on the compared rows; None if not compared.
+    rows: Number of rows compared.
+    size: Bytes of the file with external data.
+    sha256: Digest of the model.
+    beside: Files written next to the model, such as its tokenizer.
     """
 
     inputs: Sequence[TensorSpec]
@@ -76,18 +76,18 @@ def convert_source(
     labels: Sequence[str] = (),
     say: Say = lambda _: None,
 ) -> Converted:
-    """Write `source` as ONNX to `out`, over what is there.
+    """Convert `source` to ONNX and write it to `out`, which may exist.
 
-    example: A file and the inputs in it, which the model is compared on; their names are the
-        model's. Default None: made up.
-    opset: The version of ONNX's operators; default None: as the framework's exporter likes it.
-    verify: Whether to run both and compare; default yes.
-    dynamic: Open dimensions of a PyTorch module's inputs besides the rows: labels by input and
-        axis; default None: there are none.
-    labels: The names of its classes, one for each column of its scores; default none.
-    say: Told what is done now.
+    example: A file and its inputs, to compare on; their names become the model's. Default None:
+        generated.
+    opset: ONNX opset version; default None: the exporter's preferred one.
+    verify: True to run both models and compare; default True.
+    dynamic: Variable dimensions of a PyTorch module's inputs in addition to rows: labels by input
+        and axis; default None.
+    labels: Class names, one for each column of the scores; default none.
+    say: Called with a description of each step.
 
-    Raises Misused and Rejected, and OSError where it cannot be written.
+    Raises Misused and Rejected, and OSError if `out` cannot be written.
     """
     _check_writable(out)
     with tempfile.TemporaryDirectory(prefix="cohort-") as name:
@@ -122,7 +122,7 @@ def convert_source(
         notes = [*export.notes, *_notes(session, fixed), *_gap_notes(export.missing)]
         notes += _category_notes(export.categories)
         if opset is not None and onnx_opset(model) != opset:
-            notes.append(f"its opset is {onnx_opset(model)}: the exporter writes no {opset}")
+            notes.append(f"its opset is {onnx_opset(model)}: the exporter cannot write {opset}")
         difference, rows = None, 0
         if verify:
             say(f"Comparing with {source.framework.title}")
@@ -154,19 +154,19 @@ def _dynamic(
 ) -> Mapping[str, Mapping[str, str]]:
     if source.framework.name != "pytorch" or source.reference.text.endswith(".pt2"):
         raise Misused(
-            "--dynamic is for PyTorch's modules: other models, and programs of torch.export, say "
-            "themselves which dimensions are open"
+            "--dynamic is for PyTorch modules; other models, and programs of torch.export, define "
+            "their own variable dimensions"
         )
     return dynamic
 
 
 def _check_writable(out: Path) -> None:
-    """Raise Misused where `out` could not be written, before the long work."""
+    """Raise Misused if `out` cannot be written, before the long work starts."""
     if out.is_dir():
-        raise Misused(f"{out} is a folder: name a file in it, {out / 'model.onnx'}")
+        raise Misused(f"{out} is a folder: use a file in it, {out / 'model.onnx'}")
     there = next(one for one in out.absolute().parents if one.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        raise Misused(f"{out} cannot be written: {there} is no folder that you may write to")
+        raise Misused(f"{out} cannot be written: {there} is not a writable folder")
 
 
 def _notes(session: Session, fixed: str) -> list[str]:
@@ -178,7 +178,7 @@ def _notes(session: Session, fixed: str) -> list[str]:
 
 def _gap_notes(missing: Mapping[str, str]) -> list[str]:
     return [
-        f"a missing {name} is {value!r}, which the server puts there for null: ONNX's text has none"
+        f"a missing {name} is {value!r}, which the server fills in for null: ONNX text has no null"
         for name, value in missing.items()
     ]
 
@@ -187,7 +187,7 @@ def _category_notes(
     categories: Mapping[str, Sequence[str] | Sequence[float]],
 ) -> list[str]:
     return [
-        f"callers send {quoted_names(map(str, known))} for {name}, of which the server makes the "
+        f"callers send {quoted_names(map(str, known))} for {name}; the server converts them to the "
         "model's codes"
         for name, known in categories.items()
     ]
@@ -215,28 +215,28 @@ def _record(
 def _given(
     session: Session, example: tuple[Path, Cases] | None, export: SourceExport
 ) -> tuple[Path, Cases] | None:
-    """The rows to compare on besides generated ones: the user's, or as the framework's side knows.
+    """Return the rows to compare on: the user's example, or a sample from the adapter.
 
-    None: there are none.
+    None if there are no such rows.
     """
     if example is None and not export.sample:
         return None
     path, cases = example or (Path("the sample"), Cases(export.sample))
     fitted = fit_cases(cases, session.inputs, path)
     if fitted.by_row and all(spec.rows_vary for spec in session.inputs):
-        fitted = Cases(fitted.repeated(max(fitted.rows, LEAST_ROWS_GIVEN)))
+        fitted = Cases(fitted.repeated(max(fitted.rows, MIN_ROWS_GIVEN)))
     return path, Cases(fitted.inputs)
 
 
 def _verify(
     source: SourceModel, made: Path, given: tuple[Path, Cases] | None, *, generated: bool
 ) -> tuple[StepDifference, int, list[str]]:
-    """How far the two are apart, on how many rows, and what to know of it.
+    """Return the difference between the two, the number of compared rows, and notes.
 
-    Both are of the given rows alone, where there are some: generated ones are of any size.
-    Without `generated` there are no others: what is generated may be no codes of categories.
+    If rows are given, only they count: generated values may be of any size. Without `generated`, no
+    values are generated, since they may not be valid category codes.
 
-    Raises Rejected where any row is too far off.
+    Raises Rejected if a row differs too much.
     """
     outputs: dict[str, Differences] = {}
     rows: list[int] = []
@@ -252,7 +252,7 @@ def _verify(
     if found.problems or found.rows_off:
         reason = "; ".join(found.problems) or f"in {found.rows_off} of {found.rows} rows"
         raise Rejected(
-            f"the converted model differs from its source, and was not written: {reason}; "
-            "--no-verify writes it all the same, and 'cohort verify' shows where it differs"
+            f"the converted model differs from its source and was not written: {reason}; "
+            "use --no-verify to write it anyway, or 'cohort verify' to find the cause"
         )
     return largest(outputs.values()), sum(rows), list(found.notes)

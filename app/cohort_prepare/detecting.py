@@ -1,4 +1,4 @@
-"""Find a model's framework by its file, folder or class, and an environment that has it."""
+"""Detect a model's framework from its file, folder or class, and find an environment for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cohort_prepare.source import SourceModel
 PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"})
 
 Say = Callable[[str], None]
-"""Takes a line about what is done now, for people."""
+"""Callback for progress lines."""
 
 
 def open_source(
@@ -29,27 +29,28 @@ def open_source(
     packages: Sequence[str] = (),
     say: Say = lambda _: None,
 ) -> SourceModel:
-    """The model that `text` names: a file, a folder or `module:callable`.
+    """Open the model that `text` names: a file, a folder or `module:callable`.
 
-    framework: Its framework, as `--from` has it; default None: found out.
-    trust_pickle: Whether a pickle may be read, which runs what is in it; default no.
-    weights: A file of weights for the module that `module:callable` makes; default None: it has
-        its own.
-    python: The user's own interpreter; default None: this one, or one that uv makes.
-    packages: What the model needs besides, as pip writes it; default nothing.
-    say: Told what is done now.
+    framework: Framework name as in `--from`; default None: detected.
+    trust_pickle: True to load pickles, which can run arbitrary code; default False.
+    weights: File of weights for the module that `module:callable` returns; default None: the
+        module has weights.
+    python: The user's interpreter; default None: this one, or one that uv creates.
+    packages: Further packages that the model needs, in pip's syntax; default none.
+    say: Called with a description of each step.
 
-    The caller closes it. Raises Misused where there is no such model, or no environment for it, and
-    Rejected where it cannot be loaded.
+    The caller closes it. Raises Misused if the model or an environment does not exist, and Rejected
+    if it cannot be loaded.
     """
     path = Path(text)
     reference = Reference(text, trust_pickle, str(Path(weights).absolute()) if weights else "")
     if weights and not is_callable_reference(text):
-        raise Misused("--weights goes with module:callable, which makes the module they are for")
+        raise Misused("--weights needs module:callable, which returns the module for them")
     if not path.exists():
         if not is_callable_reference(text):
             raise Misused(
-                f"{quoted(text)} is no file, no folder and no module:callable{_beside(path)}"
+                f"{quoted(text)} not found (expected a file, a folder or module:callable)"
+                f"{_beside(path)}"
             )
     else:
         _check_kind(path)
@@ -69,7 +70,7 @@ def _check_kind(path: Path) -> None:
 
 
 def _beside(path: Path) -> str:
-    """What there is in the folder where a file was looked for."""
+    """Return a message with the models in the folder where a file was looked for."""
     try:
         names = sorted(one.name for one in path.parent.iterdir() if one.suffix in _suffixes())
     except OSError:
@@ -82,16 +83,16 @@ def _suffixes() -> frozenset[str]:
 
 
 def _by_name(path: Path) -> Framework | None:
-    """The framework of a file or folder; None where the object has to be looked at."""
+    """Return the framework of a file or folder; None if the object must be loaded to find out."""
     if path.is_dir():
         for one in FRAMEWORKS.values():
             if any((path / name).exists() for name in one.folder_files):
                 return one
         wanted = sorted({name for one in FRAMEWORKS.values() for name in one.folder_files})
         raise Misused(
-            f"{path} is a folder of no framework that is known"
-            + (f", which would have {', '.join(wanted)}" if wanted else "")
-            + "; say which it is with --from"
+            f"{path} is not a folder of a known framework"
+            + (f" (expected {', '.join(wanted)})" if wanted else "")
+            + "; set --from"
         )
     if not path.exists() or path.suffix.lower() in PICKLES:
         return None
@@ -101,13 +102,13 @@ def _by_name(path: Path) -> Framework | None:
         return of_suffix[0]
     names = ", ".join(one.name for one in of_suffix) or ", ".join(FRAMEWORKS)
     raise Misused(
-        f"{path.name}: files that end in {suffix or 'no suffix'} do not tell the framework; say "
-        f"which it is with --from ({names})"
+        f"{path.name}: several frameworks use files ending in {suffix or 'no suffix'}; set "
+        f"--from ({names})"
     )
 
 
 class _Looking:
-    """Loads a model in one environment after another, each with what the last one lacked."""
+    """Load a model in a series of environments, each with the module that was missing before."""
 
     def __init__(
         self, reference: Reference, python: str | None, packages: tuple[str, ...], say: Say
@@ -117,12 +118,12 @@ class _Looking:
         self._lacked: list[Framework] = []
 
     def find(self) -> SourceModel:
-        """The model, by the class of the object."""
+        """Load the model, and detect its framework from its class."""
         looked_in: Framework | None = None
         if Path(self._reference.text).suffix.lower() in PICKLES:
             looked_in = FRAMEWORKS["sklearn"]  # it comes with joblib
         while True:
-            self._say(f"Looking at {self._reference.text}")
+            self._say(f"Reading {self._reference.text}")
             source = SourceModel(self._reference, ANY_FRAMEWORK, self._environment(looked_in))
             found = source.look()
             if not found.missing:
@@ -140,13 +141,13 @@ class _Looking:
                     return source
         source.close()
         raise Misused(
-            f"{self._reference.text} gives a {found.what}, which is no model of "
-            f"{', '.join(one.title for one in FRAMEWORKS.values())}; if it behaves like one, say "
-            "which with --from"
+            f"{self._reference.text} is a {found.what}, not a model of "
+            f"{', '.join(one.title for one in FRAMEWORKS.values())}; if it behaves like one, set "
+            "--from"
         )
 
     def source(self, framework: Framework) -> SourceModel:
-        """The model as one of `framework`."""
+        """Return the model as one of `framework`."""
         return SourceModel(self._reference, framework, self._environment(framework))
 
     def _environment(self, framework: Framework | None) -> Environment:
@@ -160,7 +161,7 @@ class _Looking:
         made = find_environment(framework or ANY_FRAMEWORK, python=self._python, packages=packages)
         if made.made:
             title = framework.title if framework else "your model"
-            self._say(f"Preparing an environment for {title}, which takes minutes the first time")
+            self._say(f"Creating an environment for {title}; the first time takes minutes")
         return made
 
 

@@ -1,4 +1,4 @@
-"""Where a framework runs: in this environment, one that the user names, or one that uv makes."""
+"""Environments for frameworks: this one, one that the user names, or one that uv creates."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cohort_prepare.frameworks import Framework
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A Python that has a framework.
+    """A Python environment that has a framework.
 
-    command: What starts it; a module with arguments follows.
-    made: Whether uv makes it, which may take minutes the first time.
+    command: Command that starts Python; a module and its arguments follow.
+    made: True if uv creates it, which may take minutes the first time.
     """
 
     command: tuple[str, ...]
@@ -32,13 +32,13 @@ class Environment:
 def find_environment(
     framework: Framework, *, python: str | None = None, packages: Sequence[str] = ()
 ) -> Environment:
-    """The environment for a framework.
+    """Return the environment for a framework.
 
-    python: The user's own interpreter; default None: this one where it has all that is needed, else
-        one that uv makes with the versions known to work.
-    packages: What the user's module needs besides, as pip writes it; default nothing.
+    python: The user's interpreter; default None: this one if it has the framework, otherwise one
+        that uv creates with tested versions.
+    packages: Further packages that the user's module needs, in pip's syntax; default none.
 
-    Raises Misused where there is none.
+    Raises Misused if there is no environment.
     """
     if python is not None:
         return Environment((*_with_missing(python, framework, packages), "-P"))
@@ -48,7 +48,7 @@ def find_environment(
 
 
 def _with_missing(python: str, framework: Framework, packages: Sequence[str]) -> tuple[str, ...]:
-    """The user's Python, with what it lacks of the framework's converters on top of it."""
+    """Return a command for the user's Python, with missing converters added by uv."""
     missing = _missing(python, framework.modules)
     if not missing and not packages:
         return (python,)
@@ -74,7 +74,7 @@ def _missing(python: str, modules: tuple[str, ...]) -> frozenset[str]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise Misused(f"--python {python} does not start as a Python: {error}") from error
+        raise Misused(f"--python {python} cannot be run as Python: {error}") from error
     return frozenset(asked.stdout.split())
 
 
@@ -93,7 +93,7 @@ def _module_of(requirement: str) -> str:
 
 
 def _alone(requirements: Sequence[str]) -> tuple[str, ...]:
-    """A Python with these and nothing else: what is installed here changes no conversion."""
+    """Return a command for a Python with these packages only, so that others change nothing."""
     torch = any(_module_of(one) == "torch" for one in requirements)
     own = any(map(os.environ.get, (*_OWN_INDEXES, PIP_LINKS)))
     cpu = ("--torch-backend", "cpu") if torch and not own else ()  # others take gigabytes
@@ -111,19 +111,19 @@ _OWN_INDEXES = (
     *("UV_TORCH_BACKEND", "UV_INDEX", "UV_DEFAULT_INDEX"),
     *("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
 )
-"""Variables of uv by which people say where their packages come from."""
+"""Variables of uv that set package indexes."""
 
 PIP_LINKS = "PIP_FIND_LINKS"
-"""The one of pip's that is heeded: uv reads none, and `make install` heeds it, too."""
+"""Variable of pip that is passed to uv, which does not read it; `make install` does the same."""
 
 
 def find_uv() -> str:
-    """The command uv. Raises Misused where there is none."""
+    """Return the uv command. Raises Misused if it is not installed."""
     beside = Path(__file__).parents[2] / ".tools" / "bin" / "uv"
     found = shutil.which("uv") or (str(beside) if os.access(beside, os.X_OK) else None)
     if found is None:
         raise Misused(
-            "the framework is not installed here, and neither is uv, which would fetch it: install "
-            "uv (pip install uv), or name your model's environment with --python"
+            "neither the framework nor uv, which would fetch it, is installed: install uv "
+            "(pip install uv), or set --python to the model's environment"
         )
     return found

@@ -1,4 +1,4 @@
-"""How preparing a model ends without one.
+"""Errors of preparing a model.
 
 CohortError
 └── PrepareFailed
@@ -14,9 +14,9 @@ from cohort.errors import CohortError
 
 
 class PrepareFailed(CohortError):
-    """A step did not give a model; the message is for whoever started it.
+    """A step failed to make a model; the message is for the user.
 
-    `findings` are for machines: keys of the command's JSON.
+    `findings` are keys for the command's JSON.
     """
 
     def __init__(self, message: str, findings: Mapping[str, object] | None = None) -> None:
@@ -25,8 +25,8 @@ class PrepareFailed(CohortError):
 
 
 class Misused(PrepareFailed):
-    """What was asked for cannot be done: a wrong option, a missing package, an unreadable file."""
+    """The request cannot be fulfilled: a wrong option, missing package or unreadable file."""
 
 
 class Rejected(PrepareFailed):
-    """The model is at fault, or what makes it: it cannot be converted, differs, is not valid."""
+    """The model, or its framework, is at fault: it cannot be converted, differs or is invalid."""

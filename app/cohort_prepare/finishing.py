@@ -1,6 +1,6 @@
-"""Make of what an exporter wrote a model that the server takes: checked, with open rows, tensors.
+"""Turn an exported model into one that the server accepts: valid, with variable rows and tensors.
 
-Each step says what it could not do; none changes what the model computes.
+Each step reports problems; no step changes the model's results.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from cohort_prepare.frameworks.onnx_values import ROWS
 from cohort_prepare.onnx_files import read_onnx, write_onnx_to
 
 MAX_OPSET, MAX_IR_VERSION = 26, 13
-"""Of ONNX Runtime 1.31."""
+"""Maximum versions that ONNX Runtime 1.31 accepts."""
 
 DEFAULT_OPSET = 21
-"""Of a model that has no operator of ONNX's own, classic ones alone."""
+"""Opset for a model that uses only the ai.onnx.ml domain."""
 
 
 def replace_class_maps(path: Path) -> Mapping[str, Classes]:
-    """Make tensors of the dictionaries that a classifier gives; the classes of their columns."""
+    """Replace a classifier's dictionaries by tensors; return the classes of their columns."""
     model = read_model(path, sys.maxsize)
     maps = find_class_maps(model.graphs.main.nodes, model.sequences)
     if maps:
@@ -45,16 +45,16 @@ def replace_class_maps(path: Path) -> Mapping[str, Classes]:
 
 
 def check_export(path: Path, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
-    """Read what an exporter wrote. Raises Rejected where it is not valid, or too new.
+    """Read an exported model. Raises Rejected if it is invalid or too new.
 
-    opset: The version of ONNX's operators to name where the model uses none.
+    opset: ONNX opset version to declare if the model uses no standard operator.
     """
     model = read_onnx(path)
     for one in model.opset_import:
         if one.domain in {"", "ai.onnx"} and one.version > MAX_OPSET:
             raise Rejected(
-                f"the exporter wrote opset {one.version}, and ONNX Runtime takes {MAX_OPSET} at "
-                f"most: add --opset {MAX_OPSET}, or less"
+                f"the exporter wrote opset {one.version}, but ONNX Runtime supports at most "
+                f"{MAX_OPSET}: add --opset {MAX_OPSET} or lower"
             )
     if not onnx_opset(model):
         model.opset_import.add(domain="", version=opset)
@@ -63,7 +63,7 @@ def check_export(path: Path, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
     write_onnx_to(model, path)
     try:
         onnx.checker.check_model(str(path), full_check=True)
-    except Exception as error:  # of C++, of several kinds
+    except Exception as error:  # several types, raised by C++
         raise Rejected(_invalid(model, error)) from error
     check_interface(model)
     return model
@@ -74,14 +74,14 @@ def _invalid(model: onnx.ModelProto, error: Exception) -> str:
     told = " ".join(str(error).split())[:500]
     hint = ""
     if opset == 17 and "Split" in told:
-        hint = "; PyTorch writes a Split at opset 17 that is not valid: add --opset 18"
+        hint = "; PyTorch writes an invalid Split at opset 17: add --opset 18"
     elif opset < 18:
-        hint = "; a later --opset may do"
-    return f"the exporter wrote a model of opset {opset} that is not valid ONNX: {told}{hint}"
+        hint = "; a higher --opset may help"
+    return f"the exporter wrote invalid ONNX (opset {opset}): {told}{hint}"
 
 
 def onnx_opset(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators; 0 where the model uses none."""
+    """Return the version of the standard ONNX opset; 0 if the model does not use it."""
     versions = [one.version for one in model.opset_import if one.domain in {"", "ai.onnx"}]
     return max(versions, default=0)
 
@@ -90,7 +90,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 
 def check_interface(model: onnx.ModelProto) -> None:
-    """Raise Rejected where callers could not well name an input or output."""
+    """Raise Rejected if a name of an input or output is unusable in requests."""
     defaults = {one.name for one in model.graph.initializer}
     inputs = [one.name for one in model.graph.input if one.name not in defaults]
     outputs = [one.name for one in model.graph.output]
@@ -98,36 +98,36 @@ def check_interface(model: onnx.ModelProto) -> None:
         for name in names:
             if not _NAME.fullmatch(name):
                 raise Rejected(
-                    f"{kind} {quoted(name)} has a name that requests cannot well hold: rename it "
-                    "in the model"
+                    f"{kind} {quoted(name)} has a name that requests cannot use: rename it in the "
+                    "model"
                 )
             if names.count(name) > 1:
-                raise Rejected(f"{kind} {quoted(name)} is there twice")
+                raise Rejected(f"{kind} {quoted(name)} exists twice")
 
 
 def open_exported(path: Path) -> Session:
-    """Open it as the server does. Raises Rejected."""
+    """Open the model as the server does. Raises Rejected."""
     try:
         return open_session(path)
     except LoadFailed as error:
         hint = ""
         if "locale" in str(error):
             hint = (
-                "; a model of text needs the locale en_US.UTF-8, here and where it is served: "
+                "; a model with text needs the locale en_US.UTF-8, here and on the server: "
                 "apt-get install locales-all"
             )
-        raise Rejected(f"ONNX Runtime does not open what was exported: {error}{hint}") from error
+        raise Rejected(f"ONNX Runtime cannot open the exported model: {error}{hint}") from error
 
 
 def open_rows(model: onnx.ModelProto, folder: Path) -> str:
-    """Open the first dimension where it is fixed and need not be; why it stays fixed, or "".
+    """Make a first dimension variable if it need not be fixed; return why it stays fixed, or "".
 
-    Whether it need not be shows in runs of one, two and three rows. Changes `model` then.
+    Tests that with runs of one, two and three rows. Changes `model` if they succeed.
     """
     defaults = {one.name for one in model.graph.initializer}
     values = [one for one in model.graph.input if one.name not in defaults]
     fixed = {_first(one) for one in [*values, *model.graph.output]} - {0}
-    if len(fixed) != 1 or None in fixed:  # open, or no rows
+    if len(fixed) != 1 or None in fixed:  # variable, or no rows
         return ""
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
@@ -141,13 +141,13 @@ def open_rows(model: onnx.ModelProto, folder: Path) -> str:
     try:
         _check_rows(open_session(path))
     except CohortError as error:
-        return f"its first dimension is fixed at {size}, and cannot be opened: {error}"
+        return f"its first dimension is fixed at {size} and cannot be variable: {error}"
     model.CopyFrom(opened)
     return ""
 
 
 def _first(value: onnx.ValueInfoProto) -> int | None:
-    """The fixed length of the first dimension, 0 where it is open, None where there is none."""
+    """Return the fixed length of the first dimension; 0 if it is variable, None for a scalar."""
     dimensions = value.type.tensor_type.shape.dim
     if not value.type.HasField("tensor_type") or not dimensions:
         return None
@@ -155,14 +155,14 @@ def _first(value: onnx.ValueInfoProto) -> int | None:
 
 
 def _check_rows(session: Session) -> None:
-    """Raise Rejected unless runs of several rows give what runs of one give."""
+    """Raise Rejected unless runs of several rows give the same as runs of one."""
     trial = find_trial(session.run, session.inputs)
     if trial.problem:
         raise Rejected(trial.problem)
     for rows in (2, 3):
         feeds = synthetic_inputs(session.inputs, rows, trial.length)
         if reason := explain(Pair(run_alone(session, feeds), run_named(session, feeds)), ROUNDING):
-            raise Rejected(f"of {rows} rows in one run, {reason}")
+            raise Rejected(f"with {rows} rows in one run, {reason}")
 
 
 def write_description(
@@ -174,11 +174,11 @@ def write_description(
     missing: Mapping[str, str] = MappingProxyType({}),
     categories: Mapping[str, Sequence[str] | Sequence[float]] = MappingProxyType({}),
 ) -> None:
-    """Write the graph's name, the classes, and what is known of columns into the model.
+    """Write the graph's name, the classes and descriptions of columns into the model.
 
-    columns: The names of those of the only input; default: not known.
-    missing: What stands for a missing value, by input; default: nothing.
-    categories: The words or numbers whose places are codes, by column or input; default: nothing.
+    columns: Column names of the only input; default: unknown.
+    missing: Value for a missing one, by input; default none.
+    categories: Words or numbers whose positions are codes, by column or input; default none.
     """
     model.graph.name = graph_name
     properties = {one.key: one.value for one in model.metadata_props}
@@ -198,7 +198,7 @@ def write_description(
 
 
 def splits_by_category(model: onnx.ModelProto) -> bool:
-    """Whether its trees compare with codes of categories, beside which no number means anything."""
+    """Return True if its trees compare category codes, whose order means nothing."""
     return any(
         b"BRANCH_EQ" in attribute.strings
         for node in model.graph.node
@@ -208,7 +208,7 @@ def splits_by_category(model: onnx.ModelProto) -> bool:
 
 
 def scores_of(model: onnx.ModelProto, classes: int) -> str:
-    """The output that has a column for each of so many classes, by its name. Raises Misused."""
+    """Return the name of the output that has a column for each class. Raises Misused."""
     fitting, shapes = [], []
     for output in model.graph.output:
         tensor = output.type.tensor_type
@@ -218,7 +218,7 @@ def scores_of(model: onnx.ModelProto, classes: int) -> str:
             fitting.append(output.name)
     if not fitting:
         raise Misused(
-            f"--classes names {classes} classes, and no output of floats has as many columns: "
+            f"--classes names {classes} classes, but no float output has {classes} columns: "
             f"{', '.join(shapes)}"
         )
     return fitting[0]

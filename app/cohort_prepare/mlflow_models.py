@@ -21,7 +21,7 @@ from cohort_prepare.processes import link_packages, preparing_environment
 MLFLOW_CLIENT = Framework(
     "mlflow", "MLflow", "", ("mlflow",), ("mlflow-skinny==3.17.*",), packages=("mlflow",)
 )
-"""Its client alone, without the server."""
+"""MLflow's client without the server."""
 
 DOWNLOAD_SECONDS = 3600.0
 
@@ -31,18 +31,18 @@ FLAVORS: Mapping[str, tuple[str, str]] = {
     "onnx": ("data", ""),
     "sklearn": ("pickled_model", "sklearn"),
 }
-"""The flavours of MLflow that are taken, the best first: which key of a flavour has its file, and
-the framework of that, as `--from` has it."""
+"""Supported MLflow flavours, best first: the key that names the file, and the framework as in
+`--from`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MlflowModel:
-    """A model that was downloaded from an MLflow registry.
+    """Model downloaded from an MLflow registry.
 
-    name, version: As MLflow has them.
-    run_id: Of the run that made it; may be empty.
-    path: Its file: ONNX, or what `cohort convert` takes.
-    framework: As `--from` has it; empty for ONNX.
+    name, version: As in MLflow.
+    run_id: Run that made it; may be empty.
+    path: Its file: ONNX, or a source for `cohort convert`.
+    framework: Name as in `--from`; empty for ONNX.
     """
 
     name: str
@@ -56,7 +56,7 @@ class MlflowModel:
 
 
 def is_mlflow(text: str) -> bool:
-    """Whether `text` means a model of an MLflow registry."""
+    """Return True if `text` names a model of an MLflow registry."""
     return text.startswith("models:/")
 
 
@@ -68,23 +68,23 @@ def fetched_from_mlflow(
     packages: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[MlflowModel]:
-    """Download a model into a folder that lasts as long as the block.
+    """Download a model to a folder that exists until the end of the block.
 
-    uri: `models:/name/version` or `models:/name@alias`, in the registry that MLFLOW_TRACKING_URI
-        names; MLflow's own variables say who asks.
-    python: The user's own interpreter; default None: this one where it has MLflow, or one by uv.
-    packages: What the registry's store of files needs besides, such as boto3; default nothing.
-    say: Told what is done now.
+    uri: `models:/name/version` or `models:/name@alias` in the registry at MLFLOW_TRACKING_URI;
+        MLflow's variables set the credentials.
+    python: The user's interpreter; default None: this one if it has MLflow, otherwise uv's.
+    packages: Further packages that the registry's file store needs, such as boto3; default none.
+    say: Called with a description of each step.
 
-    Raises Misused where there is no such model, or none that is taken.
+    Raises Misused if the model does not exist or has no supported flavour.
     """
     if not MODEL_URI.fullmatch(uri):
         raise Misused(
-            f"{quoted(uri)} is no model of MLflow: it is models:/NAME/VERSION or models:/NAME@ALIAS"
+            f"an MLflow model must be models:/NAME/VERSION or models:/NAME@ALIAS, got {quoted(uri)}"
         )
     if not os.environ.get("MLFLOW_TRACKING_URI"):
         raise Misused(
-            f"{uri}: MLFLOW_TRACKING_URI has to say where MLflow is, such as http://mlflow:5000"
+            f"{uri}: set MLFLOW_TRACKING_URI to MLflow's address, such as http://mlflow:5000"
         )
     with tempfile.TemporaryDirectory(prefix="cohort-mlflow-") as name:
         folder = Path(name)
@@ -104,27 +104,27 @@ def source_on_disk(
     packages: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, str | None]]:
-    """What a command is to open in place of `text`, and of which framework.
+    """Yield the path to open for `text`, and its framework.
 
-    onnx: Whether it may be ONNX; default no.
+    onnx: True if an ONNX model is acceptable; default False.
 
-    That of a registered model of MLflow is as long there as the block lasts; all else is itself.
-    The rest is as in `fetched_from_mlflow`. Raises Misused.
+    An MLflow model is downloaded and exists until the end of the block; other texts are unchanged.
+    Other arguments are as in `fetched_from_mlflow`. Raises Misused.
     """
     if not is_mlflow(text):
         yield text, framework
         return
     with fetched_from_mlflow(text, python=python, packages=packages, say=say) as found:
         if not found.framework and not onnx:
-            raise Misused(f"{found} is ONNX already, and needs no conversion")
+            raise Misused(f"{found} is already ONNX and needs no conversion")
         yield str(found.path), found.framework or None
 
 
 @contextmanager
 def onnx_on_disk(model: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
-    """The ONNX file that is meant by `model`; one of MLflow's lasts as long as the block.
+    """Yield the ONNX file of `model`; an MLflow model exists until the end of the block.
 
-    Raises Misused where MLflow has no such model, or has it in another flavour.
+    Raises Misused if MLflow does not have the model, or has it in another flavour.
     """
     if not is_mlflow(str(model)):
         yield model
@@ -132,8 +132,8 @@ def onnx_on_disk(model: Path, *, say: Callable[[str], None] = lambda _: None) ->
     with fetched_from_mlflow(str(model), say=say) as found:
         if found.framework:
             raise Misused(
-                f"{found} is a model of {found.framework}: cohort convert {found} --out model.onnx "
-                "makes what can be published"
+                f"{found} is a {found.framework} model: convert it first with: "
+                f"cohort convert {found} --out model.onnx"
             )
         yield found.path
 
@@ -152,10 +152,10 @@ def _download(
             limits=JobLimits(DOWNLOAD_SECONDS),
         )
     except JobTimedOut:
-        raise Misused(f"{uri} could not be downloaded within {DOWNLOAD_SECONDS:g} s") from None
+        raise Misused(f"{uri} was not downloaded within {DOWNLOAD_SECONDS:g} s") from None
     except JobRaised as error:
         reason = error.sentence.rstrip(".")
-        raise Misused(f"{uri} cannot be had: {reason}{_hint(reason)}") from error
+        raise Misused(f"cannot download {uri}: {reason}{_hint(reason)}") from error
     except JobCrashed as error:
         raise Rejected(f"MLflow's client failed: {error}\n{error.last_lines}") from None
     return answer
@@ -163,14 +163,14 @@ def _download(
 
 def _hint(error: str) -> str:
     if "No module named" in error:
-        return "; --with PACKAGE adds what the store of its files needs"
+        return "; add the package of the file store with --with"
     if "RESOURCE_DOES_NOT_EXIST" in error or "INVALID_PARAMETER_VALUE" in error:
-        return "; MLFLOW_TRACKING_URI says in which registry it was looked for"
+        return "; MLFLOW_TRACKING_URI sets the registry"
     return ""
 
 
 def _find_file(uri: str, folder: Path) -> tuple[Path, str]:
-    """The file of the best flavour in a downloaded folder, and its framework."""
+    """Return the file of the best flavour in a downloaded folder, and its framework."""
     try:
         written = parse_yaml(read_text(folder / "MLmodel", "MLmodel") or "", "MLmodel")
     except ConfigProblems as error:
@@ -182,7 +182,7 @@ def _find_file(uri: str, folder: Path) -> tuple[Path, str]:
         if isinstance(described, dict):
             return _inside(uri, folder, str(described.get(key))), framework
     had = ", ".join(sorted(map(str, flavors))) or "none"
-    raise Misused(f"{uri} has the flavours {had}; taken are {', '.join(FLAVORS)}")
+    raise Misused(f"{uri} has the flavours {had}; supported: {', '.join(FLAVORS)}")
 
 
 def _inside(uri: str, folder: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""ONNX files with their external data: read, written whole or not at all, and told apart."""
+"""Read, write and identify ONNX files with their external data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from cohort_prepare.frameworks.onnx_values import MAX_INLINE_BYTES
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:
-    """Read a model with all its weights. Raises Misused where `path` has none.
+    """Read a model with all its weights. Raises Misused if `path` is not a model.
 
-    External data is taken from the model's own folder only.
+    External data is read from the model's folder only.
     """
     external = external_files(path)
     try:
@@ -32,10 +32,10 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         if external:
             load_external_data_for_model(model, str(path.parent))
             for weight in model.graph.initializer:
-                weight.ClearField("data_location")  # as in a file that has them inside
+                weight.ClearField("data_location")  # store the weights in the model
     except OSError as error:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf's and onnx's own
+    except Exception as error:  # raised by protobuf or onnx
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
     return model
 
@@ -45,22 +45,22 @@ TEXT_OPERATORS, IMAGE_OPERATORS = "ai.onnx.contrib", "com.microsoft.extensions"
 
 
 def serving_options(model: onnx.ModelProto) -> SessionOptions:
-    """What a model needs to open: the library of onnxruntime-extensions, where it uses that."""
+    """Return options that open a model, with onnxruntime-extensions if the model uses it."""
     domains = {one.domain for one in model.opset_import}
     uses = not domains.isdisjoint({TEXT_OPERATORS, IMAGE_OPERATORS})
     return SessionOptions(custom_op_libraries=(EXTENSIONS,) if uses else ())
 
 
 def options_for(path: Path) -> SessionOptions:
-    """The same for the model in a file. Raises Misused."""
+    """Return the `serving_options` of the model in a file. Raises Misused."""
     try:
         return serving_options(onnx.load(path, load_external_data=False))
-    except Exception as error:  # protobuf's own
+    except Exception as error:  # raised by protobuf
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
 
 
 def external_files(path: Path) -> list[str]:
-    """Where the model's external data lies in its folder. Raises Misused where it has no model."""
+    """Return the paths of the model's external data. Raises Misused if it cannot be read."""
     try:
         return Opener(path, rules=ANY_MODEL).external()
     except LoadFailed as error:
@@ -68,12 +68,12 @@ def external_files(path: Path) -> list[str]:
 
 
 def model_size(path: Path) -> int:
-    """The bytes of the model's file and its external data."""
+    """Return the bytes of the model's file and its external data."""
     return sum((path.parent / name).stat().st_size for name in [path.name, *external_files(path)])
 
 
 def model_digest(path: Path) -> str:
-    """The SHA-256 of the model's file and, where it has some, of its external data, in hex."""
+    """Return the SHA-256 in hex of the model's file and its external data, if any."""
     opener = Opener(path, rules=ANY_MODEL)
     try:
         digests = opener.file_digests()
@@ -85,10 +85,10 @@ def model_digest(path: Path) -> str:
 
 
 def write_onnx(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model in place of what is at `path`, so that nobody reads half of it.
+    """Write a model to `path` atomically.
 
-    Weights above MAX_INLINE_BYTES go to `<name>.data` beside it, which is in place before the
-    model is. The same model gives the same bytes. `model` keeps its weights. Raises OSError.
+    Weights above MAX_INLINE_BYTES go to `<name>.data` next to it, which is written first. The same
+    model gives the same bytes. `model` keeps its weights. Raises OSError.
     """
     with temporary_folder(path.parent) as folder:
         made = folder / path.name
@@ -101,7 +101,7 @@ def write_onnx(model: onnx.ModelProto, path: Path) -> None:
 
 
 def write_onnx_to(model: onnx.ModelProto, path: Path) -> None:
-    """The same for a file in a folder of one's own."""
+    """Write a model, as `write_onnx` does, to a file in an empty folder."""
     if model.ByteSize() > MAX_INLINE_BYTES:
         split = onnx.ModelProto()
         split.CopyFrom(model)
@@ -117,11 +117,11 @@ def write_onnx_to(model: onnx.ModelProto, path: Path) -> None:
 _PREPARING = ".preparing-"
 
 ABANDONED_SECONDS = 86_400.0
-"""After so long without a change, a temporary folder is nobody's: its process was killed."""
+"""Age at which an unchanged temporary folder is deleted: its process was killed."""
 
 
 def sweep(beside: Path, prefix: str) -> None:
-    """Delete the temporary folders in `beside` that killed processes left there."""
+    """Delete temporary folders in `beside` that killed processes left."""
     for path in beside.glob(prefix + "*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
@@ -130,12 +130,12 @@ def sweep(beside: Path, prefix: str) -> None:
 
 @contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
-    """A folder on the same disk as `beside`, gone afterwards. Raises OSError."""
+    """Yield a folder on the same disk as `beside`; delete it afterwards. Raises OSError."""
     try:
         beside.mkdir(parents=True, exist_ok=True)
         sweep(beside, _PREPARING)
         folder = Path(tempfile.mkdtemp(dir=beside, prefix=_PREPARING))
-    except OSError as error:  # which names what nobody asked for
+    except OSError as error:  # its path is the temporary folder's, not the user's
         reason = f"cannot write there, {error.strerror or error}"
         raise OSError(error.errno, reason, str(beside)) from error
     try:

@@ -1,4 +1,4 @@
-"""The child processes that prepare models: their environment, and what their failures are here."""
+"""Child processes that prepare models: their environment, and their errors."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from cohort_prepare.failures import Misused, Rejected
 
 
 def preparing_environment(path: str | None = None, **more: str) -> dict[str, str]:
-    """The environment of a child.
+    """Return the environment of a child process.
 
-    path: Its PYTHONPATH; default None: it imports what this process does.
+    path: PYTHONPATH; default None: import the same modules as this process.
     more: Further variables.
     """
     return {
         **os.environ,
         "PYTHONPATH": python_path() if path is None else path,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONHASHSEED": "0",  # sets are in the same order every time, and so are graphs
+        "PYTHONHASHSEED": "0",  # gives sets, and so graphs, a fixed order
         **more,
     }
 
 
 def link_packages(folder: Path) -> str:
-    """Make a PYTHONPATH in `folder` that has Cohort's packages alone, not what is beside them."""
+    """Make a PYTHONPATH in `folder` with Cohort's packages only; return it."""
     path = folder / "path"
     path.mkdir()
     for package in ("cohort", "cohort_prepare"):
@@ -55,16 +55,16 @@ def do_work(
     doing: str = "",
     told: Callable[[str], None] = lambda _: None,
 ) -> Any:
-    """Do a job in a process of its own, and give its answer.
+    """Run a job in a separate process, and return its result.
 
-    arguments: By name: paths, dataclasses, and what JSON has.
-    folder: For temporary files, which whoever made it removes.
-    seconds: How long it may take.
-    cwd: Its working folder; default None: that of this process.
-    doing: What is done, for messages, as in "calibrating"; default "": they do not say it.
-    told: Gets what the job tells.
+    arguments: By name: paths, dataclasses and JSON values.
+    folder: For temporary files; the caller deletes it.
+    seconds: Time limit.
+    cwd: Working folder; default None: this process's.
+    doing: Description for error messages, such as "calibrating"; default "": no description.
+    told: Called with the job's progress messages.
 
-    Raises Misused, Rejected where a tool or a model fails, OSError where the system does, and
+    Raises Misused, Rejected if a tool or a model fails, OSError if the system does, and
     JobTimedOut.
     """
     failed = f"{doing} failed: " if doing else ""
@@ -78,7 +78,7 @@ def do_work(
             told=told,
         )
     except JobOutOfMemory as error:
-        raise Rejected(f"{failed}there is not enough memory") from error
+        raise Rejected(f"{failed}out of memory") from error
     except JobRaised as error:
         if error.is_a(CohortError):
             raise own_failure(error) from error
@@ -90,5 +90,5 @@ def do_work(
 
 
 def own_failure(error: JobRaised) -> Misused | Rejected:
-    """What a CohortError that a job raised is here."""
+    """Convert a CohortError that a job raised to Misused or Rejected."""
     return Misused(str(error)) if error.is_a(Misused) else Rejected(str(error))

@@ -1,7 +1,7 @@
-"""`recipe.yaml`: the whole way of one model to the server, in a file.
+"""`recipe.yaml`: all steps of a model from its source to the server.
 
-A section is a step, and its keys are the options of the command of that name. Paths are relative to
-the recipe's folder, and modules are found there.
+A section is a step; its keys are the options of the command of that name. Paths and modules are
+relative to the recipe's folder.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from cohort_prepare.frameworks import FRAMEWORKS
 
 @dataclass(frozen=True, slots=True)
 class ConvertSection:
-    """`convert:`, the options of `cohort convert`.
+    """`convert:`, options of `cohort convert`.
 
-    example: A .npz with inputs by name, to convert and compare with; default None: made up.
-    opset: The version of ONNX's operators; default None: what the framework's exporter does best.
-    verify: Whether to run both models on the same rows before the new one is written; default True.
+    example: A .npz with inputs by name, to convert and compare with; default None: generated.
+    opset: ONNX opset version; default None: the exporter's preferred one.
+    verify: Compare both models on the same rows before writing; default True.
     """
 
     example: str | None = None
@@ -43,12 +43,11 @@ class ConvertSection:
 
 @dataclass(frozen=True, slots=True)
 class VerifySection:
-    """`verify:`, the options of `cohort verify`.
+    """`verify:`, options of `cohort verify`.
 
-    inputs: A .npz with inputs by name; default None: made up of the model's description.
-    labels: A .npy with the right answer for each row of the inputs, for accuracy; default None.
-    tolerance: How far numbers may be off, as a share of the largest in their row; default None: by
-        the datatype.
+    inputs: A .npz with inputs by name; default None: generated.
+    labels: A .npy with the correct answer for each row of the inputs, for accuracy; default None.
+    tolerance: Allowed difference as a share of the row's largest value; default None: by datatype.
     """
 
     inputs: str | None = None
@@ -58,12 +57,12 @@ class VerifySection:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeSection:
-    """`optimize:`, the options of `cohort optimize`.
+    """`optimize:`, options of `cohort optimize`.
 
-    steps: What to do, in this order, whether it pays here or not: slim, fuse, fp16, bf16,
-        ort-basic, ort-extended, ort-all; default None: what is not slower on this machine.
-    opset: The version of ONNX's operators to convert to first; default None: as it is.
-    inputs: A .npz with inputs by name, to verify and time with; default None: made up.
+    steps: Steps in order, even if slower: slim, fuse, fp16, bf16, ort-basic, ort-extended, ort-all;
+        default None: those that are not slower on this machine.
+    opset: ONNX opset version to convert to first; default None: unchanged.
+    inputs: A .npz with inputs by name, for comparison and timing; default None: generated.
     """
 
     steps: tuple[str, ...] | None = None
@@ -73,20 +72,19 @@ class OptimizeSection:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeSection:
-    """`quantize:`, the options of `cohort quantize`.
+    """`quantize:`, options of `cohort quantize`.
 
-    recipe: dynamic, static, fp16 or int4, of which the model is made unless it loses too much; auto
-        takes the best of those that are worth it, or leaves the model as it is; default "auto".
-    calibration: Rows for static: a .npz, a .jsonl of recorded requests, or a folder of those;
-        default None.
+    recipe: dynamic, static, fp16 or int4, written unless quality drops too much. auto keeps the
+        best that pays, or none; default "auto".
+    calibration: Rows for static: a .npz, a .jsonl of requests, or a folder of those; default None.
     inputs: Rows to compare outputs on; default None: those of the calibration.
-    labels: A .npy with the right answer for each row of the inputs; default None.
-    allowed_drop: Of accuracy; without labels, the share of rows that may be decided otherwise;
+    labels: A .npy with the correct answer for each row of the inputs; default None.
+    allowed_drop: Allowed loss of accuracy; without labels, of rows with the same decision;
         default 0.01.
-    methods: Of calibration, of which the one with the closest outputs is taken: minmax, entropy,
-        percentile; default none: all three.
-    weight_bits: 7 where an x86 processor without VNNI will serve, else 8; default None: as this
-        machine's needs.
+    methods: Calibration methods, of which the one with the closest outputs is used: minmax,
+        entropy, percentile; default none: all three.
+    weight_bits: 7 for x86 processors without VNNI, otherwise 8; default None: chosen for this
+        machine.
     """
 
     recipe: Literal["auto", "dynamic", "static", "fp16", "int4"] = "auto"
@@ -100,11 +98,11 @@ class QuantizeSection:
 
 @dataclass(frozen=True, slots=True)
 class AddImageInputSection:
-    """`add_image_input:`, an input of PNG files or raw pixels in place of one of pixels.
+    """`add_image_input:`, an input of image files or raw pixels in place of a pixel tensor.
 
-    image: What becomes of a picture, as `inputs.<input>.image` in config.yaml has it.
-    name: Of the new input, UINT8 [bytes]; default "image".
-    of: The model's input of pixels; default None: its only one.
+    image: Preprocessing, as in `inputs.<input>.image` of config.yaml.
+    name: Name of the new input, UINT8 [bytes]; default "image".
+    of: The model's pixel input; default None: its only one.
     """
 
     image: ImageInput = field(default_factory=ImageInput)
@@ -114,14 +112,13 @@ class AddImageInputSection:
 
 @dataclass(frozen=True, slots=True)
 class AddTokenizerSection:
-    """`add_tokenizer:`, an input of sentences in place of those of ids.
+    """`add_tokenizer:`, an input of text in place of token ids.
 
-    tokenizer: The model's tokenizer.json, which must be WordPiece as BERT has it.
-    max_length: The most ids of a sentence, the rest of which is left out; default None: what
-        tokenizer.json says, or 512.
-    name: Of the new input, STRING [N]; default "text".
-    texts: A file of sentences, one a line, which must get the very ids that the tokenizer gives;
-        default None: a few made-up ones.
+    tokenizer: The model's tokenizer.json, which must be WordPiece as in BERT.
+    max_length: Maximum ids per text; the rest is cut; default None: from tokenizer.json, or 512.
+    name: Name of the new input, STRING [N]; default "text".
+    texts: A file with a text per line, to check against the tokenizer's ids; default None: a few
+        built-in ones.
     """
 
     tokenizer: str
@@ -132,9 +129,9 @@ class AddTokenizerSection:
 
 @dataclass(frozen=True, slots=True)
 class AddLabelsSection:
-    """`add_labels:`, names of the classes in the model's metadata, which the server answers.
+    """`add_labels:`, class names in the model's metadata, which the server returns.
 
-    labels: A file with one a line, in the order of the columns.
+    labels: A file with a name per line, in the order of the columns.
     output: The output with the scores; default None: the one with as many columns.
     """
 
@@ -144,14 +141,14 @@ class AddLabelsSection:
 
 @dataclass(frozen=True, slots=True)
 class PublishSection:
-    """`publish:`, the options of `cohort publish`.
+    """`publish:`, options of `cohort publish`.
 
-    name: The model's name.
-    to: The models folder, or the address of a remote one.
-    examples: A .npz with inputs by name, and outputs as output:NAME where they are known, of which
-        the manifest gets examples; default None: made up.
-    labels: A .npy with the right answer for each row of the examples; default None.
-    sign: The file of a private key to sign the version with; default None: it is not signed.
+    name: Model name.
+    to: Models folder, or the address of a remote one.
+    examples: A .npz with inputs by name, and known outputs as output:NAME; the manifest gets
+        examples from it; default None: generated.
+    labels: A .npy with the correct answer for each row of the examples; default None.
+    sign: File of a private key for the signature; default None: unsigned.
     """
 
     name: str
@@ -164,25 +161,22 @@ class PublishSection:
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ModelRecipe:
-    """The whole file. The steps are done in the order below; a section without keys is `{}`.
+    """Contents of the file. Steps run in the order below; a section without keys is `{}`.
 
-    source: A framework's model: a file, a folder or module:callable; or an ONNX file, which is not
-        converted.
-    framework: The source's framework; default None: found by the source.
-    trust_pickle: Whether to read a source that is a pickle, which runs what is in it; default
-        False.
-    python: The Python of the source's own environment; default None: found, or made by uv.
-    packages: What the source needs besides, as pip writes it; default none.
-    work: The folder to keep the model of each step in; default None: only what is published is
-        kept.
-    convert: Make an ONNX model of the source; done with its defaults where it is left out.
+    source: A framework's model: a file, a folder or module:callable. An ONNX file is not converted.
+    framework: The source's framework; default None: detected.
+    trust_pickle: Allow pickle files, which can run arbitrary code; default False.
+    python: Python interpreter of the source's environment; default None: found, or created by uv.
+    packages: Further packages that the source needs, in pip's syntax; default none.
+    work: Folder to keep the model of each step in; default None: only the published model is kept.
+    convert: Convert the source to ONNX; done with defaults if it is omitted.
     verify: Compare the ONNX model with the source.
     optimize: Make the model smaller and faster by steps that are verified and measured.
-    quantize: Make the model smaller by other datatypes.
-    add_image_input: Have the model decode pictures itself.
-    add_tokenizer: Have the model cut sentences into ids itself.
-    add_labels: Write the names of its classes into the model.
-    publish: Write a version of it into a models folder.
+    quantize: Make the model smaller with other datatypes.
+    add_image_input: Decode images in the model.
+    add_tokenizer: Tokenize text in the model.
+    add_labels: Write class names into the model.
+    publish: Publish the model as a version in a models folder.
     """
 
     source: str
@@ -202,7 +196,7 @@ class ModelRecipe:
 
     @property
     def steps(self) -> Iterator[tuple[str, StepSection]]:
-        """The sections that are there, in the order in which they are done."""
+        """Yield the sections that are present, in execution order."""
         for name in SECTIONS:
             section = getattr(self, name)
             if section is not None and not (name == "convert" and self.is_onnx):
@@ -210,16 +204,16 @@ class ModelRecipe:
 
     @property
     def is_onnx(self) -> bool:
-        """Whether the source is an ONNX file already."""
+        """True if the source is already an ONNX file."""
         return self.source.endswith(".onnx")
 
     @property
     def has_other_inputs(self) -> bool:
-        """Whether the model takes something else at the end than its source does."""
+        """True if the final model has other inputs than its source."""
         return self.add_image_input is not None or self.add_tokenizer is not None
 
     def inputs(self) -> Iterator[str]:
-        """The files that the recipe reads; the source is none where it is module:callable."""
+        """Yield the files that the recipe reads. A source may also be module:callable."""
         yield self.source
         for _, section in self.steps:
             for key in FILES_READ:
@@ -245,7 +239,7 @@ SECTIONS: Mapping[str, type[StepSection]] = {
     "add_labels": AddLabelsSection,
     "publish": PublishSection,
 }
-"""In the order in which they are done."""
+"""In execution order."""
 
 FILES_READ = (
     *("example", "inputs", "labels", "calibration", "examples"),
@@ -263,11 +257,11 @@ RECIPE_RANGES: Mapping[str, Range] = {
 }
 
 OPTIONS = {"framework": "--from", "packages": "--with", "methods": "--method"}
-"""Where an option has another name than its key, since Python has taken it."""
+"""Options whose names differ from their keys."""
 
 
 def read_recipe(path: Path) -> ModelRecipe:
-    """Read a recipe. Raises Misused with everything that is wrong in it."""
+    """Read a recipe. Raises Misused with all its problems."""
     try:
         text = read_text(path, str(path))
         if text is None:
@@ -280,24 +274,24 @@ def read_recipe(path: Path) -> ModelRecipe:
 
 
 def _check(recipe: ModelRecipe, path: Path) -> None:
-    """Raise ConfigProblems for all that can be known before the first step takes its time."""
+    """Raise ConfigProblems for everything that can be checked before the first step."""
     found = [Problem(str(path), *one) for one in _wrong(recipe, path.absolute().parent)]
     if found:
         raise ConfigProblems(found)
 
 
 def _wrong(recipe: ModelRecipe, folder: Path) -> Iterator[tuple[str, str]]:
-    """What is wrong, by key."""
+    """Yield each problem with its key."""
     if recipe.framework is not None and recipe.framework not in FRAMEWORKS:
         names = ", ".join(FRAMEWORKS)
         yield "framework", f"must be one of {names}, got {recipe.framework!r}"
     if recipe.publish is None and recipe.work is None:
-        yield "", "nothing would be kept: add publish, or a folder for the models as work"
+        yield "", "nothing would be kept: add publish, or set work to a folder"
     if recipe.is_onnx:
         if not (folder / recipe.source).is_file():
             yield "source", f"{recipe.source} not found"
         if recipe.convert != ConvertSection():
-            yield "convert", f"{recipe.source} is an ONNX model already: leave this out"
+            yield "convert", f"{recipe.source} is already an ONNX model: remove this section"
     made = None if recipe.work is None else (folder / recipe.work).resolve()
     for name, section in recipe.steps:
         for key in (*FILES_READ, "sign"):
@@ -307,7 +301,7 @@ def _wrong(recipe: ModelRecipe, folder: Path) -> Iterator[tuple[str, str]]:
             if made is None or made not in (folder / value).resolve().parents:
                 yield f"{name}.{key}", f"{value} not found"
     if recipe.verify is not None and recipe.verify.labels and not recipe.verify.inputs:
-        yield "verify.labels", "are for the rows of inputs: give these, too"
+        yield "verify.labels", "need verify.inputs"
     if recipe.optimize is not None:
         yield from _wrong_steps(recipe.optimize)
     if recipe.publish is not None:
@@ -327,26 +321,26 @@ def _wrong_place(section: PublishSection) -> Iterator[tuple[str, str]]:
     if not MODEL_NAME.fullmatch(section.name):
         yield "publish.name", f"{MODEL_NAME_RULE}, got {section.name!r}"
     if section.labels and not section.examples:
-        yield "publish.labels", "are those of examples: give both"
+        yield "publish.labels", "need publish.examples"
     if section.to.startswith("http"):
-        yield "publish.to", "a web server cannot be written to; name a bucket"
+        yield "publish.to", "cannot publish to a web server; use a bucket"
 
 
 def source_arguments(recipe: ModelRecipe) -> list[str]:
-    """What every command takes that reads the source."""
+    """Return the options of commands that read the source."""
     keys = ("framework", "trust_pickle", "python", "packages")
     return [part for key in keys for part in _option(key, getattr(recipe, key))]
 
 
 def publish_arguments(recipe: ModelRecipe) -> list[str]:
-    """Have the manifest say how far the model is from its source, where both take the same."""
+    """Return options to compare with the source, if both models have the same inputs."""
     if recipe.has_other_inputs:
         return []
     return ["--source", recipe.source, *source_arguments(recipe)]
 
 
 def arguments_of(section: StepSection) -> list[str]:
-    """The options of a section as its command takes them."""
+    """Return a section's keys as command-line options."""
     return [
         part for one in fields(section) for part in _option(one.name, getattr(section, one.name))
     ]

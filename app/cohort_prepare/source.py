@@ -1,4 +1,4 @@
-"""A model in its framework, as the commands see it: exported and run in a child process."""
+"""A framework's model, exported and run in a child process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cohort_prepare.processes import link_packages, own_failure, preparing_envir
 
 @dataclass(slots=True)
 class SourceModel:
-    """A model in its framework, which one child process imports, and loads once; to be closed.
+    """Model of a framework, loaded once in a child process. Must be closed.
 
     reference: Where it comes from.
-    framework: What it was made with.
-    environment: The Python that has the framework.
+    framework: Framework that made it.
+    environment: Python environment with the framework.
     """
 
     reference: Reference
@@ -42,7 +42,7 @@ class SourceModel:
         self.close()
 
     def close(self) -> None:
-        """End the process; another one starts where one is needed."""
+        """End the process; a later call starts a new one."""
         if self._process is not None:
             self._process.close()
         if self._folder is not None:
@@ -50,7 +50,7 @@ class SourceModel:
         self._process = self._folder = None
 
     def become(self, framework: Framework, environment: Environment) -> None:
-        """Be a model of a framework, in the process that is there if it is of that environment."""
+        """Set the framework; restart the process only if the environment changes."""
         if environment != self.environment:
             self.close()
         self.framework, self.environment = framework, environment
@@ -63,9 +63,9 @@ class SourceModel:
         example: Arrays | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> SourceExport:
-        """Write it as ONNX to `out`, in a folder of its own.
+        """Export the model as ONNX to `out`, in a separate folder.
 
-        Raises Misused where it cannot be loaded, and Rejected where it cannot be exported.
+        Raises Misused if it cannot be loaded, and Rejected if it cannot be exported.
         """
         with tempfile.TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name)
@@ -77,7 +77,7 @@ class SourceModel:
         return SourceExport(**answer)
 
     def run(self, cases: Sequence[Arrays]) -> list[Arrays]:
-        """Run it on each of `cases`; outputs by the names that the exported model has.
+        """Run the model on each of `cases`; return outputs by the exported model's names.
 
         Raises Misused and Rejected.
         """
@@ -91,9 +91,9 @@ class SourceModel:
         return answers
 
     def run_each(self, cases: Sequence[Arrays]) -> list[Arrays | str]:
-        """The same, with the reason in place of the outputs of a case that fails.
+        """Run the model on each of `cases`; for one that fails, return the reason instead.
 
-        Raises Misused and Rejected where the model cannot be loaded, or the process ends.
+        Raises Misused and Rejected if the model cannot be loaded, or the process ends.
         """
         with tempfile.TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name)
@@ -106,11 +106,11 @@ class SourceModel:
             ]
 
     def look(self) -> SourceLook:
-        """Load it, whatever it is, and say what it is of. Raises Misused and Rejected."""
+        """Load the model and describe its class. Raises Misused and Rejected."""
         return SourceLook(**self._ask("look"))
 
     def _ask(self, task: str, **details: object) -> Any:
-        """Have the child do a job of `frameworks.child`; its answer."""
+        """Run a job of `frameworks.child`; return its result."""
         function = f"cohort_prepare.frameworks.child:{task}"
         try:
             if self._process is None:
@@ -139,10 +139,10 @@ class SourceModel:
             said = f"{title} crashed on {text}: {error}"
         elif self.environment.made and "Traceback" not in error.printed:
             return Misused(
-                f"an environment for {title} could not be made by "
+                f"cannot create an environment for {title} with "
                 f"{' '.join(self.environment.command[:2])}: {error.last_lines}\n"
-                "name one that has it with --python, or say where its packages are, as "
-                "UV_INDEX and UV_FIND_LINKS do"
+                "Set --python to an environment that has it, or set package sources with "
+                "UV_INDEX or UV_FIND_LINKS"
             )
         else:
             said = f"{title} failed: {error}"
@@ -151,12 +151,12 @@ class SourceModel:
 
 @dataclass(frozen=True, slots=True)
 class SourceLook:
-    """What a model of an unknown framework is.
+    """Description of a model whose framework is unknown.
 
-    what: The name of its class.
-    packages: The top modules of its class and those that this inherits from, the closest first.
-    missing: The module that the environment lacks, where it could not be loaded for that; else "".
-    says: The sentence about that.
+    what: Name of its class.
+    packages: Top-level modules of its class and base classes, closest first.
+    missing: Module that the environment lacks, if that is why it cannot be loaded; else "".
+    says: Error message about the missing module.
     """
 
     what: str = ""
@@ -167,15 +167,15 @@ class SourceLook:
 
 @dataclass(frozen=True, slots=True)
 class SourceExport:
-    """What an adapter says of the model it exported (`cohort_prepare.frameworks.Exported`).
+    """Result of an export (see `cohort_prepare.frameworks.Exported`).
 
-    sample: Inputs that the model takes, where its adapter knows some.
-    columns: The names of the columns of its only input; default: not known.
-    missing: What stands for a missing value, by input; default: nothing.
-    categories: The words or numbers whose places are codes, by column or input; default: nothing.
-    versions: The libraries that did it, with their versions.
-    files: The names of files beside the model that belong to it.
-    config: What `config.yaml` is to say of inputs and outputs.
+    sample: Valid inputs, if the adapter knows any.
+    columns: Column names of the only input; default: unknown.
+    missing: Value for a missing one, by input; default none.
+    categories: Words or numbers whose positions are codes, by column or input; default none.
+    versions: Versions of the libraries that were used.
+    files: Names of files next to the model that belong to it.
+    config: Keys for inputs and outputs in `config.yaml`.
     """
 
     what: str

@@ -1,8 +1,7 @@
-"""What was done to a model, written into the model itself, so that no file beside it gets lost.
+"""Records of the steps applied to a model, stored in the model, so that they cannot get lost.
 
-A list of records in JSON, in the metadata of the ONNX file under `cohort.steps`; each command that
-makes a model of another appends one. Nothing in it depends on the time or the machine, so that the
-same steps on the same model give the same bytes.
+`cohort.steps` in the ONNX metadata is a JSON list; each command that makes a new model appends a
+record. Records do not depend on the time or machine, so the same steps give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _steps() -> TypeAdapter[tuple[StepRecord, ...]]:
 
 
 def read_steps(model: onnx.ModelProto) -> tuple[StepRecord, ...]:
-    """What was done to the model; nothing where it does not say so in words we know."""
+    """Return the model's records; nothing if they are missing or unreadable."""
     written = {one.key: one.value for one in model.metadata_props}.get(STEPS)
     if written is None:
         return ()
@@ -45,8 +44,8 @@ def add_step(
 ) -> None:
     """Append a record to the model's metadata.
 
-    earlier: Those of the model that this one was made of, where the tool that made it dropped them;
-        default: those in `model` itself.
+    earlier: Records of the source model, if the tool that made this one dropped them; default: the
+        records in `model`.
     """
     known = {one.key: one.value for one in model.metadata_props}
     steps = (*(earlier or read_steps(model)), step)

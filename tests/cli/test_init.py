@@ -82,7 +82,7 @@ def test_nothing_is_overwritten(models: Path, exported: Path) -> None:
     model.write_bytes(b"another")
     again = run("init", "mine", str(exported), "--models", str(models))
     assert again.exit_code == PROBLEMS
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     assert run("init", "mine", str(exported), "--version", "2", "--models", str(models)).stdout
     assert config.read_text() == "timeout_ms: 1\n"
     assert model.read_bytes() == b"another"
@@ -176,13 +176,13 @@ def test_a_pipeline_of_models_is_written(models: Path, exported: Path) -> None:
     checked = run("check", "--models", str(models))
     assert checked.exit_code == 0, checked.stdout
     again = run("init", "whole", *members, "--models", str(models))
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     gone = run("init", "other", "--pipeline", "smal", "--models", str(models))
     assert gone.exit_code == PROBLEMS
     assert "model 'smal' not found; did you mean 'small'?" in gone.stderr
     assert not (models / "other").exists()
     both = run("init", "other", str(exported), "--pipeline", "small", "--models", str(models))
-    assert "leave FILE" in both.stderr
+    assert "cannot be combined with FILE" in both.stderr
 
 
 def test_a_transform_is_written_with_its_test(models: Path, exported: Path) -> None:

@@ -34,7 +34,7 @@ def test_sentences_are_served_by_one_command(converted: Path, tmp_path: Path) ->
     done = run("init", "mood", str(converted), "--models", str(models))
     assert done.exit_code == 0, done.output
     assert "mood.onnx as model.onnx, tokenizer.json, labels.txt" in done.stdout
-    assert "commented out but inputs and outputs" in done.stdout
+    assert "commented out except inputs and outputs" in done.stdout
     config = load_model_config(models / "mood")
     assert (config.inputs["text"].max_length, config.outputs["logits"].softmax) == (16, True)
     assert "No problems: 1 model" in run("check", "--models", str(models)).stdout
@@ -77,7 +77,7 @@ def test_labels_go_to_the_output_that_fits(tmp_path: Path) -> None:
     labels.write_text("a\nb\n")
     done = run("init", "other", str(file), "--labels", str(labels), "--models", str(models))
     assert done.exit_code != 0
-    assert "names.txt has 2 labels, and no output of floats has as many columns" in done.output
+    assert "names.txt has 2 labels, and no float output has 2 columns" in done.output
     assert not (models / "other").exists()
 
 
@@ -85,5 +85,5 @@ def test_what_the_config_names_must_be_there(converted: Path, tmp_path: Path) ->
     """Nothing is copied otherwise."""
     converted.with_name("tokenizer.json").unlink()
     done = run("init", "mood", str(converted), "--models", str(tmp_path / "models"))
-    assert "names tokenizer.json, which is not beside it" in done.output
+    assert "names tokenizer.json, which is not in the same folder" in done.output
     assert not (tmp_path / "models").exists()

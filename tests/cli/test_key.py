@@ -74,7 +74,7 @@ def test_check_reads_the_keys_of_an_issuer(tmp_path: Path) -> None:
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     file.write_text('- {name: staff, subject: "*"}')
     check = ("check", "--no-open", "--models", str(models), "--api-keys", str(file))
-    said = "keys.yaml: [0].subject: COHORT_JWKS is not set: no token can be verified"
+    said = "keys.yaml: [0].subject: COHORT_JWKS is not set: tokens cannot be verified"
     assert said in run(*check).stdout
     issuer = ("--jwks", str(jwks_file), "--jwt-issuer", "i", "--jwt-audience", "a")
     jwks_file.write_text(jwks())

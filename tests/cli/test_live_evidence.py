@@ -99,7 +99,7 @@ def test_what_is_no_answer_of_cohort_is_told_in_a_sentence(answer: bytes) -> Non
         pytest.raises(EvidenceUnavailable) as refused,
     ):
         fetch_evidence(url, "digits")
-    assert str(refused.value) == f"{url} does not answer as a Cohort server does"
+    assert str(refused.value) == f"{url} does not respond as a Cohort server"
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -107,7 +107,7 @@ def test_a_redirect_is_not_followed() -> None:
     answer = b"HTTP/1.1 301 x\r\nlocation: http://127.0.0.1:9/\r\n\r\n"
     with (
         serving(lambda caller: caller.sendall(answer)) as url,
-        pytest.raises(EvidenceUnavailable, match=r"responded 301 .* give --url the address"),
+        pytest.raises(EvidenceUnavailable, match=r"responded 301 .* set --url to the address"),
     ):
         fetch_evidence(url, "digits")
 
@@ -123,7 +123,7 @@ def test_an_answer_that_drips_is_given_up(begun: bytes) -> None:
             caller.sendall(b"1")
 
     with serving(drip) as url:
-        with pytest.raises(EvidenceUnavailable, match=r"no whole answer within 0\.5 s"):
+        with pytest.raises(EvidenceUnavailable, match=r"incomplete response after 0\.5 s"):
             fetch_evidence(url, "digits", seconds=0.5)
         over.set()
 

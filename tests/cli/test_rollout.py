@@ -149,7 +149,7 @@ def test_the_first_rollout_makes_the_file(workspace: Workspace) -> None:
     workspace.file.unlink()
     arguments = ["stable=99", "canary=1", "--version", "stable=1", "--version", "canary=2"]
     said = workspace.done("set", "digits", *arguments)
-    assert "had no rollout" in said
+    assert "Until now the highest version served" in said
     assert workspace.file.read_text() == (
         "# yaml-language-server: $schema=models/.cohort/rollouts.schema.json\n"
         "digits:\n  variants:\n    stable: {version: 1, weight: 99}\n"
@@ -233,7 +233,9 @@ def test_first_shares_that_cannot_be_are_refused(workspace: Workspace) -> None:
     (workspace.folder / "models/roses/1").mkdir(parents=True)
     more = workspace.refused("set", "roses", "a=150%", "--version", "a=1")
     assert "must be 0 % to 100 % in all, got 150 %" in more
-    assert "such as: cohort rollout set roses a=100%" in workspace.refused("set", "roses", "a=100%")
+    assert "for example: cohort rollout set roses a=100%" in workspace.refused(
+        "set", "roses", "a=100%"
+    )
 
 
 def test_a_model_that_only_the_file_knows_is_suggested(workspace: Workspace) -> None:
@@ -269,7 +271,7 @@ def test_a_ramp_is_shown_and_ends_by_promote_and_abort(workspace: Workspace) -> 
     key = parse_rollouts(RAMPED, "rollouts.yaml")["digits"].rollout.ramp_key
     workspace.state.move_ramp("digits", key, RampProgress(1, 1, 720.0))
     said = workspace.done("status", "digits")
-    assert "1 %, 5 %, 25 %, then yours to promote; at step 2 of 3, 12 of 30 minutes" in said
+    assert "1 %, 5 %, 25 %, then promote by hand; at step 2 of 3, 12 of 30 minutes" in said
     assert "│ 95 %" in said
     refused = workspace.refused("set", "digits", "canary=9%")
     assert "the ramp of canary sets its share" in refused
@@ -457,7 +459,7 @@ def test_an_edit_between_reading_and_writing_is_not_lost(workspace: Workspace) -
     """The later of two operators is told."""
     file = RolloutsFile.read(workspace.file)
     workspace.done("set", "digits", "canary=2")
-    with pytest.raises(ConfigInvalid, match="meanwhile"):
+    with pytest.raises(ConfigInvalid, match="changed by another program"):
         file.write("{}")
     assert "weight: 2}" in workspace.file.read_text()
 
@@ -609,7 +611,7 @@ def test_a_server_is_believed_before_a_folder_of_this_machine(
 ) -> None:
     """Its shares are shown, what it rolled back is not promoted, and the difference is told."""
     result = workspace.run("status", "digits", "--url", server.url)
-    assert "is it the servers' folder?" in " ".join(result.stderr.split())
+    assert "is this the servers' folder?" in " ".join(result.stderr.split())
     said = result.output
     assert "rolled back: 4 % of 900" in said
     assert "Live: canary loses the batching that the baseline has: Sum 'y' adds up" in said
@@ -622,7 +624,9 @@ def test_a_server_is_believed_before_a_folder_of_this_machine(
         workspace.refused("clear", "digits", "--url", server.url),
         workspace.refused("promote", "digits", "stable", "--url", server.url),
     ):
-        assert "is it the servers' folder? Set COHORT_STATE or --state" in " ".join(output.split())
+        assert "is this the servers' folder? Set COHORT_STATE or --state" in " ".join(
+            output.split()
+        )
     workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
     assert "Warning" not in workspace.done("status", "digits", "--url", server.url)
     assert "Cleared" in workspace.done("clear", "digits", "--url", server.url)

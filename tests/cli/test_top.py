@@ -149,12 +149,12 @@ def test_the_screen_says_what_was_done_between_two_looks() -> None:
         ("a", "3"): counted(2, slowest),
     }
     looks = [Scrape(0.0, nothing, 1), Scrape(2.0, done, 7), Scrape(3.0, done, 0)]
-    assert lines(looks[:1], "gone")[0] == "u waiting for the second look gone"
+    assert lines(looks[:1], "gone")[0] == "u waiting for the next update gone"
     assert lines(looks[:2]) == [
         "u 111 requests/s, p99 50 ms, 7 queued",
         "requests/s █",
         "p99 █",
-        "version requests/s failed/s p50 p99 rows of a run total variants",
+        "version requests/s failed/s p50 p99 rows/run total variants",
         "a/2 100 10 37.5 ms 49.8 ms ≤ 4 200 new 25%, old 75%",
         "a/1 10 1 175 µs 249 µs ≤ 4 20",
         "a/3 1 0 3.75 s 4.97 s ≤ 4 2",
@@ -228,13 +228,13 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
         done = run("top", f"127.0.0.1:{server.server_port}")
         server.shutdown()
     assert done.exit_code == OK
-    assert ["answered 503 for /metrics" in one for one in frames] == [False, True, False]
+    assert ["responded 503 for /metrics" in one for one in frames] == [False, True, False]
     assert "0 requests/s" in frames[-1]
 
 
 def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said, and who sends it is left."""
-    monkeypatch.setattr("cohort.cli.top_command.command.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("cohort.cli.top_command.command.MAX_BYTES", 1 << 16)
 
     class Endless(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -249,7 +249,7 @@ def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
         done = run("top", "--once", f"127.0.0.1:{server.server_port}")
         server.shutdown()
     assert done.exit_code == PROBLEMS
-    assert "does not end its answer for /metrics" in " ".join(done.stderr.split())
+    assert "sends /metrics too slowly, or too much" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "a 1\n", "model_inference_total{ 1\n"])

@@ -49,7 +49,7 @@ def test_another_models_tokenizer_is_not_replaced(folder: Path) -> None:
     """But that of the model itself is, as the model is."""
     out = folder.parent / "mood.onnx"
     out.with_name("tokenizer.json").write_text("another")
-    with pytest.raises(Misused, match="may be another model's"):
+    with pytest.raises(Misused, match="may belong to another model"):
         check_beside(EXPORT, out)
     out.write_bytes(b"")
     check_beside(EXPORT, out)

@@ -104,5 +104,5 @@ def test_columns_that_cannot_be_told_are_left_to_the_config(tmp_path: Path) -> N
 def test_categories_that_have_no_converter_are_refused(training: Any, tmp_path: Path) -> None:
     """With what to do; their converter writes wrong numbers."""
     request = ExportRequest(str(tmp_path / "model.onnx"))
-    with pytest.raises(Rejected, match="behind a OneHotEncoder or an OrdinalEncoder"):
+    with pytest.raises(Rejected, match="after a OneHotEncoder or OrdinalEncoder"):
         adapter_of(FRAMEWORKS["sklearn"]).export(training.histogram(), request)

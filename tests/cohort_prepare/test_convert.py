@@ -67,7 +67,7 @@ def test_source_that_is_not_there_is_told(training: Path) -> None:
     """Wrong use is exit 2, in words on stderr and in JSON on stdout."""
     ended = run_in(training, "convert", "nowhere.pkl", "--out", "model.onnx", "--json")
     assert ended.exit_code == 2
-    assert "no file, no folder" in json.loads(ended.stdout)["error"]
+    assert "expected a file, a folder" in json.loads(ended.stdout)["error"]
     assert not (training / "model.onnx").exists()
 
 
@@ -88,7 +88,7 @@ def test_names_of_classes_are_written_and_the_lines_that_show_them_told(training
         assert line.strip() == f'"{signature.outputs[-1].name}": {{labels: metadata}}'
     wrong = run_in(training, "convert", "training:model", "--classes", "a,b", "--out", "x.onnx")
     assert wrong.exit_code == 2
-    assert "--classes names 2 classes, and no output of floats has as many" in wrong.stderr
+    assert "--classes names 2 classes, but no float output has 2 columns" in wrong.stderr
 
 
 class Doubled(SourceModel):
@@ -166,8 +166,8 @@ def test_example_is_enough_where_nothing_else_is_taken(tmp_path: Path) -> None:
     out = tmp_path / "model.onnx"
     found = convert_source(doubled(particular), out, example=EXAMPLE)
     assert "an unknown number" not in str(found.notes)
-    assert "the source refuses them" in str(found.notes)
-    with pytest.raises(Misused, match=r"an unknown number.*give some with --example"):
+    assert "the source rejects them" in str(found.notes)
+    with pytest.raises(Misused, match=r"an unknown number.*use --example"):
         convert_source(doubled(particular), tmp_path / "none.onnx")
     assert not (tmp_path / "none.onnx").exists()
 

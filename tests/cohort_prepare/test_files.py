@@ -79,7 +79,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
         (f"{{'descr':'<f4','fortran_order':False,'shape':{'(' * 1000}", "cannot be read"),
         ("(" * 9000, "cannot be read"),
         ("{'descr':'<f4'}", "cannot be read"),
-        ("{'descr':'|O','fortran_order':False,'shape':(1,)}", "holds Python objects"),
+        ("{'descr':'|O','fortran_order':False,'shape':(1,)}", "has Python objects"),
     ],
 )
 def test_headers_that_python_cannot_parse_are_refused(
@@ -101,11 +101,11 @@ def test_labels_that_their_file_does_not_hold_are_refused(tmp_path: Path) -> Non
         )
     np.savez(tmp_path / "archive.npz", labels=np.arange(3))
     for name in ("lie.npy", "archive.npz"):
-        with pytest.raises(Misused, match=rf"{name} is no \.npy file"):
+        with pytest.raises(Misused, match=rf"{name} is not an \.npy file"):
             read_labels(tmp_path / name)
     np.save(tmp_path / "labels.npy", np.array(["a", "b"]))
     assert read_labels(tmp_path / "labels.npy", 2).tolist() == ["a", "b"]
-    with pytest.raises(Misused, match=r"labels of shape \[2\] for 3 rows"):
+    with pytest.raises(Misused, match=r"labels of shape \[2\], but 3 rows need one each"):
         read_labels(tmp_path / "labels.npy", 3)
 
 
@@ -117,7 +117,7 @@ def test_labels_are_classes_or_their_numbers() -> None:
     assert fit_labels(numbers, 3, ("a", "b", "c")).tolist() == ["a", "c"]
     assert fit_labels(np.array([1, 5]), 2, (1, 5)).tolist() == [1, 5]
     for wrong in (names, np.array([-5]), np.array([0.25]), np.array([2**62])):
-        with pytest.raises(Misused, match="none of the model's 3 classes: the numbers 0 to 2"):
+        with pytest.raises(Misused, match="one of the model's 3 classes: the numbers 0 to 2"):
             fit_labels(wrong, 3)
 
 

@@ -189,7 +189,7 @@ def test_sentences_that_the_operator_cuts_otherwise_are_a_verdict(tmp_path: Path
     (tmp_path / "mine.txt").write_text("great\nemoji \U0001f600x\n")
     section = {"tokenizer": "tokenizer.json", "texts": "mine.txt"}
     done = prepare(tmp_path, {"work": "build", "add_tokenizer": section}, PROBLEMS)
-    assert "1 of 2 sentences get other ids" in done["error"]
+    assert "1 of 2 texts get other ids" in done["error"]
     assert "emoji" in done["error"]
     assert "inputs: {text: {tokenizer: tokenizer.json}}" in done["error"]
     assert not [*(tmp_path / "build").iterdir()]
@@ -207,11 +207,11 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "said"),
     [
-        ({"add_labels": {"labels": "two.txt"}}, "2 classes, and no output of floats has as many"),
+        ({"add_labels": {"labels": "two.txt"}}, "2 classes, but no float output has 2 columns"),
         ({"add_labels": {"labels": "gap.txt"}}, "gap.txt must have a label on each line"),
         ({"add_labels": {"labels": "two.txt", "output": "z"}}, "the model has no output 'z'"),
         ({"add_image_input": {"of": "z"}}, "the model has no input 'z'; it has 'pixels'"),
-        ({"add_image_input": {"name": "scores"}}, "the model has 'scores' already"),
+        ({"add_image_input": {"name": "scores"}}, "the model already has 'scores'"),
         ({"add_image_input": {"image": {"size": [8, 8]}}}, "does not fit the model's shape"),
     ],
 )
@@ -236,7 +236,7 @@ def test_an_old_opset_is_refused_with_the_step_that_helps(tmp_path: Path) -> Non
     )
     onnx.save(model, tmp_path / "plain.onnx")
     done = prepare(tmp_path, {"work": "build", "add_image_input": {}}, MISUSED)
-    assert "the model has opset 17, and a graft needs 18" in done["error"]
+    assert "the model has opset 17, but a graft needs 18" in done["error"]
 
 
 def test_what_a_recipe_leaves_is_taken_along(tmp_path: Path) -> None:

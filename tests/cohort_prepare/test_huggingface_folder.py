@@ -26,8 +26,8 @@ def model():
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("saved", r"^mood/config\.json names no architecture"),
-        ("model", "huggingface_saving:model returns int, not a folder: have it call save_pretrain"),
+        ("saved", r"^mood/config\.json has no architecture"),
+        ("model", "huggingface_saving:model returns int, not a folder: call save_pretrain"),
     ],
 )
 def test_a_function_returns_the_folder_that_it_saved(

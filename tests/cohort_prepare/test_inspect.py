@@ -96,14 +96,14 @@ def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
     assert serving["rows"]["verdict"] == "refuted"
     assert serving["rows"]["node_path"] == [0]
     shown = run("inspect", str(path)).stdout
-    assert "  rows by the graph: refuted\n  to batch: quantize statically" in shown
+    assert "  rows, from the graph: refuted\n  to batch: quantize statically" in shown
 
 
 def test_rows_along_other_axes_are_told(tmp_path: Path) -> None:
     """Those of a recurrent network, by input and output."""
     path = onnx_models.save(onnx_models.recurrent(), tmp_path / "model.onnx")
     shown = run("inspect", str(path)).stdout
-    assert "  rows by the graph: proven\n  input 'x': rows along axis 1\n" in shown
+    assert "  rows, from the graph: proven\n  input 'x': rows along axis 1\n" in shown
     assert "  output 'y': rows along axis 2\n" in shown
     assert "to batch" not in shown
 
@@ -255,7 +255,7 @@ def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int)
 def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
     """Besides what could be named instead."""
     said = inspected(tmp_path / "absent.onnx", code=MISUSED)["error"]
-    assert "there is no file" in said
+    assert "does not exist" in said
     assert "NAME/VERSION" in said
 
 

@@ -165,7 +165,7 @@ def test_what_is_published_already_meets_what_is_given_with_it(
     np.save(labels, np.zeros(39))
     assert "gone.npz" in publish(model, "--examples", gone, code=2)["error"]
     told = publish(model, "--examples", rows, "--labels", labels, code=2)["error"]
-    assert "labels of shape [39] for 40 rows" in told
+    assert "labels of shape [39], but 40 rows need one each" in told
     other = onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "other.onnx")
     assert "differs from its source" in publish(model, "--source", other, code=1)["error"]
     assert "--quantize" in publish(model, "--calibration", gone, code=2)["error"]
@@ -201,7 +201,7 @@ def test_encrypted_key_needs_its_passphrase(
     key.write_bytes(pem(secret=b"secret"))
     assert "COHORT_SIGNING_PASSPHRASE" in publish(model, "--sign", key, code=2)["error"]
     monkeypatch.setenv("COHORT_SIGNING_PASSPHRASE", "wrong")
-    assert "is the passphrase right?" in publish(model, "--sign", key, code=2)["error"]
+    assert "is the passphrase correct?" in publish(model, "--sign", key, code=2)["error"]
     monkeypatch.setenv("COHORT_SIGNING_PASSPHRASE", "secret")
     assert publish(model, "--sign", key)["signed_by"] == SIGNER
 
@@ -279,7 +279,7 @@ def gone(path: Path) -> Path:
         (wrong_shapes, 1, "is not valid ONNX"),
         (outside, 1, "'../weights.bin' leaves the version's folder"),
         (without_outputs, 1, "has no outputs"),
-        (in_itself, 1, "names its own file"),
+        (in_itself, 1, "names itself as its external data"),
         (truncated, 2, "is truncated"),
         (text, 2, "is text, not ONNX"),
         (gone, 2, "not found"),
@@ -297,10 +297,14 @@ def test_model_that_cannot_serve_is_not_published(
 @pytest.mark.parametrize(
     ("arrays", "code", "says"),
     [
-        ({"y": np.zeros((2, 4), "f4")}, 2, "has 'y', and the model no input"),
+        ({"y": np.zeros((2, 4), "f4")}, 2, "has 'y', but the model has no such input"),
         ({"x": np.zeros((2, 5), "f4")}, 2, "rows.npz"),
         ({"x": np.zeros((0, 4), "f4")}, 2, "has no rows"),
-        ({"x": np.zeros((2, 4), "f4"), "output:y": np.full((2, 3), 9, "f4")}, 1, "does not give"),
+        (
+            {"x": np.zeros((2, 4), "f4"), "output:y": np.full((2, 3), 9, "f4")},
+            1,
+            "differ from those in",
+        ),
     ],
 )
 def test_examples_that_do_not_fit_are_told(

@@ -135,7 +135,7 @@ def test_an_imputer_behind_another_step_is_refused(tmp_path: Path) -> None:
 
     through = ColumnTransformer([("through", "passthrough", ["city", "street"])])
     model = make_pipeline(through, *text(), LogisticRegression()).fit(*people())
-    with pytest.raises(Rejected, match="'simpleimputer' is a SimpleImputer of text behind other"):
+    with pytest.raises(Rejected, match="'simpleimputer' is a SimpleImputer of text after other"):
         export(model, tmp_path / "model.onnx")
 
 

@@ -148,8 +148,8 @@ def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> 
         ("models:/iris/2", "not found"),
         ("models:/iris@nobody", "alias nobody not found"),
         ("models:/other/1", "has the flavours python_function; taken are onnx, sklearn"),
-        ("models:/iris", "is no model of MLflow: it is models:/NAME/VERSION"),
-        ("models:/iris/Production", "is no model of MLflow"),
+        ("models:/iris", "an MLflow model must be models:/NAME/VERSION"),
+        ("models:/iris/Production", "an MLflow model must be"),
     ],
 )
 def test_what_is_not_there_is_told(asked: str, uri: str, told: str) -> None:
@@ -166,7 +166,7 @@ def test_registry_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) 
         pass
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with (
-        pytest.raises(Misused, match="MLFLOW_TRACKING_URI has to say"),
+        pytest.raises(Misused, match="set MLFLOW_TRACKING_URI"),
         fetched_from_mlflow("models:/iris/1"),
     ):
         pass

@@ -82,6 +82,6 @@ def test_what_cannot_be_sent_is_named(server: Cohort, folder: Path) -> None:
     (line,) = [line for line in lines if line["event"].startswith("outputs cannot be sent")]
     assert (line["model"], line["outputs"]) == ("parts", {"rows": "seq(tensor(float))"})
     checked = run_command("check", "--models", folder / "models")
-    said = "parts/1: output 'rows' is left out: seq(tensor(float)) cannot be sent"
+    said = "parts/1: output 'rows' is omitted: seq(tensor(float)) cannot be sent"
     assert said in checked.stdout, checked.stdout + checked.stderr
     assert checked.returncode == 0

@@ -140,10 +140,10 @@ def test_what_cannot_be_published_is_told(pipeline: Path, tmp_path: Path) -> Non
     models = tmp_path / "models"
     options = ("--optimize",)
     told = publish(pipeline, "whole", models, None, *options, code=2)["error"]
-    assert "a pipeline.yaml is published as it is" in told
+    assert "a pipeline.yaml is published unchanged" in told
     (pipeline.parent / "labels.txt").unlink()
     told = publish(pipeline, "whole", models, None, code=1)["error"]
-    assert told.endswith("there is no labels.txt beside it, which it names")
+    assert told.endswith("it names labels.txt, which is not in the same folder")
     pipeline.write_text(PIPELINE.replace("first.y", "frist.y"))
     told = publish(pipeline, "whole", models, None, code=1)["error"]
     assert "there is no step 'frist'; did you mean 'first'?" in told
@@ -156,7 +156,7 @@ def test_members_that_are_not_there_yet_are_noted(pipeline: Path, tmp_path: Path
     models.mkdir()
     made = publish(pipeline, "whole", models, None)
     (note,) = made["notes"]
-    assert "does not serve among the models" in note
+    assert "cannot run with the models" in note
     assert "model 'member' not found" in note
     assert (models / "whole/1/labels.txt").read_text() == LABELS
 

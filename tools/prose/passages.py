@@ -222,7 +222,7 @@ def _inline(token: Token) -> str:
 def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Passage]:
     """Divide a docstring, comment or message at blank lines, list items and definitions.
 
-    Code is left out: doctests, fenced blocks, and what is indented after `::`.
+    Code is left out: doctests, fenced blocks, and lines indented after `::` or click's `\\b`.
     """
     block: list[str] = []
     start = line
@@ -236,6 +236,8 @@ def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Passage]:
             stripped = ""
         elif fenced or stripped.startswith((">>>", "... ", "|", "+-")):
             stripped = ""
+        elif stripped == "\b":
+            literal, stripped = indent, ""
         elif literal is not None and stripped:
             if indent > literal:
                 stripped = ""

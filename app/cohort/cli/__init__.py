@@ -1,6 +1,6 @@
-"""The commands. Their help comes at once: what a command needs is imported when it runs.
+"""The command line. Each command imports its dependencies when it runs, so `--help` is fast.
 
-Those that prepare models are another package's (`cohort_prepare`), which a server never imports.
+The commands that prepare models are in `cohort_prepare`, which a server never imports.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +21,7 @@ __all__ = ["cli", "main"]
 
 
 def main() -> None:
-    """What `cohort` runs."""
+    """Run the `cohort` command."""
     cli(prog_name="cohort")
 
 
@@ -30,7 +30,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         try:
             click.echo(f"cohort {version('cohort')}")
         except PackageNotFoundError:
-            click.echo("cohort, not installed: run from its sources")
+            click.echo("cohort (run from source, not installed)")
         context.exit()
 
 
@@ -46,20 +46,20 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
 def cli() -> None:
     """Serve ONNX models over HTTP and gRPC.
 
-    Put a model at models/NAME/VERSION/model.onnx, say models/iris/1/model.onnx. Then:
+    Put a model at models/NAME/VERSION/model.onnx, for example models/iris/1/model.onnx. Then:
 
     \b
-      cohort init mine my.onnx         put a model there, with a config to fill in
-      cohort check                     is everything in order?
-      cohort profile iris              how fast is it, and what is chosen?
-      cohort serve                     serve ./models on 127.0.0.1:8000
-      cohort top                       what does it do now?
-      cohort bench --model iris        how fast does it answer?
+        cohort init mine my.onnx         add a model, with a config to fill in
+        cohort check                     validate models and configs
+        cohort profile iris              measure speed; show the batching chosen
+        cohort serve                     serve ./models on 127.0.0.1:8000
+        cohort top                       show live requests and latency
+        cohort bench --model iris        run a load test
       cohort serve /srv/models --port 9000
       curl -s localhost:8000/predict -H 'content-type: application/json' \\
            -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
 
-    Every option of serve is an environment variable, too: COHORT_PORT=9000 is --port 9000.
+    Every option of serve is also an environment variable: --port 9000 is COHORT_PORT=9000.
     """
 
 

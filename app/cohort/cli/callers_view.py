@@ -1,4 +1,4 @@
-"""The inputs and outputs of a version for `cohort check`, as callers see them."""
+"""Inputs and outputs of a version as callers see them, for `cohort check`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cohort.session import Session, Signature
 
 MAX_WAITING = 1 << 30
-"""Bytes for a transform whose process is ended before anything waits for it."""
+"""Memory for requests of a transform; `check` closes it before any request."""
 
 NOT_LOADED = "set COHORT_MODEL_CODE=allow, for this command and for the server"
 
@@ -17,9 +17,9 @@ NOT_LOADED = "set COHORT_MODEL_CODE=allow, for this command and for the server"
 def as_callers_see(
     source: Source, session: Session, *, runs_code: bool
 ) -> tuple[Signature, list[str]]:
-    """The inputs and outputs of a version, as its config has them, and notes for people.
+    """Return the inputs and outputs of a version after its config, and notes for the operator.
 
-    runs_code: True to load its transform, and to call it with zeros.
+    runs_code: True if the transform may be loaded and called with zeros.
 
     Raises LoadFailed.
     """
@@ -39,7 +39,9 @@ def as_callers_see(
         return signature, notes
     try:
         if config.cache is not None:
-            raise LoadFailed("cache: a model with state answers by its sequence: leave one out")
+            raise LoadFailed(
+                "cache: answers of a model with state depend on its sequence: remove cache or state"
+            )
         plan = make_state_plan(config.state, config.sequences.initial, signature)
     except LoadFailed as error:
         raise LoadFailed(f"{source.path.parent.parent.name}/config.yaml: {error}") from error
@@ -55,7 +57,7 @@ def _transformed(
     if source.config is None or source.config.transform is None:
         return signature, []
     if not runs_code:
-        return signature, [f"its transform was not loaded: {NOT_LOADED}"]
+        return signature, [f"transform not loaded: {NOT_LOADED}"]
     transform = open_transform(source, signature, MAX_WAITING)
     transform.close()
     return Signature(transform.inputs, transform.outputs, transform.optional), []

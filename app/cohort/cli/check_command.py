@@ -38,19 +38,19 @@ CHECKED = (
     "opens",
     default=True,
     show_default=True,
-    help="Open each version that would be served, to see that it loads here.",
+    help="Load each version that would be served.",
 )
 @click.pass_context
 def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
-    """Check the models of FOLDER, by default of --models, and every config, without serving.
+    """Validate the models and configs in FOLDER without serving them; default: --models.
 
-    Prints every problem with its file and key, and exits with 1 where there is one.
+    Prints every problem with its file and key. Exits with 1 if there are problems.
     """
     settings = options.settings_from(context)
     from cohort.repository import VERSION_FILES, scan
 
     fetched = options.fetch_models(settings)
-    # As it is now: a check does not wait for a copy to end.
+    # Do not wait for copies in progress to end.
     snapshot = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES)
     problems = [
         *fetched,
@@ -99,7 +99,7 @@ def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
-    """What is wrong with the file of API keys, models that are not there included."""
+    """Yield problems of the API keys file, including models that do not exist."""
     from cohort.auth import ADMIN, load_keys
     from cohort.errors import did_you_mean, quoted
     from cohort.repository import ConfigProblems, Problem
@@ -115,10 +115,10 @@ def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
         return
     for place, key in enumerate(keys):
         if key.subject is not None and settings.jwks is None:
-            sentence = f"{variable('jwks')} is not set: no token can be verified"
+            sentence = f"{variable('jwks')} is not set: tokens cannot be verified"
             yield Problem(settings.api_keys.name, f"[{place}].subject", sentence)
         if key.certificate is not None and settings.tls_client_ca is None:
-            sentence = f"{variable('tls_client_ca')} is not set: no certificate is asked for"
+            sentence = f"{variable('tls_client_ca')} is not set: no certificates are requested"
             yield Problem(settings.api_keys.name, f"[{place}].certificate", sentence)
         for number, model in enumerate(key.models or ()):
             if model not in snapshot.models:
@@ -129,7 +129,7 @@ def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _jwks(settings: Settings) -> Iterator[Problem]:
-    """What is wrong with the file of an issuer's keys."""
+    """Yield problems of the JWKS file."""
     if settings.jwks is None:
         return
     from cohort.auth.jwks import load_jwks
@@ -138,7 +138,7 @@ def _jwks(settings: Settings) -> Iterator[Problem]:
 
 
 def _webhook_secret(settings: Settings) -> Iterator[Problem]:
-    """What is wrong with the file of the secret that signs notifications."""
+    """Yield problems of the webhook secret file."""
     if settings.webhooks is None or settings.webhook_secret_file is None:
         return
     from cohort.notifications.webhook_secret import load_secret
@@ -156,7 +156,7 @@ def _problems_of(load: Callable[[Path], object], path: Path) -> Iterator[Problem
 
 
 def _certificates(settings: Settings) -> Iterator[Problem]:
-    """What is wrong with the files of certificates, and with the time in which one is valid."""
+    """Yield problems of the TLS files, including certificates that are expired or not yet valid."""
     from datetime import UTC, datetime
 
     from cohort.connections.tls import TlsFiles, load_tls
@@ -177,9 +177,9 @@ def _certificates(settings: Settings) -> Iterator[Problem]:
 def _named(
     settings: Settings, snapshot: Snapshot, problems: list[Problem], notes: list[str]
 ) -> Mapping[str, Set[int]]:
-    """The versions that rollouts need.
+    """Return the versions that rollouts use, by model.
 
-    What is wrong with them is added to `problems`, what callers may stumble over to `notes`.
+    Problems are added to `problems`, and warnings about callers to `notes`.
     """
     from cohort.errors import available, did_you_mean, quoted
     from cohort.repository import ConfigProblems, Problem
@@ -234,24 +234,24 @@ def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Want
 
 
 def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[str]:
-    """A sentence for each version that is loaded for those only who name it, and no rollout's."""
+    """Yield a note for each version that answers only requests that name it."""
     from cohort.registry import hold_back
 
     for name, model in snapshot.models.items():
         for number, reason in hold_back(model.signatures).items():
             if number not in named.get(name, ()):
-                yield f"{name}/{number}: only requests that name it reach it: {reason}"
+                yield f"{name}/{number}: answers only requests that name this version: {reason}"
 
 
 def _unread(snapshot: Snapshot) -> Iterator[str]:
-    """A sentence for each config that is in a version's folder, where none is in its model's."""
+    """Yield a note for each config that is in a version's folder instead of its model's."""
     from cohort.repository import CONFIG_FILE
 
     for name, model in snapshot.models.items():
         for number, found in model.versions.items():
             inside, read = found.folder / CONFIG_FILE, model.folder / CONFIG_FILE
             if inside.exists() and not read.exists():
-                yield f"{name}/{number}/{CONFIG_FILE} is not read; {name}/{CONFIG_FILE} would be"
+                yield f"{name}/{number}/{CONFIG_FILE} is not read; move it to {name}/{CONFIG_FILE}"
 
 
 def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:
@@ -273,7 +273,7 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
             try:
                 wiring = check_pipeline(found, snapshot, name)
             except NotTold as error:
-                notes.append(f"{file}: not checked against its models: {error}")
+                notes.append(f"{file}: cannot be checked: {error}")
             except (LoadFailed, OSError) as error:
                 sentence = str(error).removeprefix(f"{name}/{PIPELINE_FILE}: ")
                 problems.append(Problem(file, "", sentence))
@@ -285,9 +285,9 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
 def _open_all(
     settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem], notes: list[str]
 ) -> list[Table | Text]:
-    """Open one after the other, and describe those that open: a table and its footnotes.
+    """Open the versions in turn; return a table of those that load, and its footnotes.
 
-    What fails is added to `problems`, what is left out to `notes`.
+    Failures are added to `problems`, other findings to `notes`.
     """
     from rich.progress import track
 
@@ -336,7 +336,7 @@ def _open_all(
             footnotes.mark(session.placement.active, session.placement.footnote),
         )
         notes += [
-            f"{label}: output {quoted(one.name)} is left out: {one.datatype} cannot be sent"
+            f"{label}: output {quoted(one.name)} is omitted: {one.datatype} cannot be sent"
             for one in session.outputs
             if not one.transportable
         ]
@@ -344,7 +344,7 @@ def _open_all(
         notes += (f"{label}: {note}" for note in more)
         padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
         if padding.reason:
-            notes.append(f"{label}: no input is padded: {padding.reason}")
+            notes.append(f"{label}: padding is off: {padding.reason}")
         opened.close()
     if opener.inspector is not None:
         opener.inspector.rest()
@@ -356,7 +356,7 @@ def _open_all(
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:
-    """A sentence for each version whose requests run one by one, as its manifest says."""
+    """Yield a note for each version that its manifest marks as not batchable."""
     from cohort.errors import LoadFailed
     from cohort.repository import read_manifest
 
@@ -365,23 +365,23 @@ def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:
             manifest = read_manifest(source.path.parent)
             rows = None if manifest is None else manifest.rows
             if rows is not None and not rows.independent:
-                yield f"{label}: its manifest says that requests run one by one: {rows.reason}"
+                yield f"{label}: requests run one by one, as in its manifest: {rows.reason}"
 
 
 def _trust(settings: Settings) -> Trust | None:
-    """The keys of which one must have signed a version; None: nobody must."""
+    """Return the keys that may sign versions; None if no signature is required."""
     from cohort.repository import ConfigProblems, Trust, load_trusted_keys
 
     if settings.trusted_keys is None:
         return None
     try:
         return Trust(load_trusted_keys(settings.trusted_keys))
-    except ConfigProblems:  # which are told once
+    except ConfigProblems:  # reported by _trusted_keys
         return Trust()
 
 
 def _trusted_keys(settings: Settings) -> Iterator[Problem]:
-    """What is wrong with the keys of which one must have signed a version."""
+    """Yield problems of the trusted keys file."""
     if settings.trusted_keys is None:
         return
     from cohort.repository import load_trusted_keys

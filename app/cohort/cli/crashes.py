@@ -1,4 +1,4 @@
-"""A command as a child of itself, so that what a crash of a library leaves is still a sentence."""
+"""Run a command in a child process, so that a crash of a library ends with a message."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from cohort.cli import options
 
 
 def go_on_in_child(tell: Callable[[str], None]) -> None:
-    """Return in a child of this process, which waits for it and ends as it does.
+    """Fork; return in the child, while this process waits for it and exits with its status.
 
-    tell: Says in this process what it was that ended the child without a word, such as SIGSEGV.
+    tell: Report in this process how a signal such as SIGSEGV ended the child.
 
-    Where others are in this process, as in tests, it returns in the process itself.
+    If this process has other threads or a replaced stdout, as in tests, do not fork.
     """
     if sys.stdout is not sys.__stdout__ or threading.active_count() > 1:
         return
     _flush()
     parent = os.getpid()
-    # A signal that comes now waits until there is somebody to take it.
+    # Block signals until the handlers are set.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child:
@@ -53,12 +53,12 @@ def _wait(child: int, tell: Callable[[str], None]) -> NoReturn:
         name = signal.Signals(-code).name
         if -code == signal.SIGKILL:
             code = options.MISUSED
-            tell(f"the command was ended by {name} (out of memory?); nothing was written")
+            tell(f"the command was killed by {name} (out of memory?); nothing was written")
         else:
             code = options.PROBLEMS
             tell(
                 f"a library crashed on the model ({name}); nothing was written. 'cohort inspect' "
-                "looks at a model in a process of its own"
+                "reads a model in a separate process"
             )
         _flush()
     os._exit(code)
@@ -66,12 +66,12 @@ def _wait(child: int, tell: Callable[[str], None]) -> NoReturn:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, AttributeError):  # full, or closed
+        with suppress(OSError, AttributeError):  # disk full, or closed
             stream.flush()
 
 
 def _end_with(parent: int) -> None:
-    """Have the system stop this process where its parent is killed; on Linux."""
+    """Have Linux send SIGTERM to this process when its parent dies."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

@@ -1,6 +1,6 @@
-"""The JSON Schemas of an operator's files, beside the models, for editors.
+"""JSON Schemas that let editors check an operator's files. They are in the models folder.
 
-They are made of the types (`make reference`) and belong to the server: newer ones replace them.
+`make reference` generates them from the types. A newer server replaces them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from importlib.resources import files
 from pathlib import Path
 
 SCHEMAS_FOLDER = ".cohort"
-"""In the models folder; what begins with a dot is not looked at when models are looked for."""
+"""Folder of the schemas in the models folder. The scan for models skips names with a dot."""
 
 CONFIG_SCHEMA, ROLLOUTS_SCHEMA = "config.schema.json", "rollouts.schema.json"
 PIPELINE_SCHEMA = "pipeline.schema.json"
 
 
 def packaged(name: str, folder: str = "schemas") -> str:
-    """The text of one of the files in app/cohort/cli/schemas, or in another `folder` there."""
+    """Return the text of a file in app/cohort/cli/schemas, or in another `folder` there."""
     return files("cohort.cli").joinpath(folder, name).read_text(encoding="utf-8")
 
 
 def keep_schemas(models: Path) -> None:
-    """Write the schemas beside the models, where they are not those already. Raises OSError."""
+    """Write the schemas to the models folder if they differ. Raises OSError."""
     folder = models / SCHEMAS_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name in (CONFIG_SCHEMA, ROLLOUTS_SCHEMA, PIPELINE_SCHEMA):
@@ -32,9 +32,9 @@ def keep_schemas(models: Path) -> None:
 
 
 def schema_comment(file: Path, models: Path, name: str) -> str:
-    """The line by which editors find the schema `name` of a `file`, by its way from there.
+    """Return the comment that links a `file` to the schema `name`, by a relative path.
 
-    Raises ValueError where there is none, from one drive to another.
+    Raises ValueError if there is no relative path, for example between Windows drives.
     """
     way = os.path.relpath((models / SCHEMAS_FOLDER / name).resolve(), file.resolve().parent)
     return f"# yaml-language-server: $schema={Path(way).as_posix()}\n"

@@ -1,4 +1,4 @@
-"""What the commands that prepare a model share: JSON, exit codes, and how they end early."""
+"""Common parts of the commands that prepare models: JSON, exit codes and signals."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 Given = ParamSpec("Given")
 
 STOPPED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 _STOPPED = "stopped; nothing was written"
 
 EXTRA = "prepare"
-"""The extra with the packages that these commands need."""
+"""Extra of the package that installs the dependencies of these commands."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a command found.
+    """Result of a command.
 
-    good: Whether the model passed; else the exit code is 1.
-    findings: The same for machines: the keys of the JSON object, beside `command` and `good`.
-    shown: For people, in order; a str is one line.
+    good: True if the model passed; False makes the exit code 1.
+    findings: Keys of the JSON object, in addition to `command` and `good`.
+    shown: Output for people, in order; a str is one line.
     """
 
     good: bool
@@ -63,18 +63,18 @@ PREPARING = {
     "quantize": "quantize_command:quantize",
     "verify": "verify_command:verify",
 }
-"""The commands that prepare models, and where `cohort_prepare.cli` has them."""
+"""Commands that prepare models, and their places in `cohort_prepare.cli`."""
 
 
 class CohortGroup(click.RichGroup):
-    """All commands. With --json, stdout has one JSON object also for wrong use."""
+    """All commands. With --json, usage errors are also printed as a JSON object."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in order."""
+        """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx), *PREPARING})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One of them; None where there is none of that name."""
+        """Return the command `cmd_name`, or None if it does not exist."""
         if cmd_name in PREPARING and cmd_name not in self.commands:
             module, _, name = PREPARING[cmd_name].partition(":")
             found: click.Command = getattr(import_module(f"cohort_prepare.cli.{module}"), name)
@@ -82,20 +82,20 @@ class CohortGroup(click.RichGroup):
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note whether there is --json, and say in JSON what is wrong with the group's options."""
+        """Note if --json is given, and print errors in the group's options as JSON."""
         name = next((one for one in args if not one.startswith("-")), "")
         ctx.meta[_ASKED_FOR_JSON] = name if "--json" in args else None
         with _usage_in_json(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Say in JSON, too, what is wrong with the command or its options."""
+        """Run the command; print usage errors as JSON if --json is given."""
         with _usage_in_json(ctx):
             return super().invoke(ctx)
 
 
 _ASKED_FOR_JSON = "cohort.json"
-"""The command's name, where it is to say in JSON how it ended."""
+"""Key of the command's name in `Context.meta`, if it must report errors as JSON."""
 
 
 @contextmanager
@@ -110,13 +110,13 @@ def _usage_in_json(context: click.Context) -> Iterator[None]:
 
 
 def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
-    """Make a command of a function that gives a Report; add --json to it.
+    """Make a command from a function that returns a Report; add --json to it.
 
-    Ends with 0 for a good report, 1 for another or Rejected, 130 for Ctrl-C, and with 2 for Misused
-    and where the machine lacks what is needed: room on a disk, memory, a package.
+    Exit codes: 0 for a good report, 1 for a bad one or Rejected, and 2 for Misused. Ctrl-C exits
+    with 130; a lack of disk space, memory or a package exits with 2.
     """
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @click.pass_context
     @functools.wraps(function)
     def command(
@@ -127,7 +127,7 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
         name = context.info_name or ""
         findings: Mapping[str, object] = {}
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # of a locale that has no arrows, or closed
+            if isinstance(stream, TextIOWrapper):  # the locale may lack characters such as arrows
                 stream.reconfigure(errors="backslashreplace")
         try:
             go_on_in_child(lambda crash: _print_error(name, crash, {}, as_json=as_json))
@@ -143,13 +143,13 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
             error = f"{failure.strerror or failure}{where}; nothing was written"
             code = options.MISUSED
         except MemoryError:
-            error = "there is not enough memory for that; nothing was written"
+            error = "out of memory; nothing was written"
             code = options.MISUSED
         except ImportError as failure:
             missing = failure.name or str(failure)
             error = f"needs the package {missing}: pip install 'cohort[{EXTRA}]'"
             code = options.MISUSED
-            if stopped.is_set():  # in the middle of an import, which turned it into this
+            if stopped.is_set():  # Ctrl-C in an import may raise ImportError
                 error, code = _STOPPED, STOPPED
         else:
             try:
@@ -157,7 +157,7 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
                 if sys.stdout:
                     sys.stdout.flush()
             except OSError as failure:
-                _leave(f"the report cannot be printed, {failure.strerror}; all else was done")
+                _leave(f"cannot print the report: {failure.strerror}; all other work is done")
             context.exit(options.OK if report.good else options.PROBLEMS)
         _print_error(name, error, findings, as_json=as_json)
         context.exit(code)
@@ -166,14 +166,14 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
 
 
 def _leave(error: str) -> NoReturn:
-    """End at once, since nobody reads standard output, which Python would write to at its end."""
+    """Exit immediately: stdout is closed, and Python would write to it at exit."""
     with suppress(OSError):
         click.echo(f"Error: {error}", err=True)
     os._exit(options.MISUSED)
 
 
 def escape_controls(text: str) -> str:
-    """`text` without what moves a terminal's cursor: names in a model are anybody's."""
+    """Escape control characters of `text`. Names in a model may have terminal sequences."""
     return "".join(
         one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
         for one in text
@@ -181,9 +181,9 @@ def escape_controls(text: str) -> str:
 
 
 def report_of(command: click.Command, arguments: Sequence[str]) -> Report:
-    """What a command finds, for another one that is made of several.
+    """Return the Report of a command, for a command that combines several.
 
-    Raises what its function raises, and Misused for arguments that it does not take.
+    Raises the errors of the command's function, and Misused for invalid arguments.
     """
     from cohort_prepare.failures import Misused
 
@@ -199,7 +199,7 @@ def report_of(command: click.Command, arguments: Sequence[str]) -> Report:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A bar on stderr, gone afterwards; where that is no terminal, a line now and then."""
+    """Show a progress bar on stderr; if that is not a terminal, print a line now and then."""
     from rich.progress import (
         BarColumn,
         Progress,
@@ -222,7 +222,7 @@ def progress() -> Iterator[Progress]:
 
 
 LINE_SECONDS = 10.0
-"""After which what is being done is said in a line: in the log of a CI job, it was quiet so far."""
+"""Interval of progress lines, so that the log of a CI job shows progress."""
 
 
 @contextmanager
@@ -248,14 +248,14 @@ def _in_lines(shown: Progress) -> Iterator[None]:
 
 
 AGAIN_SECONDS = 1.0
-"""Within which a second signal is the same one: of Ctrl-C, a terminal tells all its processes."""
+"""A second signal within this time is a duplicate: a terminal sends Ctrl-C to all processes."""
 
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Let SIGTERM, and a terminal that is closed, end the command as Ctrl-C does: it cleans up.
+    """Make SIGTERM and SIGHUP stop the command as Ctrl-C does, with clean-up.
 
-    Yields whether any of these came.
+    Yields an event that is set by any of these signals.
     """
     stopped, last = threading.Event(), -AGAIN_SECONDS
 
@@ -266,12 +266,13 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
         if last - before >= AGAIN_SECONDS:
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
+    # Signals arrive in the main thread only.
+    if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for one, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as nohup has it
+        if handler is not signal.SIG_IGN:  # ignored by nohup, for example
             signal.signal(one, stop)
     try:
         yield stopped
@@ -281,7 +282,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 def settings_of_environment() -> Settings:
-    """What a server would read. Raises Misused where that is invalid."""
+    """Return the settings from the environment. Raises Misused if they are invalid."""
     from cohort.settings import SettingsInvalid, read_settings, variable
     from cohort_prepare.failures import Misused
 

@@ -29,27 +29,26 @@ if TYPE_CHECKING:
     default=1,
     show_default=True,
     metavar="NUMBER",
-    help="The version to make.",
+    help="Version number of the new folder.",
 )
 @click.option(
     "--transform",
     is_flag=True,
-    help="Write transform.py with a class of Python around the model, its test, and the key of "
-    "config.yaml that names it.",
+    help="Write a Python class that runs around the model (transform.py), its test, and its key in "
+    "config.yaml.",
 )
 @click.option(
     "--labels",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="LABELS.txt",
-    help="The names of the classes, one a line: answers name the best beside the numbers.",
+    help="Text file with a class name per line; answers include the name of the best class.",
 )
 @click.option(
     "--pipeline",
     "members",
     multiple=True,
     metavar="MODEL",
-    help="Write a pipeline.yaml with a step that runs this model of the folder. Several times: "
-    "a step for each.",
+    help="Write a pipeline.yaml with a step for this model. Repeatable.",
 )
 @click.pass_context
 def init(
@@ -64,29 +63,29 @@ def init(
     members: tuple[str, ...],
     **_: object,
 ) -> None:
-    """Make the folder of MODEL, with a config.yaml that has every key, commented out.
+    """Create the folder of MODEL, with a config.yaml that has every key, commented out.
 
-    With a FILE, copies it there as the version's model.onnx, and its external data, such as
-    FILE.onnx.data, beside it, and what `cohort convert` wrote beside it: its tokenizer, its labels
-    and its config. A server that runs serves it within seconds. Overwrites nothing.
+    FILE is copied as the version's model.onnx, with its external data, such as FILE.onnx.data.
+    Files that `cohort convert` wrote next to FILE are used as well: tokenizer, labels and config.
+    A running server serves the model within seconds. Nothing is overwritten.
 
     \b
       cohort init mine                          models/mine/1/ and models/mine/config.yaml
-      cohort init mine my.onnx                  and my.onnx in it
-      cohort init mine better.onnx --version 2
-      cohort init mine my.onnx --labels names.txt
-      cohort init mine my.onnx --transform      and transform.py around it, with a test
-      cohort init both --pipeline mine --pipeline better    models/both/pipeline.yaml
+        cohort init mine my.onnx                  and models/mine/1/model.onnx
+        cohort init mine better.onnx --version 2
+        cohort init mine my.onnx --labels names.txt
+        cohort init mine my.onnx --transform      and transform.py, with a test
+        cohort init both --pipeline mine --pipeline better    models/both/pipeline.yaml
     """
     settings = options.settings_from(context)
     if settings.remote:
-        options.fail(f"{settings.remote} is not a folder: --models names one to make a model in")
+        options.fail(f"{settings.remote} is not a folder: give --models a local folder")
     from cohort.cli.init_files import files_beside
 
     external = _check(model, file)
     if members:
         if file is not None or transform or labels is not None:
-            options.fail("--pipeline makes a model of others: leave FILE, --transform and --labels")
+            options.fail("--pipeline cannot be combined with FILE, --transform or --labels")
         _write_pipeline(settings.models_folder, model, members)
         return
     beside = files_beside(file, labels)
@@ -94,7 +93,7 @@ def init(
     version = folder / str(number)
     if file is not None and version.is_dir() and any(version.iterdir()):
         there = [int(one.name) for one in folder.iterdir() if one.name.isdecimal()]
-        options.fail(f"{version} is there already; --version {max(there) + 1} makes another")
+        options.fail(f"{version} already exists; use --version {max(there) + 1}")
     try:
         version.mkdir(parents=True, exist_ok=True)
         _write_config(settings.models_folder, folder, beside, transform=transform)
@@ -106,11 +105,11 @@ def init(
     except OSError as error:
         options.fail(f"{error.filename or folder}: {error.strerror or error}")
     if file is None:
-        click.echo(f"Made {version}: put model.onnx there, and its external data beside it.")
+        click.echo(f"Created {version}: copy model.onnx and its external data there.")
     else:
         copied = ", ".join([f"{file.name} as model.onnx", *external, *beside.files])
         click.echo(f"Copied to {version}: {copied}.")
-    click.echo("'cohort check' reports mistakes; 'cohort serve' serves it.")
+    click.echo("'cohort check' finds problems; 'cohort serve' starts a server.")
 
 
 def _write_pipeline(models: Path, model: str, members: Sequence[str]) -> None:
@@ -120,11 +119,11 @@ def _write_pipeline(models: Path, model: str, members: Sequence[str]) -> None:
         write_pipeline(models, model, members)
     except OSError as error:
         options.fail(f"{error.filename or models}: {error.strerror or error}")
-    click.echo("'cohort check' reports mistakes; 'cohort serve' serves it.")
+    click.echo("'cohort check' finds problems; 'cohort serve' starts a server.")
 
 
 def _check(model: str, file: Path | None) -> Sequence[str]:
-    """Where the file's external data lies in its folder. Exits where something is wrong."""
+    """Return the paths of the file's external data. Exits on an error."""
     from cohort.errors import LoadFailed, ModelNotFound, check_model_name, quoted
 
     if model.endswith(".onnx") and (file is None or file.suffix != ".onnx"):
@@ -146,7 +145,9 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
         told = str(error)
         options.fail(told if told.startswith(file.name) else f"{file.name}: {told}")
     if Path("model.onnx") in map(Path, external):
-        options.fail(f"{file}: its external data is called model.onnx, as the model has to be")
+        options.fail(
+            f"{file}: its external data is named model.onnx, a name that only the model may have"
+        )
     return external
 
 
@@ -159,12 +160,12 @@ def _write_transform(folder: Path) -> None:
                 opened.write(packaged(f"{name}.txt", "templates"))
             click.echo(f"Wrote {folder / name}.")
         except FileExistsError:
-            click.echo(f"{folder / name} stays as it is.")
-    click.echo("The server runs it only with COHORT_MODEL_CODE=allow.")
+            click.echo(f"Kept {folder / name}.")
+    click.echo("To run model code, an operator must set COHORT_MODEL_CODE=allow.")
 
 
 TRANSFORM_KEY = re.compile(r"^# (transform: ).*$", re.MULTILINE)
-"""In the packaged config.yaml."""
+"""Line of the packaged config.yaml."""
 
 
 def _write_config(models: Path, folder: Path, beside: InitFiles, *, transform: bool) -> None:
@@ -179,10 +180,10 @@ def _write_config(models: Path, folder: Path, beside: InitFiles, *, transform: b
                 text = TRANSFORM_KEY.sub(r"\1transform:Transform", text, count=1)
             opened.write(text)
         used = [*beside.keys, *(["transform"] if transform else [])]
-        but = f" but {' and '.join(used)}" if used else ""
+        but = f" except {' and '.join(used)}" if used else ""
         click.echo(f"Wrote {config}: every key, commented out{but}.")
     except FileExistsError:
-        click.echo(f"{config} stays as it is.")
+        click.echo(f"Kept {config}.")
         if transform:
             click.echo(f"Add to {config}: transform: transform:Transform")
         for key, value in beside.keys.items():
@@ -190,14 +191,14 @@ def _write_config(models: Path, folder: Path, beside: InitFiles, *, transform: b
 
 
 def _copy(files: Mapping[str, Path], version: Path) -> None:
-    """Fill an empty folder all at once: a server that looks at it meanwhile sees none or all."""
+    """Fill an empty folder atomically, so that a server sees all files or none."""
     copy = version.with_name(f".{version.name}.{uuid4().hex}")
     try:
         for name, source in files.items():
             target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-        version.rmdir()  # which fails where something is in it by now
+        version.rmdir()  # fails if it is no longer empty
         copy.rename(version)
     finally:
         shutil.rmtree(copy, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What `cohort init` takes along of what lies beside a model's file, and what its config says."""
+"""Files and config keys that `cohort init` finds next to a model's file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 LABELS_FILE = "labels.txt"
 
 KEYS = ("inputs", "outputs", "session")
-"""Of `NAME.config.yaml`, which `cohort convert` and `prepare` write beside NAME.onnx."""
+"""Keys of `NAME.config.yaml`, which `cohort convert` and `prepare` write next to NAME.onnx."""
 
 
 @dataclass
 class InitFiles:
-    """Files for a version's folder by their names there, and keys of the config with their values.
+    """Files for a version's folder, by name, and config keys with their values.
 
-    read_from: The config beside the model that has the keys; None where there is none.
+    read_from: The config next to the model that has the keys; None if there is no such file.
     """
 
     files: dict[str, Path] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class InitFiles:
     read_from: Path | None = None
 
     def uncommented(self, text: str) -> str:
-        """The packaged config.yaml with the keys in place of the examples of them."""
+        """Replace the commented examples in the packaged config.yaml by the keys."""
         for key, value in self.keys.items():
             line = f"{key}: {json.dumps(value, ensure_ascii=False)}"
             text = _set_key(text, key, line)
@@ -44,9 +44,9 @@ def _set_key(text: str, key: str, line: str) -> str:
 
 
 def files_beside(file: Path | None, labels: Path | None) -> InitFiles:
-    """What to take along with a model's file. Exits where something is wrong.
+    """Return the files to copy with a model's file. Exits on an error.
 
-    labels: A file of labels, one a line; None: there is none.
+    labels: A file with a label per line, or None.
     """
     found = InitFiles()
     config = None if file is None else file.with_suffix(".config.yaml")
@@ -55,7 +55,7 @@ def files_beside(file: Path | None, labels: Path | None) -> InitFiles:
         found.keys = _read(config)
         for name in _named(found.keys):
             if not (path := config.with_name(name)).is_file():
-                options.fail(f"{config} names {name}, which is not beside it")
+                options.fail(f"{config} names {name}, which is not in the same folder")
             found.files[name] = path
     if labels is not None:
         _add_labels(found, file, labels)
@@ -71,14 +71,12 @@ def _read(config: Path) -> dict[str, Any]:
     except (OSError, ValueError, YAMLError) as error:
         options.fail(f"{config} cannot be read: {error}")
     if not isinstance(read, dict) or not all(isinstance(read.get(key, {}), dict) for key in KEYS):
-        options.fail(
-            f"{config} must have the keys {', '.join(KEYS)}, as cohort convert writes them"
-        )
+        options.fail(f"{config} must have the keys {', '.join(KEYS)}, as written by cohort convert")
     return {key: read[key] for key in KEYS if read.get(key)}
 
 
 def _named(keys: Mapping[str, Any]) -> list[str]:
-    """The files that inputs and outputs name."""
+    """Return the names of files that the config's inputs and outputs use."""
     inputs = keys.get("inputs", {}).values()
     names = [one.get(key) for one in inputs for key in ("tokenizer", "categories")]
     names += [one.get("labels") for one in keys.get("outputs", {}).values()]
@@ -90,7 +88,7 @@ def _add_labels(found: InitFiles, file: Path | None, labels: Path) -> None:
     from cohort.session import read_signature
 
     if file is None:
-        options.fail("--labels goes with the model's file: cohort init NAME FILE.onnx --labels …")
+        options.fail("--labels needs a model file: cohort init NAME FILE.onnx --labels …")
     try:
         count = len(labels.read_text("utf-8-sig").rstrip().split("\n"))
     except (OSError, UnicodeDecodeError) as error:
@@ -102,9 +100,9 @@ def _add_labels(found: InitFiles, file: Path | None, labels: Path) -> None:
     if len(exactly) != 1:
         told = ", ".join(f"{one.name} {one.datatype} {one.shape_text}" for one in outputs)
         which = (
-            f"more than one output may have them: {quoted_names(one.name for one in exactly)}"
+            f"several outputs match: {quoted_names(one.name for one in exactly)}"
             if exactly
-            else "no output of floats has as many columns"
+            else f"no float output has {count} columns"
         )
         options.fail(
             f"{labels.name} has {count} labels, and {which}; {quoted(file.name)} gives {told}. "

@@ -1,4 +1,4 @@
-"""The pipeline.yaml that `cohort init --pipeline` writes: a step for each model, to be edited."""
+"""The pipeline.yaml that `cohort init --pipeline` writes: a step for each model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 HEAD = """\
 #
-# A model made of others. Each input of a step is from an input of the pipeline, as here, or from an
-# output of another step, as step.output; 'when: max(step.output) < 0.8' makes a step run for some
-# rows only. 'cohort check' reports mistakes.
+# A model that consists of other models. A step's input is an input of the pipeline, as here, or an
+# output of another step: step.output. With 'when: max(step.output) < 0.8', a step runs for some
+# rows only. 'cohort check' finds mistakes.
 """
 
 
 def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
-    """Write models/NAME/pipeline.yaml with a step for each of these models, whose names it reads.
+    """Write models/NAME/pipeline.yaml with a step for each of the `members`, which are model names.
 
-    Its outputs are those of all. Exits where a model cannot be read, or there is something
-    in that place already. Raises OSError.
+    Its outputs are the outputs of all steps. Exits if a model cannot be read or the folder exists.
+    Raises OSError.
     """
     from cohort.cli.editor_schemas import PIPELINE_SCHEMA, keep_schemas, schema_comment
     from cohort.errors import LoadFailed
@@ -42,7 +42,7 @@ def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
         options.fail(str(error))
     file = models / name / PIPELINE_FILE
     if name in snapshot.models:
-        options.fail(f"{models / name} is there already: name another, or edit what it holds")
+        options.fail(f"{models / name} already exists: choose another name, or edit its files")
     keep_schemas(models)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("x", encoding="utf-8") as opened:
@@ -51,12 +51,12 @@ def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
 
 
 def _text(members: Mapping[str, MemberFacts]) -> str:
-    """The inputs, the steps and the outputs in YAML."""
+    """Return the inputs, steps and outputs as YAML."""
     taken = dict.fromkeys(one.name for facts in members.values() for one in facts.inputs)
     given = Counter(one.name for facts in members.values() for one in facts.outputs)
     steps, outputs = [], []
     for name, facts in members.items():
-        step = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]  # other characters are none of a step's
+        step = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]  # allowed in step names
         inputs = ", ".join(f"{_written(one.name)}: {_written(one.name)}" for one in facts.inputs)
         steps.append(f"  {_written(step)}: {{model: {_written(name)}, inputs: {{{inputs}}}}}")
         for spec in facts.outputs:
@@ -67,7 +67,7 @@ def _text(members: Mapping[str, MemberFacts]) -> str:
 
 
 def _written(name: str) -> str:
-    """A string as YAML has it, in quotes where it might be read as something else."""
+    """Format a string as YAML, quoted if it could be read as another type."""
     plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name)
     words = {"true", "false", "null", "yes", "no", "on", "off"}
     return name if plain and name.lower() not in words else json.dumps(name)

@@ -1,4 +1,4 @@
-"""`cohort key`: keys for callers."""
+"""`cohort key`: API keys for callers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from cohort.cli import options
 
 @click.group()
 def key() -> None:
-    """Make keys for callers; COHORT_API_KEYS names the file of those that a server takes."""
+    """Create API keys. COHORT_API_KEYS is the file with the keys that a server accepts."""
 
 
 @key.command("new")
 @click.argument("name")
-@click.option("--model", "models", multiple=True, metavar="MODEL", help="May see it; repeatable.")
-@click.option("--rate", type=float, metavar="NUMBER", help="Requests per second.")
-@click.option("--concurrency", type=int, metavar="NUMBER", help="Requests in progress at once.")
-@click.option("--priority", type=int, metavar="NUMBER", help="1 goes first, -1 last.")
-@click.option("--admin", is_flag=True, help="May do what only an operator may.")
+@click.option(
+    "--model", "models", multiple=True, metavar="MODEL", help="Allow only this model; repeatable."
+)
+@click.option("--rate", type=float, metavar="NUMBER", help="Maximum requests per second.")
+@click.option("--concurrency", type=int, metavar="NUMBER", help="Maximum concurrent requests.")
+@click.option("--priority", type=int, metavar="NUMBER", help="1 is served first, -1 last.")
+@click.option("--admin", is_flag=True, help="Allow operator actions.")
 @click.pass_context
 def new(
     context: click.RichContext,
@@ -30,10 +32,10 @@ def new(
     priority: int | None,
     admin: bool,
 ) -> None:
-    """Make a key for NAME.
+    """Create a key for NAME.
 
-    Prints the key on the first line, this once, and below it the entry for the file, which holds
-    only its SHA-256. A server reads the file again when it has changed.
+    The first line of the output is the key, which is not shown again. The next line is the entry
+    for the keys file, with the key's SHA-256 only. Servers reread the file when it changes.
 
     \b
       cohort key new web >web.key && tail -n +2 web.key >>keys.yaml
@@ -66,7 +68,7 @@ def new(
 
 
 def _quoted(text: str) -> str:
-    """As YAML: plain where nothing else could be meant, `123` and `true` in quotes."""
+    """Format text as YAML; quote values that YAML could read as another type."""
     import json
 
     return text if text.isalpha() and text not in _NOT_TEXT else json.dumps(text)

@@ -1,4 +1,4 @@
-"""Settings as options, and what commands share."""
+"""Settings as command-line options, and helpers shared by commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cohort.settings import Settings
 
 OK, PROBLEMS, MISUSED = 0, 1, 2
-"""Exit codes, the last as click has it."""
+"""Exit codes; 2 is click's for usage errors."""
 
 WIDTH = 140
-"""Of a table that goes into a file or a pipe."""
+"""Width of tables written to a file or pipe."""
 
 
-MOST_LOOKS = 5
-"""At a remote repository, by a command: one for each version that cannot be had."""
+MAX_LOOKS = 5
+"""Attempts to fetch from a remote repository, one for each version that may fail."""
 
 
 OPENING = (
@@ -38,11 +38,11 @@ OPENING = (
     "inspection_seconds",
     "inspection_mb",
 )
-"""The settings that opening a model depends on."""
+"""Settings that affect how a model is opened."""
 
 
 def settings_command(*only: str) -> type[click.RichCommand]:
-    """A command with an option for every setting, or for those named, made when first needed."""
+    """Return a command class with an option for every setting, or for the settings in `only`."""
 
     class SettingsCommand(click.RichCommand):
         def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -57,7 +57,7 @@ def settings_command(*only: str) -> type[click.RichCommand]:
 
 
 models_folder = click.argument("folder", required=False)
-"""FOLDER, which most would write after `serve` and `check`, is --models."""
+"""FOLDER, a shorter form of --models."""
 
 
 def _options(*only: str) -> Iterator[click.Option]:
@@ -70,7 +70,7 @@ def _options(*only: str) -> Iterator[click.Option]:
                 ["--" + name.replace("_", "-")],
                 help=field.description,
                 metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
-                # Shown; read by Settings, to which only what the command line says is given.
+                # For --help only: Settings reads the variable, and gets only command-line values.
                 envvar=variable(name),
                 show_envvar=True,
                 default=None if words else str(field.default),
@@ -115,9 +115,9 @@ METAVARS: Mapping[str, str] = {
 
 
 def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
-    """Read the settings from the environment and a command's options; exit where one is invalid.
+    """Read the settings from the environment and the command's options; exit if one is invalid.
 
-    quiet: Whether unknown variables are passed over; default: each is a warning.
+    quiet: True to skip warnings about unknown variables.
     """
     from cohort.cli.runtime_check import runtime_problem
     from cohort.settings import (
@@ -140,7 +140,7 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
     }
     if folder := context.params.get("folder"):
         if "models" in given:
-            raise click.UsageError("FOLDER and --models are one thing: give one of them", context)
+            raise click.UsageError("FOLDER and --models are the same setting: use one", context)
         given["models"] = folder
     try:
         return read_settings(given)
@@ -152,15 +152,15 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
 
 
 def fail(sentence: str) -> NoReturn:
-    """End the command with an error."""
+    """Exit with an error message."""
     click.echo(f"Error: {sentence}", err=True)
     raise SystemExit(PROBLEMS)
 
 
 def fetch_models(settings: Settings) -> list[Problem]:
-    """Have the models of a remote repository here; what is wrong with it. A folder stays as it is.
+    """Fetch the models of a remote repository, and return problems; do nothing for a folder.
 
-    What was fetched before stays where the repository cannot be reached.
+    Models fetched earlier are kept if the repository cannot be reached.
     """
     if not settings.remote:
         return []
@@ -183,9 +183,9 @@ def fetch_models(settings: Settings) -> list[Problem]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     hidden = not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(f"Looking at {settings.remote}")
+        task = progress.add_task(f"Reading {settings.remote}")
         try:
-            for _ in range(MOST_LOOKS):
+            for _ in range(MAX_LOOKS):
                 before, uses = mirror.status.problems, _uses(mirror.models)
                 mirror.look(uses)
                 while not mirror.wait(0.2):
@@ -194,7 +194,7 @@ def fetch_models(settings: Settings) -> list[Problem]:
                     progress.update(task, description=text + done)
                 same = mirror.status.problems == before and _uses(mirror.models) == uses
                 if mirror.status.trouble or same:
-                    break  # else other versions may be wanted, in place of some that failed
+                    break  # else other versions may replace those that failed
         finally:
             mirror.close()
     status = mirror.status
@@ -203,7 +203,7 @@ def fetch_models(settings: Settings) -> list[Problem]:
 
 
 def _uses(models: Path) -> Mapping[str, ModelUse]:
-    """What is wanted of a mirror's folder: what steps of pipelines in it name, and all it has."""
+    """Return the versions to fetch: all in the mirror's folder, and those that pipelines use."""
     from cohort.pipelines import members_named
     from cohort.remote import ModelUse
     from cohort.repository import VERSION_FILES, scan
@@ -220,9 +220,9 @@ def _uses(models: Path) -> Mapping[str, ModelUse]:
 
 
 def opening(settings: Settings, trust: Trust | None = None) -> VersionOpener:
-    """Opens versions as a server with these settings does, where they are, one after the other.
+    """Return an opener that opens versions as a server with these settings does.
 
-    trust: The keys of which one must have signed them; default None: anybody may publish.
+    trust: Keys that may sign versions; None to accept unsigned versions.
     """
     from cohort.inspection import InspectionLimits, Inspector
     from cohort.onnx_engine import VersionOpener

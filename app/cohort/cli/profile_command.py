@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     from cohort.settings import Settings
 
 BUDGET = 3.0
-"""Seconds for all concurrent runs."""
+"""Total seconds for measuring concurrent runs."""
 
 BAR_WIDTH = 30
 
 
 @click.command(cls=options.settings_command("models", *options.OPENING))
 @click.argument("model")
-@click.option("--version", "number", type=int, metavar="NUMBER", help="The highest by default.")
-@click.option("--fresh", is_flag=True, help="Measure even if a kept profile fits.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+@click.option(
+    "--version", "number", type=int, metavar="NUMBER", help="Version; default: the highest."
+)
+@click.option("--fresh", is_flag=True, help="Measure again even if a cached profile fits.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def profile(
     context: click.RichContext,
@@ -47,10 +49,10 @@ def profile(
     as_json: bool,
     **_: object,
 ) -> None:
-    """Measure how long MODEL's runs take here, and show what a server chooses from that.
+    """Measure MODEL's run times here, and show the batching that a server would choose.
 
-    A server measures the same at load, and keeps and uses the same profile, but for the table of
-    concurrent runs, which only this command measures. Best on a machine that does nothing else.
+    A server measures and caches the same profile when it loads a model. Only this command measures
+    concurrent runs. Use a machine that is otherwise idle.
     """
     settings = options.settings_from(context)
     from cohort.errors import CohortError
@@ -82,7 +84,7 @@ class _Seen:
 
     @property
     def chosen(self) -> BatchPolicy:
-        """The policy with the batch size that was chosen."""
+        """The batching policy with the batch size that was chosen."""
         return replace(self.policy, max_batch_size=self.found.profile.max_batch_size)
 
 
@@ -119,7 +121,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             signature = Signature(session.inputs, session.outputs, session.optional_inputs)
             around = open_around(source, signature, session.metadata.properties)
             if around is not None:
-                around.close()  # it was to see that its config fits
+                around.close()  # it was only opened to check its config
             progress.update(task, description="Measuring runs")
             tried = examples_to_try(session, opened.given)
             trial = find_trial(
@@ -157,7 +159,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
 
 
 def _find(folder: Path, model: str, number: int | None) -> tuple[int, Source, ModelConfig]:
-    """The version to profile. Raises a CohortError that names what is available."""
+    """Return the version to profile. Raises a CohortError that lists the available ones."""
     from cohort.errors import LoadFailed, available, did_you_mean, quoted
     from cohort.registry import Source
     from cohort.repository import scan
@@ -180,9 +182,9 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Source, Mo
 def _measure_concurrency(
     opener: Opener, session: Session, trial: Trial, found: ProfileResult
 ) -> tuple[ConcurrentRuns, ...]:
-    """Runs of one row and of the chosen rows, by 1, 2, … cores; on several threads each, as well.
+    """Measure concurrent runs of one row and of the chosen batch size on 1, 2, … cores.
 
-    Several are left out where the config has a number of its own.
+    Runs with several threads are measured as well, unless the config sets the number of threads.
     """
     from cohort.profiling import measure_concurrency, sizes_up_to
     from cohort.session import cores
@@ -231,7 +233,7 @@ def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
         chosen = "chosen" if rows == found.profile.max_batch_size else ""
         mode = "inline" if rows <= inline else "threaded"
         table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", bar, mode, chosen)
-    count = seen.threads or "as many as ONNX Runtime chooses"
+    count = seen.threads or "chosen by ONNX Runtime"
     console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
     console.print(table)
     if found.concurrency:
@@ -259,11 +261,11 @@ def _concurrency_table(found: Sequence[ConcurrentRuns]) -> Table:
 
 
 def _row_lines(rows: RowVerdict, off: str) -> list[str]:
-    """What the graph proves, unless `off` says so, where rows are, and what to do to batch."""
+    """Describe the graph's row analysis, without the reason `off`, and how to enable batching."""
     from cohort.profiling import row_advice, row_places
 
     proven = "" if (sentence := str(rows)) in off else f", {sentence}"
-    lines = [f"Rows by the graph: {rows.kind}{proven}"]
+    lines = [f"Rows, from the graph: {rows.kind}{proven}"]
     lines += [f"  {place}" for place in row_places(rows)]
     if off and (advice := row_advice(rows)):
         lines.append(f"  to batch: {advice}")
@@ -271,20 +273,20 @@ def _row_lines(rows: RowVerdict, off: str) -> list[str]:
 
 
 def _filled(profile: Profile) -> list[str]:
-    """Up to how many rows smaller runs are filled, why, and what that costs a lone row."""
+    """Describe to how many rows smaller runs are filled, why, and the cost for a single row."""
     filled = profile.filled_rows
     if not filled:
         return []
     if filled == profile.least_rows:
         ratio = profile.seconds_for(filled) / profile.seconds[1]
         return [
-            f"A lone row: runs as {filled}, since it would get other bits by itself "
-            f"(batching.exact); that takes {ratio:.2f} times as long"
+            f"A single row: filled up to {filled} rows, since its bits would differ otherwise "
+            f"(batching.exact); it takes {ratio:.2f} times as long"
         ]
     longer = profile.change_seconds * 1000
     return [
-        f"Smaller runs: filled up to {filled} rows, since one of another number of rows than the "
-        f"one before takes {longer:.3g} ms longer"
+        f"Smaller runs: filled up to {filled} rows, since a change of the number of rows costs "
+        f"{longer:.3g} ms"
     ]
 
 
@@ -295,24 +297,24 @@ def _verdicts(seen: _Seen) -> list[str]:
     lines += _row_lines(seen.rows, off)
     lines += _filled(found.profile)
     if why := found.why_not_exact(seen.chosen, seen.rows):
-        lines.append(f"Same bits as alone: not promised, {why}")
+        lines.append(f"Same bits as unbatched: not guaranteed, {why}")
     else:
-        alone = "" if seen.chosen.batches else ", since requests share no run"
-        lines.append(f"Same bits as alone: yes{alone}")
+        alone = "" if seen.chosen.batches else ", since requests are not batched"
+        lines.append(f"Same bits as unbatched: yes{alone}")
     if seen.policy.pad:
         off = found.padding.reason
-        lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs stay the same")
+        lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs do not change")
     if (threads := found.threads).tried > 1:
         lines.append(
-            f"Threads of an exclusive run: {threads.chosen}, since on {threads.tried} it is "
-            f"{threads.gain:.2f} times as fast as on one"
+            f"Threads of an exclusive run: {threads.chosen}; {threads.tried} threads are "
+            f"{threads.gain:.2f} times as fast as one"
         )
     if seen.unpredictable:
-        lines.append(f"Off the event loop: {seen.unpredictable}")
+        lines.append(f"Runs on a thread: {seen.unpredictable}")
     if found.kept:
-        lines.append(f"From the cache, measured {found.measured}; --fresh measures again")
+        lines.append(f"Cached profile, measured {found.measured}; --fresh measures again")
     elif seen.differences:
-        lines.append(f"Measured now: a kept profile had another {', '.join(seen.differences)}")
+        lines.append(f"Measured now: the cached profile differs in {', '.join(seen.differences)}")
     else:
         lines.append("Measured now")
     return lines

@@ -1,7 +1,7 @@
-"""Whether one ONNX Runtime is installed, and no more: packaging does not see to that.
+"""Check that exactly one ONNX Runtime is installed, which packaging cannot ensure.
 
-All of its distributions install into the same folder. With two, the one installed last silently
-wins, and removing either breaks the other (docs/contributing/decisions/0001).
+All its distributions install into the same folder. The last one installed overwrites the others,
+and removing any breaks the rest (docs/contributing/decisions/0001).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ PLAIN = "onnxruntime"
 
 
 def runtime_problem() -> str:
-    """What is wrong, with the command that mends it; "" where one ONNX Runtime is installed."""
+    """Return the problem and the command that fixes it; "" if one ONNX Runtime is installed."""
     spec = find_spec(PLAIN)
-    origin = spec and spec.origin  # a folder alone has none
+    origin = spec and spec.origin  # None for a folder without __init__.py
     folders = [Path(origin).parents[1]] if origin else map(Path, sys.path)
     installed = list(_installed(folders))
     if not origin and not installed:
@@ -30,7 +30,7 @@ def runtime_problem() -> str:
         )
     if not origin:
         return (
-            f"{installed[0]} lacks its files, which went with another ONNX Runtime: "
+            f"{installed[0]} lost its files when another ONNX Runtime was removed: "
             f"{_pip('install')} --force-reinstall --no-deps {_pinned(installed[0])}"
         )
     if len(installed) < 2:
@@ -43,9 +43,9 @@ def runtime_problem() -> str:
 
 
 def _installed(folders: Iterable[Path]) -> Iterator[str]:
-    """The names of the distributions that bring the package.
+    """Yield the names of the distributions that install the package.
 
-    Whole paths count: others have a package of that name inside their own, as onnxscript does.
+    Only whole paths match: packages such as onnxscript contain a folder of the same name.
     """
     first_file = re.compile(rf"^{PLAIN}/__init__\.py,", re.MULTILINE)
     for folder in folders:
@@ -55,14 +55,14 @@ def _installed(folders: Iterable[Path]) -> Iterator[str]:
 
 
 def _pip(verb: str) -> str:
-    """The command of an environment that may have pip, or be uv's."""
+    """Return a pip command, or a uv command if the environment has no pip."""
     if find_spec("pip") is not None:
         return f"{sys.executable} -m pip {verb}{' --yes' if verb == 'uninstall' else ''}"
     return f"uv pip {verb} --python {sys.executable}"
 
 
 def _pinned(name: str) -> str:
-    """The requirement of that name among Cohort's own, as far as they are known."""
+    """Return Cohort's pinned requirement of this name, or the name if it is unknown."""
     try:
         own = requires("cohort") or []
     except PackageNotFoundError:

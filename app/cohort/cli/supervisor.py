@@ -1,7 +1,7 @@
-"""A parent of the server that kills it once its event loop gives no sign of life.
+"""A parent process that kills the server if its event loop sends no sign of life.
 
-It stands where systemd would: a container has none, and Docker and Compose leave a container alone
-that is unhealthy. What they restart is one that has ended.
+It replaces systemd's watchdog in containers. Docker and Compose restart a container that exited,
+but not one that is unhealthy.
 """
 
 from __future__ import annotations
@@ -18,30 +18,29 @@ from cohort.workers.membership import LATE_SECONDS, STARTING_SECONDS, end_with
 from cohort.workers.saying import say_line
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""The signals that are the server's."""
+"""Signals that are forwarded to the server."""
 
 
 ENDING_SECONDS = 8.0
-"""How much longer than its notice and its time to drain the server may need to end: a little longer
-than it gives itself."""
+"""Extra time to stop after the notice and drain times: a little more than the server's own."""
 
 LAST_WORDS_SECONDS = 0.5
-"""How long it may take to end by a second signal, until it is killed."""
+"""Time between a second signal and SIGKILL."""
 
 
 def supervise(seconds: float, *, log_format: str, stop_seconds: float = math.inf) -> None:
-    """Fork, and return in the child, which is to serve; the parent exits as the child does.
+    """Fork, and return in the child, which serves. The parent exits with the child's status.
 
-    seconds: How long the child may give no sign of life, before it is killed with SIGKILL, which
-        ends a stopped process, too; until the first, STARTING_SECONDS or more. The signs are those
-        for systemd.
-    log_format: Whether the line about that is "json" or text.
-    stop_seconds: How long it may take to end by a first signal to stop; default: any time. By a
-        second signal it is killed.
+    seconds: Watchdog timeout: without a sign of life for so long, the child is killed by SIGKILL,
+        even if it is stopped. Before the first sign it is at least STARTING_SECONDS. Signs use
+        systemd's notify protocol.
+    log_format: Format of the log line about a kill, "json" or text.
+    stop_seconds: Time to stop after a first signal; default: unlimited. A second signal kills the
+        child after LAST_WORDS_SECONDS.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    listener.bind("")  # the kernel finds a name, in the abstract namespace
-    # A forked interpreter forgets the signals that it has not handled: these wait until it is one.
+    listener.bind("")  # the kernel assigns a name in the abstract namespace
+    # Block signals: a fork drops signals that Python has not handled yet.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     parent, child = os.getpid(), os.fork()
     if child:
@@ -51,12 +50,12 @@ def supervise(seconds: float, *, log_format: str, stop_seconds: float = math.inf
     os.environ["WATCHDOG_USEC"] = str(int(seconds * 1e6))
     os.environ["WATCHDOG_PID"] = str(os.getpid())
     listener.close()
-    os.setpgid(0, 0)  # what a terminal, or kill, sends to the group comes once, by the parent
+    os.setpgid(0, 0)  # signals to the parent's group arrive once, forwarded by the parent
     end_with(parent)
 
 
 class _Supervisor:
-    """What the parent does: forward signals, reap, and wait for signs of life."""
+    """Parent of the server: forwards signals, reaps processes and waits for signs of life."""
 
     def __init__(
         self,
@@ -68,14 +67,14 @@ class _Supervisor:
     ) -> None:
         self._child, self._listener, self._seconds = child, listener, seconds
         self._log_format, self._stop_seconds = log_format, stop_seconds
-        self._ends_by = float("inf")  # before it was told to end
+        self._ends_by = float("inf")  # until a signal asks it to stop
         self._told_to_end = False
         self._sign_seconds = max(STARTING_SECONDS, seconds)
         self._due = monotonic() + self._sign_seconds
         self._stopping = False
 
     def run(self, mask: Iterable[int]) -> int:
-        """Return the child's exit status once it has ended. `mask` are the signals to block."""
+        """Return the child's exit status once it has ended. `mask`: signals to block."""
         woken, waker = socket.socketpair()
         for end in (woken, waker, self._listener):
             end.setblocking(False)
@@ -97,7 +96,7 @@ class _Supervisor:
             elif now >= self._due:
                 self._kill(f"no sign of life for {self._sign_seconds:g} s")
             elif now >= self._ends_by:
-                self._kill("it was told to end, and has not")
+                self._kill("did not stop in time")
         return status
 
     def _forward(self, number: int, _: object) -> None:
@@ -108,9 +107,9 @@ class _Supervisor:
         os.kill(self._child, number)
 
     def _suspend(self, number: int, _: object) -> None:
-        """Stop the child and this process, as Ctrl-Z asks, until this one is told to go on.
+        """Stop the child and this process, as for Ctrl-Z, until SIGCONT.
 
-        The kernel ignores the signal where there is nobody who would, as without a terminal.
+        The kernel ignores the signal if no process could continue this one, as without a terminal.
         """
         os.kill(self._child, signal.SIGSTOP)
         signal.signal(number, signal.SIG_DFL)
@@ -121,7 +120,7 @@ class _Supervisor:
             self._due = monotonic() + self._sign_seconds
 
     def _reaped(self) -> int | None:
-        """Reap who has ended, as process 1 has to; the child's status where it is among them."""
+        """Reap ended processes, as process 1 must; return the child's status if it ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -135,7 +134,7 @@ class _Supervisor:
 
     def _hear(self, message: bytes) -> None:
         lines = message.split(b"\n")
-        self._stopping |= b"STOPPING=1" in lines  # who stopped it also sees to its end
+        self._stopping |= b"STOPPING=1" in lines  # after a stop request the stop timeout applies
         if self._stopping:
             self._due = float("inf")
         elif b"READY=1" in lines or b"WATCHDOG=1" in lines:

@@ -1,4 +1,4 @@
-"""`cohort serve --workers`: the parent of the processes that serve."""
+"""`cohort serve --workers`: the parent of the worker processes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cohort.workers.systemd import Systemd
 from cohort.workers.worker_process import WorkerOptions
 
 HUNG_SECONDS = 20.0
-"""How long a worker may give no sign of life where no setting says it: the others serve on."""
+"""Default watchdog timeout of a worker; the other workers continue to serve."""
 
 
 def run_workers(settings: Settings) -> NoReturn:
-    """Serve by workers until a signal."""
+    """Serve with worker processes until a signal arrives."""
     listeners = {Kind.HTTP: _open(settings, "port", lambda: open_http(settings))}
-    if settings.grpc_port:  # it is listened on once a worker serves gRPC
+    if settings.grpc_port:  # opened when a worker serves gRPC
         listeners[Kind.RPC] = _open(settings, "grpc_port", lambda: _reserve(settings))
     watchdog_seconds = (
         settings.watchdog_seconds or Systemd.of(os.environ).watchdog_seconds or HUNG_SECONDS
@@ -52,7 +52,7 @@ def run_workers(settings: Settings) -> NoReturn:
 def _open(
     settings: Settings, name: str, opened: Callable[[], list[socket.socket]]
 ) -> list[socket.socket]:
-    """What is `opened`. Raises SystemExit, after saying why, where an address is not available."""
+    """Return the opened sockets. Logs the reason and raises SystemExit if an address is in use."""
     try:
         return opened()
     except OSError as error:
@@ -62,7 +62,7 @@ def _open(
 
 
 def _reserve(settings: Settings) -> list[socket.socket]:
-    """Sockets that have the addresses for gRPC, and take no connections."""
+    """Reserve the addresses for gRPC with sockets that accept no connections."""
     for one in open_listeners(settings.host, settings.grpc_port, backlog=1):
-        one.close()  # nobody has it
+        one.close()  # the address is free
     return open_listeners(settings.host, settings.grpc_port, backlog=None, shared=True)

@@ -1,1 +1,1 @@
-"""The commands that prepare a model; each is added to `cohort` in `cohort.cli`."""
+"""Commands that prepare a model; `cohort.cli` adds them to `cohort`."""

@@ -24,39 +24,38 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.onnx",
-    help="The model to write; a file that is there is replaced once the new one is whole. May be "
-    "left out for a config.pbtxt: then the file is written next to it.",
+    help="ONNX file to write; an existing file is replaced at the end. Optional for a "
+    "config.pbtxt: the result is then written next to it.",
 )
 @click.option(
     "--example",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="INPUTS.npz",
-    help="Rows to convert and compare with; the arrays' names become the inputs' names.",
+    help="Input rows for the export and comparison; array names become input names.",
 )
 @click.option(
     "--opset",
     type=click.IntRange(7, 26),
     metavar="NUMBER",
-    help="The version of ONNX's operators; by default what the exporter does best.",
+    help="ONNX opset version; default: the exporter's preferred one.",
 )
 @source_options
 @click.option(
     "--dynamic",
     multiple=True,
     metavar="INPUT:AXIS=NAME",
-    help="Another open dimension of a PyTorch module's input, besides the rows: ids:1=length.",
+    help="Variable dimension of a PyTorch input, in addition to rows, e.g. ids:1=length.",
 )
 @click.option(
     "--classes",
     metavar="NAMES",
-    help="Names of the classes of its scores, written into its metadata: a file with one a line, "
-    "or a,b,c.",
+    help="Class names to write into the metadata: a file with one name per line, or a,b,c.",
 )
 @click.option(
     "--verify/--no-verify",
     default=True,
     show_default=True,
-    help="Run both models on the same rows before the new one is written.",
+    help="Compare both models on the same rows before writing.",
 )
 @reporting
 def convert(
@@ -73,11 +72,11 @@ def convert(
     classes: str | None,
     weights: str | None,
 ) -> Report:
-    """Convert SOURCE, a model of a framework, to ONNX, and see that it gives the same.
+    """Convert SOURCE, a model of a framework, to ONNX, and check that it gives the same outputs.
 
-    SOURCE is a file, a folder, module:callable, a function that gives the model, or
-    models:/NAME/VERSION of MLflow. A framework that is not installed here is fetched into an
-    environment of its own (by uv). Triton's config.pbtxt becomes a pipeline.yaml or config.yaml.
+    SOURCE is a file, a folder, module:callable (a function that returns the model), or
+    models:/NAME/VERSION in MLflow. If its framework is not installed, uv creates a separate
+    environment. Triton's config.pbtxt becomes a pipeline.yaml or config.yaml.
 
     \b
       cohort convert training:model --out models/churn/1/model.onnx
@@ -88,7 +87,7 @@ def convert(
     if source.endswith(".pbtxt"):
         return _from_triton(Path(source), out)
     if out is None:
-        raise click.UsageError("Missing option '--out': name the model to write")
+        raise click.UsageError("Missing option '--out': the ONNX file to write")
     from cohort_prepare.converting import convert_source
     from cohort_prepare.detecting import open_source
     from cohort_prepare.evaluating.cases import read_cases
@@ -134,20 +133,20 @@ def _from_triton(source: Path, out: Path | None) -> Report:
     from cohort_prepare.triton.importing import import_config
 
     if out is not None and out.suffix == ".onnx":
-        raise Misused(f"{source.name} has no model: name a pipeline.yaml or config.yaml by --out")
+        raise Misused(f"{source.name} has no model: set --out to a pipeline.yaml or config.yaml")
     made = import_config(source, out)
     lines = [f"Note: {note}" for note in made.notes]
     if made.out is None:
-        first = f"No {made.kind} is needed: the model's file has all that {source} contains."
+        first = f"No {made.kind} is needed: the model file has everything in {source}."
     else:
         first = f"Wrote {made.out}:\n\n{made.text}"
-        lines.append(f"Once it is the {made.kind} of a model, 'cohort check' sees whether it fits.")
+        lines.append(f"'cohort check' validates it as the {made.kind} of a model.")
     findings = {"out": made.out and str(made.out), "text": made.text, "notes": made.notes}
     return Report(True, findings, [first, *lines])
 
 
 def _read_classes(text: str) -> list[str]:
-    """The names of classes in a file, one a line, or between commas."""
+    """Read class names from a file, one per line, or from a comma-separated list."""
     file = Path(text)
     if file.is_file():
         names = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
@@ -156,7 +155,7 @@ def _read_classes(text: str) -> list[str]:
         return names
     names = [one.strip() for one in text.split(",")]
     if len(names) < 2:
-        raise click.UsageError(f"--classes {text}: must be a file with one name a line, or a,b,c")
+        raise click.UsageError(f"--classes {text}: must be a file with one name per line, or a,b,c")
     return names
 
 
@@ -164,12 +163,14 @@ _OPEN_AXIS = re.compile(r"(?P<input>.+):(?P<axis>[0-9]{1,2})(=(?P<label>[A-Za-z_
 
 
 def _open_axes(texts: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The labels of open dimensions by input and axis, as `--dynamic ids:1=length` says them."""
+    """Parse `--dynamic ids:1=length` into labels of variable dimensions by input and axis."""
     found: dict[str, dict[str, str]] = {}
     for text in texts:
         match = _OPEN_AXIS.fullmatch(text)
         if match is None:
-            raise click.UsageError(f"--dynamic {text}: must be INPUT:AXIS=NAME, as in ids:1=length")
+            raise click.UsageError(
+                f"--dynamic {text}: must be INPUT:AXIS=NAME, for example ids:1=length"
+            )
         label = match["label"] or f"{match['input']}_{match['axis']}"
         found.setdefault(match["input"], {})[match["axis"]] = label
     return found
@@ -210,21 +211,21 @@ def _lines(out: Path, made: Converted) -> list[str]:
         f"outputs  {words(made.outputs)}",
     ]
     if made.beside:
-        lines.append(f"Beside it: {', '.join(path.name for path in made.beside)}.")
+        lines.append(f"Also written: {', '.join(path.name for path in made.beside)}.")
     if made.difference is None:
-        lines.append("Not compared with its source: 'cohort verify' does.")
+        lines.append("Not compared with its source; use 'cohort verify'.")
     else:
         lines.append(
-            f"Compared with its source on {made.rows} rows: off by "
-            f"{made.difference.max_absolute:.2g} at most."
+            f"Compared with its source on {made.rows} rows: largest difference "
+            f"{made.difference.max_absolute:.2g}."
         )
     lines += [f"Note: {note}" for note in made.notes]
     if any(path.name.endswith("config.yaml") for path in made.beside):
-        return lines  # which has them already
+        return lines  # the config has the labels
     for output, classes in list(made.export.classes.items())[:1]:
         lines += [
-            f"It names {len(classes)} classes. In its model's config.yaml these two lines have "
-            "each answer say the best one:",
+            f"It names {len(classes)} classes. Add these lines to the model's config.yaml "
+            "to return the name of the best class:",
             "outputs:",
             f"  {json.dumps(output)}: {{labels: metadata}}",
         ]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cohort.settings import Settings
     from cohort_prepare.overview.parts import Behavior, ModelStructure, ModelValue
 
-_MOST_ROWS = 20
-"""Of a table; --json has all of them."""
+_MAX_ROWS = 20
+"""Rows shown of a table; --json has all."""
 
 
 @click.command("inspect")
@@ -29,27 +29,27 @@ _MOST_ROWS = 20
     default=1,
     show_default=True,
     metavar="ROWS",
-    help="The rows of the run whose operations are counted.",
+    help="Rows of the run for which operations are counted.",
 )
 @click.option(
     "--dim",
     "dimensions",
     multiple=True,
     metavar="NAME=LENGTH",
-    help="The length of another open dimension: its symbol, or INPUT.AXIS; for several, repeat it.",
+    help="Length of another variable dimension, by symbol or INPUT.AXIS; repeatable.",
 )
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the graph as a page, which opens in a browser without a network.",
+    help="Write the graph as an HTML page that works offline.",
 )
 @reporting
 def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path | None) -> Report:
-    """Show what is in MODEL, and what becomes of it here.
+    """Show the structure of MODEL, and how this server would run it.
 
-    MODEL is an ONNX file, or NAME or NAME/VERSION in the folder of COHORT_MODELS. It is looked at
-    in processes of their own, within COHORT_INSPECTION_SECONDS and COHORT_INSPECTION_MB.
+    MODEL is an ONNX file, or NAME or NAME/VERSION in the folder of COHORT_MODELS. It is read in
+    separate processes, limited by COHORT_INSPECTION_SECONDS and COHORT_INSPECTION_MB.
 
     \b
       cohort inspect model.onnx
@@ -74,7 +74,7 @@ def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path 
         custom_ops=settings.custom_ops,
     )
     with progress() as shown:
-        shown.add_task(f"Looking at {path.name}", total=None)
+        shown.add_task(f"Reading {path.name}", total=None)
         file = {"path": str(path), "bytes": model_size(path), "sha256": model_digest(path)}
         structure, behavior = look_at(path, request)
     page = {} if html is None else {"html": str(html)}
@@ -83,7 +83,7 @@ def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path 
 
 
 def _find(model: str, settings: Settings) -> Path:
-    """The model's file. Raises Misused where there is none."""
+    """Return the model's file. Raises Misused if it does not exist."""
     from cohort.errors import quoted
     from cohort_prepare.failures import Misused
 
@@ -96,7 +96,7 @@ def _find(model: str, settings: Settings) -> Path:
             if file.is_file():
                 return file
     name = quoted(model, 1000)
-    missing = "" if Path(model).exists() else f"there is no file {name}; "
+    missing = "" if Path(model).exists() else f"{name} does not exist; "
     raise Misused(
         f"{missing}{name} is neither an ONNX file nor a NAME or NAME/VERSION in "
         f"{settings.models_folder}"
@@ -108,12 +108,12 @@ def _length(text: str) -> tuple[str, int]:
     from cohort_prepare.failures import Misused
 
     name, equals, length = text.rpartition("=")
-    if not (name and equals and length.isdecimal() and 0 < len(length) < MOST_DIGITS):
-        raise Misused(f"--dim {quoted(text)}: write it as NAME=LENGTH, such as sequence=128")
+    if not (name and equals and length.isdecimal() and 0 < len(length) < MAX_DIGITS):
+        raise Misused(f"--dim must be NAME=LENGTH, such as sequence=128, got {quoted(text)}")
     return name, int(length)
 
 
-MOST_DIGITS = 10
+MAX_DIGITS = 10
 
 
 def _shown(
@@ -150,7 +150,7 @@ def _shown(
         difference = step.difference
         by = f"; outputs differ by up to {difference.max_absolute:.3g}" if difference else ""
         yield f"History: {step.step}: {step.what}{by}"
-    for key, value in list(structure.metadata.items())[:_MOST_ROWS]:
+    for key, value in list(structure.metadata.items())[:_MAX_ROWS]:
         yield f"Metadata: {key} = {_one_line(value)}"
     yield from _behavior(behavior)
     if html is not None:
@@ -197,14 +197,14 @@ def _flops(structure: ModelStructure) -> Iterator[str]:
     given = "".join(f", {name} {length:,}" for name, length in flops.dimensions.items())
     least = "at least " if flops.uncounted else ""
     yield f"FLOPs of a run of {flops.batch:,} row(s){given}: {least}{_count(flops.total)}"
-    shares = (f"{one.operator} {_count(one.flops)}" for one in flops.operators[:_MOST_ROWS])
+    shares = (f"{one.operator} {_count(one.flops)}" for one in flops.operators[:_MAX_ROWS])
     if flops.operators:
         yield f"  by operator: {', '.join(shares)}"
-    for one in flops.uncounted[:_MOST_ROWS]:
+    for one in flops.uncounted[:_MAX_ROWS]:
         yield f"  not counted: {one.operator} ({one.nodes:,} nodes): {one.reason}"
     if flops.open:
-        open_dimensions = ", ".join(flops.open[:_MOST_ROWS])
-        yield f"  open dimensions: {open_dimensions}; --dim NAME=LENGTH gives one"
+        open_dimensions = ", ".join(flops.open[:_MAX_ROWS])
+        yield f"  open dimensions: {open_dimensions}; set one with --dim NAME=LENGTH"
     for note in flops.notes:
         yield f"  {note}"
 
@@ -213,23 +213,23 @@ def _behavior(behavior: Behavior) -> Iterator[str]:
     for outcome in behavior.chains:
         chain = " → ".join(outcome.chain)
         nodes = ", ".join(f"{count:,} nodes on {name}" for name, count in outcome.nodes.items())
-        yield f"On {chain}: {outcome.problem or nodes or 'no node is left to run'}"
+        yield f"On {chain}: {outcome.problem or nodes or 'no node remains'}"
     served = behavior.serving
     if served.problem:
-        yield f"In a server: not opened: {served.problem}"
+        yield f"In a server: cannot be loaded: {served.problem}"
         return
-    batched = "requests share runs" if served.batched else f"one request a run: {served.reason}"
+    batched = "requests are batched" if served.batched else f"one request per run: {served.reason}"
     yield f"In a server: {batched}"
-    yield f"  rows by the graph: {served.rows['verdict']}"
-    yield from (f"  {_one_line(place)}" for place in served.row_places[:_MOST_ROWS])
+    yield f"  rows, from the graph: {served.rows['verdict']}"
+    yield from (f"  {_one_line(place)}" for place in served.row_places[:_MAX_ROWS])
     if served.advice:
         yield f"  to batch: {served.advice}"
     if served.open_dimensions:
-        yield f"  requests choose {', '.join(served.open_dimensions[:_MOST_ROWS])}"
+        yield f"  requests choose {', '.join(served.open_dimensions[:_MAX_ROWS])}"
     if served.unpredictable:
-        yield f"  how long a run takes depends on values: {served.unpredictable}"
+        yield f"  run time depends on values: {served.unpredictable}"
     for name, datatype in served.unsent.items():
-        yield f"  output {name} is left out: {datatype} cannot be sent"
+        yield f"  output {name} is omitted: {datatype} cannot be sent"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -238,13 +238,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     from cohort.process.version_table import version_table
 
     table = version_table(*columns, whole=())
-    for row in rows[:_MOST_ROWS]:
+    for row in rows[:_MAX_ROWS]:
         table.add_row(*(Text(_one_line(cell)) for cell in row))
-    if len(rows) > _MOST_ROWS:
+    if len(rows) > _MAX_ROWS:
         table.add_row(
             *(
                 Text(one)
-                for one in (f"and {len(rows) - _MOST_ROWS:,} more", *[""] * (len(columns) - 1))
+                for one in (f"and {len(rows) - _MAX_ROWS:,} more", *[""] * (len(columns) - 1))
             )
         )
     return table

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 @click.argument("recipe", type=click.Path(path_type=Path), metavar="RECIPE.yaml")
 @reporting
 def prepare(recipe: Path) -> Report:
-    """Take a model the whole way that RECIPE.yaml describes, from its framework to a version.
+    """Run all steps that RECIPE.yaml describes, from a framework's model to a published version.
 
     Each section of the file is the command of that name with its options: convert, verify,
-    optimize, quantize, publish. add_image_input, add_tokenizer and add_labels put into the model
-    what callers would do around it. Ends at the first verdict against the model, with that
-    command's exit code. The same files give the same model, digest by digest.
+    optimize, quantize, publish. The sections add_image_input, add_tokenizer and add_labels move
+    pre- and postprocessing into the model. A model that fails a step ends the run, with that
+    step's exit code. The same files give the same model, byte by byte.
 
     \b
       cohort prepare recipe.yaml
@@ -43,7 +43,7 @@ def prepare(recipe: Path) -> Report:
 
 @contextmanager
 def _work_folder(recipe: ModelRecipe) -> Iterator[Path]:
-    """Where the steps leave their models: what the recipe says, or a folder that is gone after."""
+    """Yield the folder for the models of the steps: the recipe's, or a temporary one."""
     from cohort_prepare.onnx_files import temporary_folder
 
     if recipe.work is None:
@@ -57,7 +57,7 @@ def _work_folder(recipe: ModelRecipe) -> Iterator[Path]:
 
 @dataclass
 class _Chain:
-    """The steps of a recipe, one after the other, each on the model of the one before."""
+    """Steps of a recipe, each applied to the model of the step before."""
 
     recipe: ModelRecipe
     folder: Path
@@ -68,7 +68,7 @@ class _Chain:
     shown: list[RenderableType] = field(default_factory=list)
 
     def follow(self) -> Report:
-        """Do all steps. Raises as the step does that fails, with what was done in its findings."""
+        """Run all steps. Raises a failed step's error, with the results so far in its findings."""
         from cohort_prepare.failures import PrepareFailed
 
         if self.recipe.is_onnx:
@@ -90,7 +90,7 @@ class _Chain:
         return Report(True, findings, self.shown)
 
     def _step(self, name: str, section: StepSection) -> bool:
-        """Do one step, and say whether the chain goes on."""
+        """Run one step; return True if the next one may run."""
         from cohort_prepare.recipe import (
             GraftSection,
             PublishSection,
@@ -116,7 +116,7 @@ class _Chain:
                     before += ["--examples", str(self.example)]
             case _:
                 before = [str(self.model), "--out", str(made)]
-        made.unlink(missing_ok=True)  # of an earlier time: a step may well write none
+        made.unlink(missing_ok=True)  # from an earlier run: a step may write no file
         report = report_of(_command(name), [*before, *options])
         if made.is_file():
             self.model = made
@@ -126,7 +126,7 @@ class _Chain:
         self.shown += [f"— {name}", *report.shown]
         if isinstance(section, PublishSection) and report.good and self.config:
             self.shown.append(self._configure(section))
-        left_as_it_is = getattr(section, "recipe", "") == "auto"  # which is no verdict against it
+        left_as_it_is = getattr(section, "recipe", "") == "auto"  # not a failure
         return report.good or left_as_it_is
 
     def _graft(self, name: str, section: GraftSection, made: Path) -> bool:
@@ -144,7 +144,7 @@ class _Chain:
         return True
 
     def _configure(self, section: PublishSection) -> str:
-        """Have the published model's config say what it needs; what was done, or is to be."""
+        """Write the published model's config; return what was done, or what the user must do."""
         from cohort.system.remote_address import is_remote
         from cohort_prepare.grafting.from_recipe import write_config
 
@@ -152,7 +152,7 @@ class _Chain:
         config = Path(section.to) / section.name / "config.yaml"
         if is_remote(section.to) or config.exists():
             where = f"{section.to}/{section.name}/config.yaml" if is_remote(section.to) else config
-            return f"{where} must have: {needed}"
+            return f"add to {where}: {needed}"
         write_config(self.config, config, section.name)
         return f"Wrote {config}: {needed}"
 
@@ -163,7 +163,7 @@ class _Chain:
 
 
 def _command(name: str) -> click.Command:
-    """The command of a step."""
+    """Return the command of a step."""
     context = cast(click.Context, click.get_current_context())
     group = cast(click.Group, context.find_root().command)
     found = group.get_command(context, name)
@@ -173,7 +173,7 @@ def _command(name: str) -> click.Command:
 
 
 def _digests(recipe: ModelRecipe) -> Mapping[str, str]:
-    """The SHA-256 of each file that the recipe reads, by its path."""
+    """Return the SHA-256 of each file that the recipe reads, by path."""
     from cohort.session import Digests
 
     digests = Digests()

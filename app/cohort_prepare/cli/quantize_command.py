@@ -21,60 +21,60 @@ FILE = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("model", type=FILE)
-@click.option("--out", type=FILE, required=True, help="The quantized model's file.")
+@click.option("--out", type=FILE, required=True, help="File for the quantized model.")
 @click.option(
     "--recipe",
     type=click.Choice(["auto", "dynamic", "static", "fp16", "int4"]),
     default="auto",
     show_default=True,
-    help="auto tries all that suit the model, and takes the best or none.",
+    help="auto tries all that suit the model and keeps the best, or none.",
 )
 @click.option(
     "--calibration",
     type=FILE,
-    help="Rows for static: a .npz with the inputs by name, a .jsonl with a recorded request on "
-    "each line, or a folder of those.",
+    help="Rows for static: a .npz with inputs by name, a .jsonl with a request per line, or a "
+    "folder of those.",
 )
 @click.option(
     "--inputs",
     type=FILE,
-    help="Rows to compare outputs on, as --calibration; by default those of the calibration.",
+    help="Rows to compare outputs on; default: those of --calibration.",
 )
-@click.option("--labels", type=FILE, help="The right answer for each row of --inputs, a .npy.")
+@click.option("--labels", type=FILE, help="Correct answer for each row of --inputs, a .npy.")
 @click.option(
     "--allowed-drop",
     type=click.FloatRange(0, 1),
     default=0.01,
     show_default=True,
-    help="Of accuracy; without labels, the share of rows that may be decided otherwise.",
+    help="Allowed loss of accuracy; without labels, of rows with the same decision.",
 )
 @click.option(
     "--method",
     "methods",
     type=click.Choice(["minmax", "entropy", "percentile"]),
     multiple=True,
-    help="Of calibration; by default the one of all three with the closest outputs.",
+    help="Calibration method; default: the one of all three with the closest outputs.",
 )
 @click.option(
     "--weight-bits",
     type=click.Choice(["7", "8"]),
-    help="7 where an x86 processor without VNNI will serve; by default as this one needs.",
+    help="Use 7 for x86 processors without VNNI; default: chosen for this machine.",
 )
 @click.option(
     "--search-seconds",
     type=click.FloatRange(0),
     default=60.0,
     show_default=True,
-    help="For finding nodes to leave as they are, where outputs lose too much; 0: none.",
+    help="Time to search for nodes to keep in float if quality drops; 0: no search.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(1),
     default=3600.0,
     show_default=True,
-    help="Seconds that each step may take.",
+    help="Time limit of each step, in seconds.",
 )
-@click.option("--plot", type=FILE, help="A picture of size and speed, .png or .svg.")
+@click.option("--plot", type=FILE, help="Plot of size and speed, .png or .svg.")
 @reporting
 def quantize(
     model: Path,
@@ -90,11 +90,10 @@ def quantize(
     timeout: float,
     plot: Path | None,
 ) -> Report:
-    """Make MODEL smaller and, where that is so here, faster; measured beside the original.
+    """Make MODEL smaller and, where possible, faster; measured against the original.
 
-    A recipe asked for by name is written unless its outputs lose more than allowed; auto writes the
-    best of those that are worth it, or nothing. Exit code 1: nothing was written, and the table
-    says why.
+    A named recipe is written unless its outputs lose more than --allowed-drop. auto writes the best
+    recipe that pays, or nothing. Exit code 1 means that nothing was written; the table shows why.
     """
     from cohort_prepare.failures import Misused
     from cohort_prepare.quantizing import (
@@ -105,9 +104,9 @@ def quantize(
     )
 
     if plot is not None and plot.suffix not in {".png", ".svg"}:
-        raise Misused(f"--plot {plot}: name a .png or .svg file")
+        raise Misused(f"--plot must be a .png or .svg file, got {plot}")
     if methods and recipe not in {"static", "auto"}:
-        raise Misused("--method is for the static recipe")
+        raise Misused("--method needs the static recipe")
     options = QuantizeOptions(
         recipe=recipe,
         calibration=calibration,
@@ -132,14 +131,14 @@ def quantize(
 
 
 def _draw(model: Path, plot: Path, options: QuantizeOptions, result: Quantized) -> str:
-    """Why the picture could not be written; "" where it was."""
+    """Draw the plot; return why it could not be written, or ""."""
     from cohort_prepare.quantizing.plot import draw_pareto
 
     try:
         plot.parent.mkdir(parents=True, exist_ok=True)
         draw_pareto(result, options.limits, model.name, plot)
     except OSError as error:
-        return f"{plot} was not written: {error.strerror or error}"
+        return f"{plot} cannot be written: {error.strerror or error}"
     return ""
 
 
@@ -164,11 +163,11 @@ def _report(
     lines = [_capital(result.reason)]
     for one in result.candidates:
         why = one.failure if one.pair is None else why_not(one.pair, options.limits)
-        told = result.acceptable or one.pair is None  # else the reason has them all
+        told = result.acceptable or one.pair is None  # else the reason includes them
         if why and options.recipe == "auto" and told:
             lines.append(f"Not {one.name}: {why}")
     lines += [_capital(note) for note in (*result.notes, *([drawn] if drawn else []))]
-    lines.append(f"Written to {out}" if result.acceptable else "Nothing was written")
+    lines.append(f"Wrote {out}" if result.acceptable else "Nothing was written")
     return Report(result.acceptable, findings, [_table(result), *lines])
 
 
@@ -178,7 +177,7 @@ def _table(result: Quantized) -> Table:
     original = result.original
     sizes = list(original.seconds) if original else []
     headings = [f"ms at {rows}" for rows in sizes]
-    table = Table("", "MiB", "load ms", *headings, "speed in service", "batching", "outputs", "")
+    table = Table("", "MiB", "load ms", *headings, "server speed", "batching", "outputs", "")
     table.header_style = "bold"
     if original is not None:
         table.add_row("original", *_figures(original, sizes), "", _batching(original), "", "")

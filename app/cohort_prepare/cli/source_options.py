@@ -1,4 +1,4 @@
-"""The options of a command that takes a framework's model."""
+"""Options of commands that read a framework's model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --from, --trust-pickle, --weights, --python and --with, for `detecting.open_source`."""
+    """Add --from, --trust-pickle, --weights, --python and --with; see `detecting.open_source`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -32,9 +32,9 @@ def source_or_onnx(
     say: Callable[[str], None],
     **options: Any,
 ) -> Iterator[SourceModel | Path]:
-    """The source with these options, as `detecting.open_source` takes them, or its ONNX file.
+    """Yield the source with these options, as in `detecting.open_source`, or its ONNX file.
 
-    That of a registered model of MLflow is as long there as the block lasts.
+    A model from MLflow is deleted at the end of the block.
     """
     from cohort_prepare.detecting import open_source
     from cohort_prepare.mlflow_models import source_on_disk
@@ -53,29 +53,29 @@ _OPTIONS = (
         "--from",
         "framework",
         type=click.Choice(tuple(FRAMEWORKS)),
-        help="The model's framework; otherwise found by its file or its class.",
+        help="Framework of the model; default: detected from its file or class.",
     ),
     click.option(
         "--trust-pickle",
         is_flag=True,
-        help="Read SOURCE though it is a pickle, which runs what is in it.",
+        help="Allow pickle files. Loading a pickle can run arbitrary code.",
     ),
     click.option(
         "--weights",
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE.safetensors",
-        help="Weights for the PyTorch module that module:callable makes.",
+        help="Weights for the PyTorch module that module:callable returns.",
     ),
     click.option(
         "--python",
         type=click.Path(),
-        help="The Python of your model's own environment.",
+        help="Python interpreter of the model's environment.",
     ),
     click.option(
         "--with",
         "packages",
         multiple=True,
         metavar="PACKAGE",
-        help="What your model needs besides, as pip writes it; can be given several times.",
+        help="Further package that the model needs, in pip's syntax; repeatable.",
     ),
 )

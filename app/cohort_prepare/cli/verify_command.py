@@ -26,33 +26,33 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--inputs",
     type=_FILE,
     metavar="INPUTS.npz",
-    help="Rows to compare on, by input name; otherwise they are generated.",
+    help="Rows to compare on, by input name; default: generated.",
 )
 @click.option(
     "--labels",
     type=_FILE,
     metavar="LABELS.npy",
-    help="The right answer for each row of --inputs: tells how often both are right.",
+    help="Correct answer for each row of --inputs; reports the accuracy of both models.",
 )
 @click.option(
     "--tolerance",
     type=click.FloatRange(0, 10),
     metavar="SHARE",
-    help="How far numbers may be off, as a share of the largest in their row; by default 1e-4, and "
-    "more for FP16, BF16 and INT8.",
+    help="Allowed difference as a share of the row's largest value; default: 1e-4, more for FP16, "
+    "BF16 and INT8.",
 )
 @click.option(
     "--plot",
     type=_FILE,
     metavar="FILE.png",
-    help="Draw the model's values by the source's, and their differences.",
+    help="Plot the model's values against the source's, and their differences.",
 )
 @click.option(
     "--worst",
     type=_FILE,
     metavar="FILE.npz",
-    help="Where the inputs with the largest difference are saved where the two differ; by default "
-    "MODEL.worst.npz beside the model.",
+    help="File for the inputs with the largest difference, if the models differ; default: "
+    "MODEL.worst.npz next to the model.",
 )
 @source_options
 @reporting
@@ -70,10 +70,10 @@ def verify(
     python: str | None,
     packages: tuple[str, ...],
 ) -> Report:
-    """Run SOURCE and MODEL.onnx on the same inputs, and say how far they are apart, and why.
+    """Run SOURCE and MODEL.onnx on the same inputs, and report differences and likely causes.
 
-    SOURCE is what 'cohort convert' takes, models of MLflow too, or an ONNX file: the model before a
-    step.
+    SOURCE is any source of 'cohort convert', including MLflow models, or an ONNX file, for example
+    the model before a step.
 
     \b
       cohort verify training:model model.onnx
@@ -85,10 +85,10 @@ def verify(
     from cohort_prepare.verifying import draw_differences, verify_model, write_worst
 
     if not model.is_file():
-        raise Misused(f"{model} {'is no file' if model.exists() else 'not found'}")
+        raise Misused(f"{model} {'is not a file' if model.exists() else 'not found'}")
     cases = read_cases(inputs) if inputs else None
     if labels and cases is None:
-        raise Misused("--labels are for the rows of --inputs: give these, too")
+        raise Misused("--labels needs --inputs")
     answers = read_labels(labels, cases.rows) if labels and cases else None
     with progress() as shown:
         task = shown.add_task("Comparing", total=None)
@@ -116,7 +116,7 @@ def verify(
     if plot:
         draw_differences(found, plot)
         findings["plot"] = str(plot)
-        lines.append(f"Drawn in {plot}.")
+        lines.append(f"Wrote {plot}.")
     if not found.good and found.worst:
         path = worst or model.with_name(f"{model.stem}.worst.npz")
         title = write_worst(found, model, path)
@@ -132,7 +132,7 @@ def verify(
             ]
         )
         findings |= {"worst": str(path), "reproduce": command}
-        lines += [f"The worst ({title}) is in {path}; to see it again:", f"  {command}"]
+        lines += [f"The worst case ({title}) is in {path}; to reproduce it:", f"  {command}"]
     return Report(found.good, findings, lines)
 
 
@@ -177,7 +177,7 @@ def _findings(source: str, model: Path, verified: Verified) -> dict[str, object]
 
 
 def _finite(number: float | None) -> float | str | None:
-    """JSON has no infinity."""
+    """Replace infinity by a string, since JSON has no infinity."""
     return "infinity" if number == float("inf") else number
 
 
@@ -204,12 +204,12 @@ def _lines(verified: Verified) -> list[str | Table]:
     if found.outputs:
         lines.append(_table(found))
     if found.good:
-        again = "" if verified.generated or found.cases < 3 else "; some rows come again, alone"
+        again = "" if verified.generated or found.cases < 3 else ", and on some of their rows alone"
         lines.append(f"The model agrees with its source on {found.cases} {kind} cases{again}.")
     else:
         lines += [f"The model differs from its source: {found.problems[0]}."]
         lines += [f"  {problem}." for problem in found.problems[1:]]
-    lines.append(f"Allowed for {found.allowed.text}.")
+    lines.append(f"Tolerance for {found.allowed.text}.")
     if verified.accuracy:
         lines += _accuracy_lines(verified.accuracy)
     return [*lines, *(f"Note: {note}." for note in found.notes)]
@@ -226,9 +226,9 @@ def _accuracy_lines(counted: PairedAccuracy) -> list[str]:
         )
     ]
     return [
-        f"Right on {counted.rows} rows: {', '.join(shares)}.",
-        f"Both {counted.both}, only the source {counted.lost}, only the model "
-        f"{counted.gained}, neither {counted.neither} (by chance: p = {counted.chance:.2g}).",
+        f"Accuracy on {counted.rows} rows: {', '.join(shares)}.",
+        f"Both right {counted.both}, only the source {counted.lost}, only the model "
+        f"{counted.gained}, neither {counted.neither} (p-value {counted.chance:.2g}).",
     ]
 
 

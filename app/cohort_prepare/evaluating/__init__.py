@@ -1,6 +1,6 @@
-"""How far two models are apart, measured in one way for every command.
+"""Measure the differences between two models in the same way for every command.
 
-`cases` has rows to run models with, `generated` makes some, which `graph_hints` knows more of;
-`pairing` makes two answers comparable, `differences` measures them, `accuracy` counts right
-answers, and `timing` has models take turns. Verdicts are the commands' own.
+`cases` has rows to run models with, `generated` makes some with `graph_hints`, `pairing` makes
+outputs comparable, and `differences` measures them. `accuracy` counts correct answers, and
+`timing` runs models alternately. The commands decide what differences mean.
 """

@@ -1,4 +1,4 @@
-"""How often two models are right, row by row, so that chance is told from difference."""
+"""Compare the accuracy of two models row by row, and test if a difference may be chance."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from cohort_prepare.evaluating.cases import kind_of
 from cohort_prepare.failures import Misused
 
 Z = 1.96
-"""Of an interval that holds the true share in 95 of 100 cases."""
+"""For a confidence interval of 95 %."""
 
-MOST_EXACT = 1000
-"""Changed rows up to which the sign test is exact; for more, it uses the normal distribution."""
+MAX_EXACT = 1000
+"""Changed rows up to which the sign test is exact; above, it uses the normal distribution."""
 
 PROBABILITY = 0.01
-"""How far the sum of a row's scores may be from 1 where they are probabilities."""
+"""Tolerance for the sum of a row's probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedAccuracy:
-    """Rows by which of two models is right: the one before and the one after a step.
+    """Rows by correctness of two models, before and after a step.
 
-    both: Both are.
-    lost: Only the one before.
-    gained: Only the one after.
-    neither: Neither is.
+    both: Both are correct.
+    lost: Only the model before is correct.
+    gained: Only the model after is correct.
+    neither: Neither is correct.
     """
 
     both: int = 0
@@ -41,38 +41,38 @@ class PairedAccuracy:
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """Number of all rows."""
         return self.both + self.lost + self.gained + self.neither
 
     @property
     def before(self) -> float:
-        """The share that the one before has right; 0 without rows."""
+        """Accuracy of the model before; 0 without rows."""
         return (self.both + self.lost) / max(self.rows, 1)
 
     @property
     def after(self) -> float:
-        """The share that the one after has right; 0 without rows."""
+        """Accuracy of the model after; 0 without rows."""
         return (self.both + self.gained) / max(self.rows, 1)
 
     @property
     def chance(self) -> float:
-        """How likely it is that two models that are equally good differ as much or more.
+        """Probability that two equally good models differ at least as much.
 
-        The exact McNemar test: https://en.wikipedia.org/wiki/McNemar%27s_test
+        McNemar's exact test: https://en.wikipedia.org/wiki/McNemar%27s_test
         """
         return min(1.0, 2 * sign_test(*sorted((self.lost, self.gained), reverse=True)))
 
 
 def sign_test(lost: int, gained: int) -> float:
-    """How likely so many of lost + gained rows, or more, are lost where both are as likely."""
+    """Return the probability of at least `lost` of lost + gained rows, if both are as likely."""
     changed = lost + gained
-    if changed > MOST_EXACT:
+    if changed > MAX_EXACT:
         return erfc((lost - gained - 1) / sqrt(2 * changed)) / 2
     return float(sum(comb(changed, count) for count in range(lost, changed + 1)) / 2**changed)
 
 
 def interval(share: float, rows: int) -> tuple[float, float]:
-    """Where the true share is, in 95 of 100 cases (Wilson's interval)."""
+    """Return the 95 % confidence interval of a share (Wilson's interval)."""
     if not rows:
         return 0.0, 1.0
     center = (share + Z * Z / (2 * rows)) / (1 + Z * Z / rows)
@@ -82,11 +82,11 @@ def interval(share: float, rows: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The output that says what a row is: a class for each row, or scores of classes.
+    """Output that decides a row's class: a class for each row, or scores of classes.
 
     output: Its name.
-    classes: Those of the scores; default: their numbers from 0.
-    level: Where a row has one score, that above which it is of the second class.
+    classes: Classes of the scores; default: numbers from 0.
+    level: For one score per row, the value above which the row is of the second class.
     """
 
     output: str
@@ -94,10 +94,10 @@ class Decision:
     level: float = 0.5
 
     def read(self, outputs: Arrays) -> Array:
-        """The class of each row: that of the largest score, the first of equal ones."""
+        """Return the class of each row: that of the largest score, the first of equal ones."""
         array = outputs[self.output]
         if kind_of(array) != "float":
-            ours = array.dtype.isbuiltin != 1 and kind_of(array) == "int"  # of ml_dtypes
+            ours = array.dtype.isbuiltin != 1 and kind_of(array) == "int"  # not a type of ml_dtypes
             return array.reshape(-1).astype(np.int64) if ours else array.reshape(-1)
         scores = array.astype(np.float64)
         one = scores.shape[1] == 1
@@ -109,17 +109,17 @@ class Decision:
 def find_decision(
     outputs: Arrays, rows: int, specs: Sequence[TensorSpec], labels: Array | None = None
 ) -> Decision | None:
-    """The first output with a class for each row, else the first with scores; None for none.
+    """Return the first output with a class for each row, else the first with scores, or None.
 
-    specs: The model's outputs, which name the classes of scores.
-    labels: The right answers; default None: not known. Only with labels is one score for each row
-        a decision, and are others that neither have classes nor add up to 1.
+    specs: The model's outputs, which may name the classes of scores.
+    labels: Correct answers; default None: unknown. A single score per row, or scores without
+        classes that do not sum to 1, are a decision only with labels.
     """
     for name, array in outputs.items():
         if kind_of(array) != "float" and array.size == rows and array.shape[:1] == (rows,):
             return Decision(name)
     known = {spec.name: spec.classes for spec in specs}
-    others = next((one for one in known.values() if one), ())  # the source may have other names
+    others = next((one for one in known.values() if one), ())  # output names may differ
     for name, array in outputs.items():
         if kind_of(array) != "float" or array.ndim != 2 or len(array) != rows:
             continue
@@ -134,10 +134,10 @@ def find_decision(
 
 
 class LabelCount:
-    """Counts right answers of two models, a batch at a time.
+    """Counts correct answers of two models, in batches.
 
-    labels: The right answer for each row, in order.
-    specs: The model's outputs, which name the classes of scores.
+    labels: Correct answer for each row, in order.
+    specs: The model's outputs, which may name the classes of scores.
     """
 
     def __init__(self, labels: Array, specs: Sequence[TensorSpec]) -> None:
@@ -146,12 +146,12 @@ class LabelCount:
         self.decision: Decision | None = None
 
     def add(self, start: int, rows: int, before: Arrays, after: Arrays | None) -> None:
-        """Count the answers to `rows` rows from `start` on; None: the second model has none.
+        """Add the answers to `rows` rows from `start` on; None if the second model failed.
 
-        Raises Misused where labels do not go with them.
+        Raises Misused if the labels do not fit.
         """
         if start + rows > len(self._labels):
-            raise Misused(f"there are {len(self._labels)} labels for more rows")
+            raise Misused(f"there are more rows than the {len(self._labels)} labels")
         self.decision = self.decision or self._find(before, rows)
         labels = self._labels[start : start + rows]
         wrong = [~_right(side, self.decision, labels) for side in (before, after)]
@@ -161,8 +161,8 @@ class LabelCount:
         found = find_decision(outputs, rows, self._specs, self._labels)
         if found is None:
             raise Misused(
-                f"labels need an output with a class or scores for each row, and "
-                f"{quoted_names(outputs)} have none: leave --labels out"
+                f"labels need an output with a class or scores for each row; "
+                f"{quoted_names(outputs)} have neither: remove --labels"
             )
         if kind_of(outputs[found.output]) == "float":
             columns = max(2, outputs[found.output].shape[1])
@@ -170,7 +170,7 @@ class LabelCount:
         return found
 
     def total(self) -> PairedAccuracy:
-        """Of all rows."""
+        """Return the counts of all rows."""
         return PairedAccuracy(*self._counts.tolist())
 
 
@@ -184,11 +184,11 @@ def _right(outputs: Arrays | None, decision: Decision, labels: Array) -> Flags:
 
 
 def fit_labels(labels: Array, columns: int, classes: Sequence[object] = ()) -> Array:
-    """Labels for scores of so many columns: the classes, or else the columns' numbers from 0.
+    """Convert labels to the classes of score columns, or to column numbers from 0.
 
-    classes: Those of the columns, where the model names them. Labels may be their numbers, too.
+    classes: Classes of the columns, if the model names them. Labels may also be column numbers.
 
-    Raises Misused where a label is neither.
+    Raises Misused if a label is neither.
     """
     names = [str(one) for one in classes] if len(classes) == columns else []
     numbers = [str(place) for place in range(columns)]
@@ -201,7 +201,7 @@ def fit_labels(labels: Array, columns: int, classes: Sequence[object] = ()) -> A
         return np.asarray([classes[int(one)] for one in texts], object)
     odd = min(found - set(names or numbers))
     wanted = quoted_names(names) if names else f"the numbers 0 to {columns - 1}"
-    raise Misused(f"the label {quoted(odd)} is none of the model's {columns} classes: {wanted}")
+    raise Misused(f"label {quoted(odd)} must be one of the model's {columns} classes: {wanted}")
 
 
 def _fit(labels: Array | None, columns: int, classes: Sequence[object]) -> bool:
@@ -212,7 +212,7 @@ def _fit(labels: Array | None, columns: int, classes: Sequence[object]) -> bool:
 
 
 def _whole(labels: Array) -> Array:
-    """Whole numbers as such where floats hold nothing else."""
+    """Convert floats to integers if all are whole."""
     if labels.dtype.kind != "f":
         return labels
     numbers = labels.astype(np.float64)

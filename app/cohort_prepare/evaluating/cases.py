@@ -1,6 +1,6 @@
-"""Inputs, and outputs expected for them, in `.npz` files: inputs by name, outputs as `output:NAME`.
+"""Inputs and expected outputs in `.npz` files: inputs by name, outputs as `output:NAME`.
 
-Text is kept as numpy's fixed-width strings, since objects would be pickles.
+Text is stored as fixed-width strings of numpy, since objects would be pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cohort_prepare.failures import Misused
 OUTPUT = "output:"
 
 MAX_CASES_BYTES = 4 << 30
-"""Of all arrays of a file, uncompressed: a zip of a few kilobytes may hold any amount of zeros."""
+"""For all arrays of a file, uncompressed: a small zip file may expand without limit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class Cases:
     """Rows to run a model with.
 
     inputs: Arrays by input name; axis 0 is the rows.
-    outputs: What is expected for them, by output name; default none.
+    outputs: Expected outputs by name; default none.
     """
 
     inputs: Arrays
@@ -39,17 +39,17 @@ class Cases:
 
     @property
     def by_row(self) -> bool:
-        """Whether all inputs have rows, as many each."""
+        """True if all inputs have the same number of rows."""
         counts = {array.shape[:1] for array in self.inputs.values()}
         return len(counts) == 1 and () not in counts
 
     @property
     def rows(self) -> int:
-        """How many there are; 1 where an input has no rows or they differ."""
+        """Number of rows; 1 if inputs have no rows, or different numbers."""
         return len(next(iter(self.inputs.values()))) if self.by_row else 1
 
     def part(self, start: int, stop: int) -> Cases:
-        """The rows from `start` up to `stop`; outputs that have no rows as they are."""
+        """Return the rows from `start` to `stop`; outputs without rows are kept whole."""
         outputs = {
             name: array[start:stop] if array.shape[:1] == (self.rows,) else array
             for name, array in self.outputs.items()
@@ -57,7 +57,7 @@ class Cases:
         return Cases({name: array[start:stop] for name, array in self.inputs.items()}, outputs)
 
     def batches(self, size: int) -> Iterator[tuple[int, Cases]]:
-        """Parts of up to `size` rows, each with its first row; all in one where not `by_row`."""
+        """Yield parts of up to `size` rows with their first row; one part if not `by_row`."""
         if not self.by_row:
             yield 0, self
             return
@@ -65,7 +65,7 @@ class Cases:
             yield start, self.part(start, start + size)
 
     def repeated(self, rows: int) -> Arrays:
-        """Inputs of `rows` rows: those that are there, again and again. Raises Misused for none."""
+        """Return inputs of `rows` rows, repeated as needed. Raises Misused if there are none."""
         if not self.rows:
             raise Misused("there are no rows to run the model with")
         places = np.arange(rows) % self.rows
@@ -73,12 +73,12 @@ class Cases:
 
 
 def run_named(session: Session, inputs: Arrays) -> Arrays:
-    """The outputs of a run, by name. Raises CohortError."""
+    """Run the model; return outputs by name. Raises CohortError."""
     return by_name(session.outputs, session.run(inputs))
 
 
 def run_alone(session: Session, inputs: Arrays) -> Arrays:
-    """The outputs of rows that are run one by one, joined. Raises CohortError."""
+    """Run rows one by one; return their outputs, concatenated. Raises CohortError."""
     single = [run_named(session, row.inputs) for _, row in Cases(inputs).batches(1)]
     return {
         name: np.concatenate([np.atleast_1d(one[name]) for one in single]) for name in single[0]
@@ -86,13 +86,13 @@ def run_alone(session: Session, inputs: Arrays) -> Arrays:
 
 
 def find_influence(session: Session, requests: Sequence[Arrays]) -> str:
-    """How rows of requests that share a run influence each other; "" if they do not."""
+    """Describe how rows of requests influence each other in a batch; "" if they do not."""
     stacking = plan_rows(session.inputs, session.outputs, session.rows)
     return influence(session.run, requests, session.outputs, stacking=stacking)
 
 
 def read_cases(path: Path) -> Cases:
-    """Read a `.npz`. Raises Misused where it is none, holds pickles, or is too large."""
+    """Read a `.npz`. Raises Misused if it is invalid, has pickles, or is too large."""
     try:
         _check_size(path)
         with np.load(path, allow_pickle=False) as file:
@@ -101,8 +101,8 @@ def read_cases(path: Path) -> Cases:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise Misused(
-            f"{path} is no .npz file, or is truncated: {error}; "
-            "numpy.savez(path, **{input_name: array}) writes one"
+            f"{path} is not an .npz file, or is truncated: {error}; write it with "
+            "numpy.savez(path, **{input_name: array})"
         ) from error
     outputs = {n.removeprefix(OUTPUT): a for n, a in arrays.items() if n.startswith(OUTPUT)}
     inputs = {n: a for n, a in arrays.items() if not n.startswith(OUTPUT)}
@@ -119,25 +119,25 @@ def write_cases(path: Path, cases: Cases) -> None:
 
 
 def plain_text(array: Array) -> Array:
-    """Text as fixed-width strings; anything else as it is."""
+    """Convert text to fixed-width strings; return other arrays unchanged."""
     return array.astype(str) if array.dtype == object else array
 
 
 def restore_text(array: Array) -> Array:
-    """Text as Python's strings in an object array, as models take it; anything else as it is."""
+    """Convert text to Python strings in an object array; return other arrays unchanged."""
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
 def kind_of(array: Array) -> Kind:
-    """What the elements are; "text" for what no tensor has."""
+    """Return the kind of elements; "text" for types that tensors do not have."""
     known = BY_DTYPE.get(array.dtype)
     return known.kind if known else "text"
 
 
 def in_datatype(array: Array, dtype: np.dtype[np.generic]) -> Array:
-    """The same values in another datatype, rounded to its precision.
+    """Convert to another datatype, rounding to its precision.
 
-    Unchanged if a value is outside its range, or if it holds other kinds of elements.
+    Returns the array unchanged if a value is out of range, or the kind differs.
     """
     kinds = kind_of(array), kind_of(np.empty(0, dtype))
     if array.dtype == dtype or "text" in kinds:
@@ -151,15 +151,15 @@ def in_datatype(array: Array, dtype: np.dtype[np.generic]) -> Array:
 
 
 def fit_cases(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Cases:
-    """The cases for a model that takes `inputs`, numbers cast where that loses nothing.
+    """Return the cases for a model with `inputs`; numbers are cast if no value changes.
 
-    Raises Misused, naming the file, where names or shapes do not fit.
+    Raises Misused with the file's name if names or shapes do not fit.
     """
     names = {spec.name for spec in inputs}
     for name in cases.inputs:
         if name not in names:
             raise Misused(
-                f"{path} has {quoted(name)}, and the model no input of that name"
+                f"{path} has {quoted(name)}, but the model has no such input"
                 f"{did_you_mean(name, names)}"
             )
     fitted: Arrays = {}
@@ -178,7 +178,7 @@ def fit_cases(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Cases:
 
 
 def read_labels(path: Path, rows: int | None = None) -> Array:
-    """Read the right answer for each row from a `.npy`; default: of any number. Raises Misused."""
+    """Read the correct answers from a `.npy`; default: for any number of rows. Raises Misused."""
     try:
         with path.open("rb") as file:
             _check_array(str(path), file, path.stat().st_size)
@@ -187,34 +187,33 @@ def read_labels(path: Path, rows: int | None = None) -> Array:
     except OSError as error:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
-        raise Misused(f"{path} is no .npy file: {error}; numpy.save writes one") from error
+        raise Misused(f"{path} is not an .npy file: {error}; write it with numpy.save") from error
     if labels.size != (labels.size if rows is None else rows):
         raise Misused(
-            f"{path} has labels of shape {list(labels.shape)} for {rows} rows: one for each is "
-            "needed"
+            f"{path} has labels of shape {list(labels.shape)}, but {rows} rows need one each"
         )
     return restore_text(labels.reshape(-1))
 
 
 def _check_size(path: Path) -> None:
-    """Raise Misused, or ValueError, before memory is taken for what the file only promises."""
+    """Raise Misused or ValueError for arrays that are too large, before memory is allocated."""
     with zipfile.ZipFile(path) as file:
         members = file.infolist()
         size = sum(one.file_size for one in members)
         if size > MAX_CASES_BYTES:
             raise Misused(
-                f"{path} holds {size >> 20:,} MiB; at most {MAX_CASES_BYTES >> 20:,} MiB are read: "
-                "take fewer rows"
+                f"{path} has {size >> 20:,} MiB; the limit is {MAX_CASES_BYTES >> 20:,} MiB: use "
+                "fewer rows"
             )
         if len({one.filename for one in members}) < len(members):
-            raise ValueError("it has two arrays of one name")
+            raise ValueError("it has two arrays of the same name")
         for one in members:
             with file.open(one) as member:
                 _check_array(f"{path}: {one.filename}", member, one.file_size)
 
 
 def _check_array(name: str, member: IO[bytes], size: int) -> None:
-    """Raise ValueError unless an array is as large as its header says; Misused for objects."""
+    """Raise ValueError unless an array's size matches its header; Misused for objects."""
     version = np.lib.format.read_magic(member)
     read = (
         np.lib.format.read_array_header_1_0
@@ -223,17 +222,17 @@ def _check_array(name: str, member: IO[bytes], size: int) -> None:
     )
     try:
         shape, _, dtype = read(member)
-    except Exception as error:  # of Python's parser, which it is given to
+    except Exception as error:  # numpy parses it with Python's parser
         raise ValueError(f"{name} has a header that cannot be read") from error
     if dtype.hasobject:
         raise Misused(
-            f"{name} holds Python objects, which are not read: save text as array.astype(str) and "
-            "numbers with a numeric dtype"
+            f"{name} has Python objects, which are not supported: save text as array.astype(str) "
+            "and numbers with a numeric dtype"
         )
     if member.tell() + prod(shape) * dtype.itemsize != size:
-        raise ValueError(f"{name} does not hold the array of shape {list(shape)} that it promises")
+        raise ValueError(f"{name} does not match the shape {list(shape)} in its header")
 
 
 def as_arrays(values: Mapping[str, Array]) -> Arrays:
-    """Outputs by name, text as models give it."""
+    """Return outputs by name, with text as models return it."""
     return {name: restore_text(np.asarray(value)) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""How far an output of one model is from another's, added up over any number of runs."""
+"""Measure the differences of one output of two models, over any number of runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cohort_prepare.evaluating.cases import kind_of
 
 @dataclass(slots=True)
 class Differences:
-    """One output of two models, over all runs.
+    """Differences of one output of two models, over all runs.
 
-    values, unequal: How many were compared, and how many are not equal at all.
-    finite: How many of the first model's are neither NaN nor infinite.
-    max_absolute, max_relative: The largest differences of floats, infinite where a NaN or an
-        infinity is on one side only; None without floats: labels have no distance.
-    argmax_same, argmax_of: Of scores, in how many places the largest is the same.
-    size: The largest magnitude of finite floats on either side.
-    noise: The sum of the squared differences of finite floats.
-    least_cosine: The smallest cosine of a row of floats; 1 where rows are single numbers.
+    values, unequal: Values compared, and values that are not equal.
+    finite: Values of the first model that are finite.
+    max_absolute, max_relative: Largest differences of floats, infinite if NaN or infinity is on one
+        side only; None for other types, such as labels.
+    argmax_same, argmax_of: For scores, places with the same argmax, and all places.
+    size: Largest magnitude of finite floats on either side.
+    noise: Sum of squared differences of finite floats.
+    least_cosine: Smallest cosine of a row of floats; 1 if rows are single numbers.
     """
 
     values: int = 0
@@ -43,26 +43,26 @@ class Differences:
 
     @property
     def cosine(self) -> float | None:
-        """Of all finite floats in one vector; None without any."""
+        """Cosine of all finite floats as one vector; None without any."""
         return None if self.max_absolute is None else float(cosines(self._products))
 
     @property
     def row_cosine(self) -> float | None:
-        """Of a row's floats, on average; of all in one vector where rows are single numbers."""
+        """Mean cosine of rows; of all values as one vector if rows are single numbers."""
         return self._cosines / self._rows if self._rows else self.cosine
 
     @property
     def power(self) -> float:
-        """The sum of the first model's squared finite floats."""
+        """Sum of the first model's squared finite floats."""
         return float(self._products[1])
 
     @property
     def argmax_agreement(self) -> float | None:
-        """The share of places with the same argmax; None for what are no scores."""
+        """Share of places with the same argmax; None if the output is not scores."""
         return self.argmax_same / self.argmax_of if self.argmax_of else None
 
     def add(self, measured: Measured) -> None:
-        """Count a run in; axis 0 is the rows."""
+        """Add a run; axis 0 is the rows."""
         self.values += measured.unequal.size
         self.unequal += int(np.count_nonzero(measured.unequal))
         if measured.kind != "float" or measured.size is None:
@@ -98,9 +98,9 @@ class Differences:
 
 
 def cosines(products: Numbers) -> Numbers:
-    """The cosine of two vectors by their product and the square of each, along the last axis.
+    """Return cosines from dot products and squared norms, along the last axis.
 
-    1 where they are equal, also zeros; 0 where only one is zeros, or a square overflows.
+    They are 1 for equal vectors, including zeros; 0 if only one is zero, or a square overflows.
     """
     both, one, other = np.moveaxis(products, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -109,15 +109,15 @@ def cosines(products: Numbers) -> Numbers:
 
 
 def is_scores(measured: Measured) -> bool:
-    """Whether the last axis, besides the rows', is one to choose along."""
+    """Return True if the array has an axis of scores after the rows."""
     return measured.got.ndim > 1 and measured.got.shape[-1] > 1 and measured.got.size > 0
 
 
 def measure_rows(expected: Array, got: Array, rows: int | None = None) -> Measured:
-    """Measure two arrays of one shape and kind; axis 0 is the rows.
+    """Measure two arrays of the same shape and kind; axis 0 is the rows.
 
-    rows: How many there are: an array of another length is a single row. Default None: axis 0 is
-        the rows where there is one.
+    rows: Number of rows; an array of another length is a single row. Default None: axis 0, if there
+        is one.
     """
     count = expected.shape[:1] if rows is None else (rows,)
     by_row = expected.ndim > 0 and expected.shape[:1] == count
@@ -125,7 +125,7 @@ def measure_rows(expected: Array, got: Array, rows: int | None = None) -> Measur
 
 
 def measure_pairs(pairs: Iterable[Pair]) -> dict[str, Differences]:
-    """By output, over all pairs, what both sides have in one shape and of one kind."""
+    """Return differences by output, over all pairs, for outputs with equal shapes and kinds."""
     found: dict[str, Differences] = {}
     for pair in pairs:
         add_pair(found, pair)
@@ -133,7 +133,7 @@ def measure_pairs(pairs: Iterable[Pair]) -> dict[str, Differences]:
 
 
 def add_pair(found: dict[str, Differences], pair: Pair) -> None:
-    """Count a pair in, by output, as `measure_pairs` does."""
+    """Add a pair by output, as `measure_pairs` does."""
     for name, one in pair.expected.items():
         other = pair.got.get(name)
         if other is not None and (one.shape, kind_of(one)) == (other.shape, kind_of(other)):
@@ -141,7 +141,7 @@ def add_pair(found: dict[str, Differences], pair: Pair) -> None:
 
 
 def largest(outputs: Iterable[Differences]) -> StepDifference:
-    """The largest differences of all outputs; 0 without floats."""
+    """Return the largest differences of all outputs; 0 without floats."""
     several = list(outputs)
     return StepDifference(
         max((one.max_absolute or 0.0 for one in several), default=0.0),

@@ -1,4 +1,4 @@
-"""Inputs to compare two models on: given ones in batches, or generated, the same every time."""
+"""Inputs to compare two models on: given ones in batches, or generated ones (deterministic)."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ BATCH = 64
 """Rows of given inputs in one run."""
 
 MAX_ELEMENTS = 1 << 24
-"""Of one generated case, all inputs together."""
+"""Maximum for one generated case, all inputs together."""
 
-MOST_LONG_ELEMENTS = 1 << 16
-"""Of one that is long: tokens, not pixels."""
+MAX_LONG_ELEMENTS = 1 << 16
+"""Maximum for a case of LONG: for tokens, not pixels."""
 
 LENGTHS_TRIED = (16, 7, 32, 64, 1, 128, 224, 256)
-"""Of open dimensions, in the order in which they are tried."""
+"""Lengths of variable dimensions, in the order to try."""
 
 LONG = 600
-"""A length beyond the 512 at which models are cut."""
+"""A length above 512, where many models cut their input."""
 
 Purpose = Literal["values", "rows", "length", "missing", "fixed"]
 
 TOLD_ONLY: frozenset[Purpose] = frozenset({"missing", "fixed"})
-"""A difference in these is told, and is no verdict."""
+"""A difference in these cases is a note, not a failure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """The inputs of one run.
+    """Inputs of one run.
 
-    title: For people: "2 rows, large".
+    title: Description, such as "2 rows, large".
     inputs: Arrays by input name.
-    rows: How many rows they have.
-    purpose: What the case differs in from the first: in its values, in the number of rows, in the
-        length of open dimensions, that values are missing (NaN), or that it has more rows than the
-        model declares to take.
-    length: Of open dimensions; 0 where there are none, or where they were given.
-    start: The first row's place in given inputs; None where it was generated or comes again.
+    rows: Number of rows.
+    purpose: Difference from the first case: values, number of rows, length of variable dimensions,
+        missing values (NaN), or more rows than the model declares.
+    length: Length of variable dimensions; 0 if there are none, or inputs were given.
+    start: Position of the first row in given inputs; None if generated or repeated.
     """
 
     title: str
@@ -72,13 +71,13 @@ SPREADS: Mapping[str, Spread] = {
 }
 
 INTEGERS_BELOW: Mapping[str, int] = {"large": 1 << 17, "positive": 100}
-"""Whole numbers of which nothing is known are below this in cases of that name; else 0 or 1."""
+"""Unknown integers are below this in cases of that name; else 0 or 1."""
 
 
 def given_cases(cases: Cases, *, fixed_rows: int | None = None) -> Iterator[Case]:
-    """All rows in batches, then the first alone and the first two: their number must not matter.
+    """Yield all rows in batches, then the first one and the first two, which must give the same.
 
-    fixed_rows: The model takes exactly so many; rows that are left over are left out.
+    fixed_rows: Number of rows of each run of the model; a rest is dropped.
     """
     if not cases.by_row:
         yield Case("as given", cases.inputs, 1, start=0)
@@ -96,9 +95,9 @@ def given_cases(cases: Cases, *, fixed_rows: int | None = None) -> Iterator[Case
 def generated_cases(
     inputs: Sequence[TensorSpec], hints: GraphHints, *, length: int = LENGTHS_TRIED[0]
 ) -> list[Case]:
-    """Make inputs of several spreads, numbers of rows and lengths.
+    """Make inputs with several distributions, numbers of rows and lengths.
 
-    length: Of open dimensions, which both models are known to take.
+    length: Length of variable dimensions; both models must accept it.
     """
     make = _Generator(inputs, hints)
     varies = any(spec.rows_vary for spec in inputs)
@@ -128,7 +127,7 @@ def generated_cases(
         others = [one for one in LENGTHS_TRIED if one != length][:3]
         cases += [make.case(f"length {one}", several, one, purpose="length") for one in others]
         long = make.case(f"length {LONG}", 1, LONG, purpose="length")
-        cases += [long] if _elements(long) <= MOST_LONG_ELEMENTS else []
+        cases += [long] if _elements(long) <= MAX_LONG_ELEMENTS else []
     if make.floats and hints.thresholds:
         cases.append(make.case("values at thresholds", 64 if varies else 1, length, spread="edges"))
     if make.floats:
@@ -157,7 +156,7 @@ class _Generator:
         spread: str | None = "of size 1",
         purpose: Purpose = "values",
     ) -> Case:
-        """Inputs of one kind; `spread` None: rows of mixed sizes."""
+        """Make inputs of one kind; for `spread` None, rows of mixed sizes."""
         specs = [replace(spec, shape=self._shape(spec, rows, length)) for spec in self._inputs]
         if sum(prod(self._shape(spec, rows, length)) for spec in self._inputs) > MAX_ELEMENTS:
             rows = 1
@@ -169,7 +168,7 @@ class _Generator:
 
     @staticmethod
     def _shape(spec: TensorSpec, rows: int, length: int) -> tuple[int, ...]:
-        """Lengths for all dimensions; one that has the rows' symbol is as long as they are."""
+        """Return lengths for all dimensions; those with the rows' symbol equal the rows."""
         shape = spec.shape or ()
         first = shape[0] if spec.rows_vary else None
         return tuple(
@@ -188,7 +187,7 @@ class _Generator:
         kind = BY_NAME[spec.datatype].kind
         if kind == "text":
             if not hint.words or spread is None:
-                return array  # what the model does not know
+                return array  # words unknown to the model
             chosen = random.integers(0, len(hint.words), array.shape)
             return np.asarray(np.array(hint.words, object)[chosen])
         if kind == "int":
@@ -213,7 +212,7 @@ def _integers(
     spread: str | None,
     random: np.random.Generator,
 ) -> Array:
-    """Indices in their table, bytes of all values, or small numbers."""
+    """Make indices within their table, all byte values, or small numbers."""
     if spread in {"zeros", "small"} or "mask" in spec.name.lower():
         return np.zeros_like(array) if spread == "zeros" and hint.below else array
     most = 1 << min(BY_NAME[spec.datatype].bits - (spec.datatype[0] == "I"), 62)

@@ -1,4 +1,4 @@
-"""What a model's graph tells about the values of its inputs, so that generated ones make sense."""
+"""Find hints for realistic input values in a model's graph."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COMPARING = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equa
 """Operators whose constants are thresholds."""
 
 FEW_ELEMENTS = 64
-"""Of a constant among which thresholds are looked for."""
+"""Maximum size of a constant in which thresholds are looked for."""
 
-MOST_THRESHOLDS = 1000
+MAX_THRESHOLDS = 1000
 
 HANDLING_MISSING = frozenset({"Imputer", "IsNaN"})
 
@@ -30,7 +30,7 @@ QUANTIZING = (
     *("QLinear", "QuantizeLinear", "DequantizeLinear", "DynamicQuantize"),
     *("MatMulInteger", "ConvInteger", "MatMulNBits"),
 )
-"""What the names of operators on quantized numbers begin with."""
+"""Prefixes of operators on quantized numbers."""
 
 TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 
@@ -40,19 +40,19 @@ PASSED_ON = frozenset(
         *("Slice", "Split", "Gather", "ArrayFeatureExtractor", "Expand", "StringNormalizer"),
     }
 )
-"""Operators whose outputs hold values of their input."""
+"""Operators whose outputs have values of their input."""
 
-MOST_NODES = 1000
-"""Looked at for one input."""
+MAX_NODES = 1000
+"""Maximum number of nodes to follow for one input."""
 
-MOST_WORDS = 1000
+MAX_WORDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class InputHint:
-    """What is known of one input.
+    """Hints for one input.
 
-    below: Whole numbers are indices of a table of so many rows; default None: not known.
+    below: Integers are indices into a table of this many rows; default None: unknown.
     words: Texts that the model knows; default none.
     """
 
@@ -62,14 +62,14 @@ class InputHint:
 
 @dataclass(frozen=True, slots=True)
 class GraphHints:
-    """What the graph tells.
+    """Hints from the graph.
 
-    inputs: By the input's name; nothing for one of which nothing is known.
-    operators: The types of all nodes, those in subgraphs and functions included.
-    datatypes: ONNX's numbers of the datatypes of weights, and of what nodes cast to.
-    fixed_rows: The length of the first dimension of all inputs, where each has the same; else None.
-    thresholds: Numbers at which the model decides: of its trees, and what it compares with.
-    takes_missing: Whether it says what becomes of a NaN.
+    inputs: By input name; empty hints if nothing is known.
+    operators: Types of all nodes, including subgraphs and functions.
+    datatypes: ONNX's datatypes of weights and of casts.
+    fixed_rows: Length of the first dimension, if it is the same for all inputs; else None.
+    thresholds: Numbers at which the model decides, in trees and comparisons.
+    takes_missing: True if the model handles NaN explicitly.
     """
 
     inputs: dict[str, InputHint] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class GraphHints:
 
     @property
     def precision(self) -> Precision:
-        """The coarsest arithmetic in the graph."""
+        """The least precise arithmetic in the graph."""
         if any(name.startswith(QUANTIZING) for name in self.operators):
             return "quantized"
         if onnx.TensorProto.BFLOAT16 in self.datatypes:
@@ -92,12 +92,12 @@ class GraphHints:
 
 
 def read_hints(path: Path) -> GraphHints:
-    """Read them from an ONNX file, without its external data. Raises Misused."""
+    """Read hints from an ONNX file without its external data. Raises Misused."""
     try:
         model = onnx.load(path, load_external_data=False)
     except OSError as error:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf's own
+    except Exception as error:  # raised by protobuf
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
     nodes = list(all_nodes(model.graph))
     nodes += [node for function in model.functions for node in function.node]
@@ -130,7 +130,7 @@ def _thresholds(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> tupl
                 if name in constants and prod(constants[name].dims) <= FEW_ELEMENTS:
                     found.update(_numbers(constants[name]))
     finite = sorted(one for one in found if isfinite(one))
-    step = -(-len(finite) // MOST_THRESHOLDS) or 1
+    step = -(-len(finite) // MAX_THRESHOLDS) or 1
     return tuple(finite[::step])
 
 
@@ -176,7 +176,7 @@ def _hint(
     below: list[int] = []
     words: dict[str, None] = {}
     seen, waiting = {name}, deque([name])
-    while waiting and len(seen) < MOST_NODES:
+    while waiting and len(seen) < MAX_NODES:
         value = waiting.popleft()
         for node in users[value]:
             if node.op_type == "Gather" and node.input[1] == value:
@@ -187,9 +187,9 @@ def _hint(
             for one in node.attribute:
                 if one.name in {"keys_strings", "cats_strings", "pool_strings"}:
                     words |= dict.fromkeys(
-                        text.decode(errors="replace") for text in one.strings[:MOST_WORDS]
+                        text.decode(errors="replace") for text in one.strings[:MAX_WORDS]
                     )
-            if node.op_type in PASSED_ON and len(words) < MOST_WORDS:
+            if node.op_type in PASSED_ON and len(words) < MAX_WORDS:
                 waiting += [one for one in node.output if one not in seen]
                 seen.update(node.output)
-    return InputHint(min(below, default=None), tuple(words)[:MOST_WORDS])
+    return InputHint(min(below, default=None), tuple(words)[:MAX_WORDS])

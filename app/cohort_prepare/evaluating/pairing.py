@@ -1,4 +1,4 @@
-"""Say which output of a model stands for which of its source, and make the two comparable."""
+"""Match the outputs of a model with those of its source, and make them comparable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cohort_prepare.evaluating.cases import in_datatype, kind_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matched:
-    """An output of the source and what the model has in its place.
+    """An output of the source and its counterpart in the model.
 
-    name, matched: The names in the source and in the model.
-    comparable: Whether shapes and kinds are the same now.
+    name, matched: Names in the source and the model.
+    comparable: True if shapes and kinds are now the same.
     """
 
     name: str
@@ -29,9 +29,9 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Outputs of both sides.
+    """Matched outputs of both sides.
 
-    missing: Those of the source that the model lacks.
+    missing: Outputs of the source that the model lacks.
     """
 
     pairs: Sequence[Matched]
@@ -40,7 +40,7 @@ class Pairing:
 
 
 def match_outputs(expected: Arrays, got: Arrays) -> Pairing:
-    """Match by name, then what is left in order, where shape and kind fit."""
+    """Match outputs by name, then the rest in order, if shape and kind fit."""
     pairs, missing, notes = [], [], []
     left = [name for name in got if name not in expected]
     for name, wanted in expected.items():
@@ -59,7 +59,7 @@ def match_outputs(expected: Arrays, got: Arrays) -> Pairing:
         pair, note = _comparable(name, other, wanted, got[other])
         pairs.append(pair)
         notes += [note] if note else []
-    notes += [f"output {quoted(name)} is the model's alone" for name in left]
+    notes += [f"output {quoted(name)} exists only in the model" for name in left]
     return Pairing(pairs, missing, notes)
 
 
@@ -68,20 +68,22 @@ def _fits(one: Array, other: Array) -> bool:
 
 
 def _comparable(name: str, other: str, expected: Array, got: Array) -> tuple[Matched, str]:
-    """The two with one shape and one kind of elements where that changes no value."""
+    """Convert both to one shape and kind if that changes no value."""
     note = ""
     expected, got = (
         one.astype(object) if one.dtype.kind in "SU" else one for one in (expected, got)
     )
     if expected.shape != got.shape and _squeezed(expected) == _squeezed(got):
         note = (
-            f"output {quoted(name)} has shape {list(got.shape)} in the model, and "
+            f"output {quoted(name)} has shape {list(got.shape)} in the model, but "
             f"{list(expected.shape)} in the source"
         )
         expected = expected.reshape(got.shape)
     kinds = {kind_of(expected), kind_of(got)}
     if len(kinds) > 1 and "text" not in kinds:
-        note = note or f"output {quoted(name)} is {got.dtype}, and {expected.dtype} in the source"
+        note = note or (
+            f"output {quoted(name)} is {got.dtype} in the model, but {expected.dtype} in the source"
+        )
         expected, got = expected.astype(np.float64), got.astype(np.float64)
     elif kinds == {"float"} and expected.dtype != got.dtype:
         expected = in_datatype(expected, got.dtype)
@@ -94,14 +96,14 @@ def _squeezed(array: Array) -> tuple[int, ...]:
 
 
 LEVEL_WITHIN = 1e-5
-"""Two scores that are closer are level: which is the larger is a matter of rounding."""
+"""Two scores that are closer are equal: rounding decides which is larger."""
 
 
 def settle(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
-    """What is expected, as far as it can be held against `got`; and how many labels were level.
+    """Return expected outputs that are comparable with `got`, and the number of tied labels.
 
-    Numbers of one kind get the datatype of `got`, as FP64 and FP32, where they are in its range. A
-    label of a row whose two best scores are level is taken from `got`.
+    Numbers of the same kind are cast to the datatype of `got`, if in range. For a row whose two
+    best scores are equal, the label of `got` is used.
     """
     settled = {
         name: in_datatype(value, got[name].dtype)

@@ -1,4 +1,4 @@
-"""How long models take, side by side: one run of each in turn, so that a busy moment meets all."""
+"""Time models in alternating runs, so that other load on the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Name = TypeVar("Name")
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """Seconds that runs took: the fastest, the median, and how many there were."""
+    """Seconds of runs: the fastest, the median, and the number of runs."""
 
     fastest: float
     median: float
@@ -24,10 +24,10 @@ class RunTimes:
 def time_in_turn(
     runs: Mapping[Name, Callable[[], object]], *, budget: float = 1.0, least: int = 5
 ) -> dict[Name, RunTimes]:
-    """Time each of `runs`, all in turn and over again.
+    """Time all `runs` alternately, in rounds.
 
-    budget: Seconds for all of them; a round begun is ended.
-    least: Rounds to take in any case, after one that does not count.
+    budget: Total seconds; a round in progress is completed.
+    least: Minimum number of rounds, after one for warm-up.
     """
     for run in runs.values():
         run()
@@ -36,21 +36,20 @@ def time_in_turn(
 
 
 def summarize(seconds: Sequence[float]) -> RunTimes:
-    """The figures of runs that took `seconds` each."""
+    """Return the statistics of runs that took `seconds` each."""
     return RunTimes(min(seconds), median(seconds), len(seconds))
 
 
 MARGIN = 0.02
-"""Less than this is no difference: two sessions of one file differ as much."""
+"""Smaller differences are ignored: two sessions of the same file differ as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What one thing takes, in units of another: the median over rounds that ran both, one by one.
+    """Ratio of two run times: the median over rounds that ran both alternately.
 
-    Counted in time on processors, as what else the machine does is no fault of either.
-
-    low, high: The bounds of that median, at a confidence of 99 %.
+    It is of processor time, since other programs on the machine distort wall-clock time.
+    low, high: Bounds of the median at 99 % confidence.
     """
 
     median: float
@@ -59,18 +58,18 @@ class Ratio:
 
     @property
     def slower(self) -> bool:
-        """Whether it takes more, beyond doubt."""
+        """True if it is significantly slower."""
         return self.low > 1 + MARGIN
 
     @property
     def faster(self) -> bool:
-        """Whether it takes less, beyond doubt."""
+        """True if it is significantly faster."""
         return self.high < 1 - MARGIN
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two things took, in seconds by the clock, and the ratio of the second to the first."""
+    """Wall-clock seconds of two functions, and the ratio of the second to the first."""
 
     before: RunTimes
     after: RunTimes
@@ -85,10 +84,10 @@ def compare_in_turn(
     least: int = 8,
     most: int = 400,
 ) -> Comparison:
-    """Time two things in rounds, each first in every other round.
+    """Time two functions in rounds, alternating which is first.
 
-    budget: Seconds for both; a round begun is ended.
-    least, most: Rounds to take in any case, after one that does not count, and at most.
+    budget: Total seconds; a round in progress is completed.
+    least, most: Minimum number of rounds, after one for warm-up, and maximum.
     """
     repeats = max(_repeats(before), _repeats(after))
     one, other = _take_turns(
@@ -99,9 +98,9 @@ def compare_in_turn(
 
 
 def bound_ratio(ratios: Sequence[float]) -> Ratio:
-    """The median of the ratios of rounds, and its bounds by the sign test.
+    """Return the median of the ratios, and its bounds by the sign test.
 
-    Source: the order statistics at n/2 ± 2.576 √n / 2; fewer than 8 bound it by their extremes.
+    Bounds are the order statistics at n/2 ± 2.576 √n / 2; for fewer than 8 rounds, the extremes.
     """
     ordered, count = sorted(ratios), len(ratios)
     place = max(0, (count - isqrt(int(6.64 * count)) - 1) // 2)
@@ -109,7 +108,7 @@ def bound_ratio(ratios: Sequence[float]) -> Ratio:
 
 
 def widest(ratios: Sequence[Ratio]) -> Ratio:
-    """One ratio of several: bounds that hold each, since sessions of one file differ a little."""
+    """Combine ratios: bounds that include all, since sessions of the same file differ slightly."""
     return Ratio(
         median(one.median for one in ratios),
         min(one.low for one in ratios),
@@ -117,19 +116,19 @@ def widest(ratios: Sequence[Ratio]) -> Ratio:
     )
 
 
-_SHORTEST_SECONDS = 2e-4
-"""What is shorter is timed several times over, since reading the clock takes time as well."""
+_MIN_SECONDS = 2e-4
+"""Shorter runs are timed several at once, since reading the clock takes time as well."""
 
 
 def _repeats(run: Callable[[], object]) -> int:
-    run()  # the first of a shape allocates
+    run()  # the first run of a shape allocates memory
     started = perf_counter()
     run()
-    return 1 + int(_SHORTEST_SECONDS / max(perf_counter() - started, 1e-7))
+    return 1 + int(_MIN_SECONDS / max(perf_counter() - started, 1e-7))
 
 
 class _Turns(NamedTuple):
-    """Of one thing, by rounds: seconds of a run by the clock, and of all its runs on processors."""
+    """Times by round: wall-clock seconds of a run, and processor seconds of all its runs."""
 
     taken: list[float]
     worked: list[float]
@@ -143,7 +142,7 @@ def _take_turns(
     most: float = inf,
     repeats: int = 1,
 ) -> list[_Turns]:
-    """Run all in rounds, the last first in every other round, each `repeats` times at once."""
+    """Run all in rounds, in alternating order, each `repeats` times."""
     turns = [_Turns([], []) for _ in runs]
     ends, rounds = perf_counter() + budget, 0
     while rounds < least or (rounds < most and perf_counter() < ends):

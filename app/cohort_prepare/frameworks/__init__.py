@@ -1,9 +1,8 @@
-"""The frameworks that models come from, and what it takes to run each.
+"""Frameworks that models come from, and requirements to run each.
 
-A model of a framework is loaded, exported and run in a child process (`child.py`), in an
-environment that has the framework: this one, one that the user names, or one that uv makes. So the
-modules here import nothing of Cohort but each other, `cohort.errors` and `cohort_prepare.failures`;
-a framework is imported in the methods that need it.
+A framework's model is loaded, exported and run in a child process (`child.py`), in an environment
+that has the framework. So modules here import nothing of Cohort except each other,
+`cohort.errors` and `cohort_prepare.failures`. Methods import a framework when they need it.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """One framework.
+    """A framework.
 
-    name: As `--from` has it.
-    title: As people write it.
-    adapter: The class that loads, exports and runs its models, in a module of this package:
-        `module:Class`.
-    modules: What must be importable for that.
-    requirements: What uv installs otherwise: versions that were seen to work together.
-    packages: The top modules of its models' classes: an object of one of them is its model.
-    suffixes: Of its own files, in lower case.
-    folder_files: A folder that has one of these is its model.
+    name: Name as in `--from`.
+    title: Display name.
+    adapter: Class that loads, exports and runs its models, as `module:Class` in this package.
+    modules: Modules that the adapter imports.
+    requirements: Tested versions for uv to install if a module is missing.
+    packages: Top-level modules of its model classes, to detect the framework of an object.
+    suffixes: File suffixes, in lower case.
+    folder_files: A folder that has one of these files is its model.
     """
 
     name: str
@@ -43,7 +41,7 @@ ONNX = ("onnx==1.21.*", "protobuf<7")
 TENSORFLOW = ("tensorflow-cpu==2.21.*", "tf2onnx==1.17.*", *ONNX)
 SKLEARN = ("scikit-learn>=1.6,<1.10", "skl2onnx==1.20.*", "pandas>=2.3,<4", *ONNX)
 
-ONNXMLTOOLS = ("onnxmltools==1.16.*", "packaging", *SKLEARN)  # the first does not ask for it
+ONNXMLTOOLS = ("onnxmltools==1.16.*", "packaging", *SKLEARN)  # onnxmltools does not declare it
 
 FRAMEWORKS: Mapping[str, Framework] = {
     one.name: one
@@ -126,7 +124,7 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "huggingface_models:HuggingfaceModels",
             ("torch", "transformers", "optimum", "onnx"),
             ("torch==2.13.*", "optimum-onnx[onnxruntime]==0.1.*", "transformers==4.57.*", *ONNX),
-            packages=(),  # what a callable makes is a module of PyTorch
+            packages=(),  # a callable returns a PyTorch module
             folder_files=("config.json",),
         ),
     )
@@ -134,16 +132,16 @@ FRAMEWORKS: Mapping[str, Framework] = {
 
 
 ANY_FRAMEWORK = Framework("unknown", "Python", "", (), (), ())
-"""Of a model that was not looked at yet."""
+"""Framework of a model that is not loaded yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a model comes from.
+    """Place of a model.
 
     text: As the user wrote it: a path, or `module:callable`.
-    trust_pickle: Whether a file may be unpickled, which runs what is in it.
-    weights: A file of weights for the module that a callable makes; "" where it has its own.
+    trust_pickle: True if a file may be unpickled, which can run arbitrary code.
+    weights: File of weights for the module that a callable returns; "" for none.
     """
 
     text: str
@@ -153,12 +151,12 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What to make.
+    """Arguments of an export.
 
-    out: The path of the ONNX file, in a folder of its own.
-    opset: The version of ONNX's operator set; None: the adapter's choice.
-    example: Inputs by name, some rows of each; empty where none were given.
-    options: What only some adapters know.
+    out: Path of the ONNX file, in an empty folder.
+    opset: ONNX opset version; None: the adapter's choice.
+    example: Inputs by name, with some rows each; empty if not given.
+    options: Options for specific adapters.
     """
 
     out: str
@@ -169,19 +167,18 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was made, beside the file.
+    """Result of an export, in addition to the file.
 
-    what: The kind of model, in words: "Pipeline of StandardScaler and SVC".
-    notes: Sentences that the user should read.
-    classes: The classes of an output's columns, by the output's name.
-    sample: Inputs by name that the model takes, some rows of each, where its kind knows better
-        than the datatypes tell: text that it was trained on; default none.
-    columns: The names of the columns of its only input, which has all; default: not known.
-    missing: What the server puts in the place of a missing value, by input; default: nothing.
-    categories: For the name of a column, or of an input, the words or numbers whose places are the
-        codes that the model takes; default: nothing.
-    files: The names of files that were written beside the model, and belong there.
-    config: What `config.yaml` is to say of inputs and outputs; default: nothing.
+    what: Kind of model, for example "Pipeline of StandardScaler and SVC".
+    notes: Notes for the user.
+    classes: Classes of an output's columns, by output name.
+    sample: Valid inputs by name, with some rows each, if datatypes are not enough to generate them,
+        such as text from the training data; default none.
+    columns: Column names of the only input, which has all columns; default: unknown.
+    missing: Value that the server fills in for a missing one, by input; default none.
+    categories: Words or numbers whose positions are codes, by column or input; default none.
+    files: Names of files written next to the model that belong to it.
+    config: Keys for inputs and outputs in `config.yaml`; default none.
     """
 
     what: str
@@ -196,20 +193,20 @@ class Exported:
 
 
 class Adapter(Protocol):
-    """Speaks for a framework."""
+    """Interface to a framework."""
 
     def load(self, reference: Reference) -> Any:
-        """Load the model. Raises Misused, Rejected, or what the framework raises."""
+        """Load the model. Raises Misused, Rejected, or errors of the framework."""
 
     def export(self, model: Any, request: ExportRequest) -> Exported:
-        """Write it as ONNX to `request.out`."""
+        """Export the model as ONNX to `request.out`."""
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run it on arrays by input name: outputs by the names that the exported model has."""
+        """Run the model on arrays by input name; return outputs by the exported model's names."""
 
 
 def adapter_of(framework: Framework) -> Adapter:
-    """Import the adapter."""
+    """Import and create the adapter."""
     module, _, name = framework.adapter.partition(":")
     adapter: Adapter = getattr(import_module(f"{__name__}.{module}"), name)()
     return adapter

@@ -1,4 +1,4 @@
-"""Models that the user's own code makes: `module:callable`, and pickles, which are code, too."""
+"""Models from the user's code: `module:callable`, and pickles, which also run code."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ MODULE_CALLABLE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class MissingModule(Misused):
-    """The user's code imports `module`, the top one's name, which is not in the environment."""
+    """The user's code imports `module`, a top-level name that the environment lacks."""
 
     def __init__(self, what: str, module: str) -> None:
         super().__init__(
-            f"{what} cannot be loaded: it needs {module!r}, which is not in the environment; add "
-            "it with --with PACKAGE, or name your own with --python"
+            f"{what} cannot be loaded: module {module!r} is missing in the environment; add its "
+            "package with --with PACKAGE, or set --python to your environment"
         )
         self.module = module.split(".", maxsplit=1)[0]
 
 
 def is_callable_reference(text: str) -> bool:
-    """Whether `text` is `module:callable`."""
+    """Return True if `text` is `module:callable`."""
     return MODULE_CALLABLE.fullmatch(text) is not None
 
 
 def load_object(reference: Reference) -> Any:
-    """The model, by `module:callable` or from a pickle that is trusted.
+    """Load the model from `module:callable` or from a trusted pickle.
 
-    Raises Misused, and what the user's code raises.
+    Raises Misused, and errors of the user's code.
     """
     if is_callable_reference(reference.text):
         return call(reference.text)
     return unpickle(reference)
 
 
-@cache  # at the next call, it may give another one
+@cache  # another call may return another object
 def call(text: str) -> Any:
-    """Import the module and call the callable without arguments; what is no function is the model.
+    """Import the module and call the callable without arguments; return other objects as they are.
 
-    Raises Misused where either is not there; what the user's code raises goes on.
+    Raises Misused if either does not exist; errors of the user's code propagate.
     """
     module_name, _, attribute = text.partition(":")
     top = module_name.split(".")[0]
@@ -56,7 +56,7 @@ def call(text: str) -> Any:
             if error.name and (error.name == top or f"{module_name}.".startswith(f"{error.name}.")):
                 raise Misused(
                     f"module {module_name!r} cannot be imported from this folder: run the command "
-                    "where the module is, or name it as Python does: package.module:function"
+                    "in the module's folder, or use its full name: package.module:function"
                 ) from error
             raise
         for part in attribute.split("."):
@@ -70,14 +70,14 @@ def call(text: str) -> Any:
 
 
 def unpickle(reference: Reference) -> Any:
-    """The model in a pickle, also one of joblib or cloudpickle, if that is trusted.
+    """Load a trusted pickle, including one of joblib or cloudpickle.
 
-    Raises Misused where it is not, and what the pickle raises.
+    Raises Misused if it is not trusted, and errors of the pickle.
     """
     if not reference.trust_pickle:
         raise Misused(
-            f"{reference.text} is a pickle, and reading one runs what is in it: add "
-            "--trust-pickle if you made it, or name the model as module:callable"
+            f"{reference.text} is a pickle, which can run arbitrary code: add --trust-pickle if "
+            "you made it, or use module:callable"
         )
 
     def load() -> Any:

@@ -1,4 +1,4 @@
-"""CatBoost's models, which writes ONNX itself: .cbm files and its estimators."""
+"""CatBoost models: .cbm files and estimators. CatBoost exports ONNX without a converter."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cohort_prepare.frameworks.outputs import block_name, rename_inputs, rename_
 
 
 class CatboostModels:
-    """Classifiers and regressors. Of categorical features, CatBoost writes none to ONNX."""
+    """Classifiers and regressors. CatBoost cannot export categorical features to ONNX."""
 
     def load(self, reference: Reference) -> Any:
-        """By `module:callable`, from a .cbm file, or from a trusted pickle."""
+        """Load from `module:callable`, a .cbm file, or a trusted pickle."""
         if is_callable_reference(reference.text) or reference.text.lower().endswith(PICKLED):
             return load_object(reference)
         import catboost
@@ -28,7 +28,7 @@ class CatboostModels:
             model.load_model(reference.text)
         except catboost.CatBoostError as error:
             told = " ".join(str(error).split())[-300:]
-            raise Misused(f"{reference.text} is no model that CatBoost reads: {told}") from error
+            raise Misused(f"CatBoost cannot read {reference.text}: {told}") from error
         tells_classes = len(model.classes_) > 0
         kind = catboost.CatBoostClassifier if tells_classes else catboost.CatBoostRegressor
         whole = kind()
@@ -36,21 +36,21 @@ class CatboostModels:
         return whole
 
     def export(self, model: Any, request: ExportRequest) -> Exported:
-        """A label and probabilities, or a prediction; CatBoost's maps become a tensor later."""
+        """Export a label and probabilities, or a prediction. Maps become a tensor later."""
         import onnx
 
         kinds = {"categorical": "get_cat_feature_indices", "text": "get_text_feature_indices"}
         for kind, method in kinds.items():
             if places := list(getattr(model, method)()):
                 raise Rejected(
-                    f"the model has {len(places)} {kind} features, which CatBoost writes to no "
-                    "ONNX: train it on numbers, as an OrdinalEncoder or OneHotEncoder makes them"
+                    f"the model has {len(places)} {kind} features, which CatBoost cannot export to "
+                    "ONNX: train it on numbers, for example from an OrdinalEncoder or OneHotEncoder"
                 )
         loss = str(model.get_all_params().get("loss_function", "")).partition(":")[0]
         if loss in {"Poisson", "Tweedie"}:
             raise Rejected(
-                f"of a model with the loss {loss}, CatBoost writes the logarithm of what it "
-                "predicts: train it with RMSE, or take the exponent where you call it"
+                f"for the loss {loss}, CatBoost exports the logarithm of the prediction: train "
+                "with RMSE, or take the exponent in the client"
             )
         features = len(model.feature_names_)
         name = block_name(request.example, features)
@@ -69,7 +69,7 @@ class CatboostModels:
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As the exported model names its outputs."""
+        """Run the model; outputs have the exported model's names."""
         (rows,) = inputs.values()
         if not hasattr(model, "predict_proba"):
             predicted = np.asarray(model.predict(rows))

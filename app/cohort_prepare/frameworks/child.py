@@ -1,6 +1,6 @@
-"""The jobs of the process that has a framework: `look`, `export` and `run`.
+"""Jobs of the process that has a framework: `look`, `export` and `run`.
 
-One process does all of them for a model (`SourceModel`), which it imports and loads once.
+One process runs all jobs of a model (`SourceModel`), which it loads once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cohort_prepare.frameworks.callables import MissingModule, load_object
 
 
 def look(reference: Mapping[str, Any]) -> dict[str, Any]:
-    """The top modules of the classes of the model, the closest first; or a package it lacks."""
+    """Return the top-level modules of the model's classes, closest first, or a missing package."""
     _import(ANY_FRAMEWORK)
     try:
         model = load_object(Reference(**reference))
@@ -51,7 +51,7 @@ def export(
     options: Mapping[str, Any],
     sample: str,
 ) -> dict[str, Any]:
-    """Write the model as ONNX to `out` and inputs to `sample`; what `SourceExport` has."""
+    """Export the model to `out` and sample inputs to `sample`; return fields of `SourceExport`."""
     adapter, model = _load(framework, Reference(**reference))
     given = _read(example) if example else {}
     exported = adapter.export(model, ExportRequest(out, opset, given, options))
@@ -72,13 +72,13 @@ def export(
 def run(
     reference: Mapping[str, Any], framework: str, *, cases: Sequence[str], results: Sequence[str]
 ) -> list[str]:
-    """Run each case and write its result; why it failed, or ""."""
+    """Run each case and write its result; return the reason of each failure, or ""."""
     adapter, model = _load(framework, Reference(**reference))
     failures = []
     for case, result in zip(cases, results, strict=True):
         try:
             _write(result, adapter.run(model, _read(case)))
-        except Exception as error:  # noqa: BLE001 - whatever a framework and the user's code raise
+        except Exception as error:  # noqa: BLE001 - any error of a framework or the user's code
             traceback.print_exc()
             failures.append(str(error) if isinstance(error, CohortError) else _sentence(error))
         else:
@@ -86,20 +86,20 @@ def run(
     return failures
 
 
-@cache  # it may be made by a function that gives another one at its next call
+@cache  # another call of the user's function may return another model
 def _load(framework: str, reference: Reference) -> tuple[Adapter, Any]:
-    """Load the model. Raises whatever the framework and the user's code raise."""
+    """Load the model. Raises errors of the framework and the user's code."""
     _import(FRAMEWORKS[framework])
     adapter = adapter_of(FRAMEWORKS[framework])
     return adapter, adapter.load(reference)
 
 
 def _import(framework: Framework) -> None:
-    """Import what a framework needs first: the user's modules may have the same names."""
+    """Import a framework before the user's modules, which may have the same names."""
     here = str(Path.cwd())
     sys.path[:] = [path for path in sys.path if path not in {here, ""}]
     for module in framework.modules:
-        with suppress(ImportError):  # said by what needs it
+        with suppress(ImportError):  # reported where it is needed
             import_module(module)
     if framework.adapter:
         adapter_of(framework)
@@ -115,7 +115,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _write(path: str, values: Mapping[str, Any]) -> bool:
-    """Write arrays where there are some; whether there were."""
+    """Write arrays, if there are any; return True if there were."""
     import numpy as np
 
     arrays = {name: _plain(np.asarray(value)) for name, value in values.items()}
@@ -129,7 +129,7 @@ def _plain(array: Any) -> Any:
 
 
 def _versions(framework: Framework) -> dict[str, str]:
-    """The versions of what the adapter uses, by the packages' names."""
+    """Return the versions of the packages that the adapter uses."""
     packages = packages_distributions()
     found = {}
     for module in framework.modules:
@@ -142,6 +142,6 @@ def _versions(framework: Framework) -> dict[str, str]:
 
 
 def _sentence(error: Exception) -> str:
-    """What went wrong, on one line, with the kind of error."""
+    """Format an error and its type on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:1000]}"

@@ -1,4 +1,4 @@
-"""Embeddings of texts: what sentence-transformers does with the outputs of a model."""
+"""Text embeddings: the pooling that sentence-transformers applies to a model's outputs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ HIDDEN = "last_hidden_state"
 
 @dataclass(frozen=True)
 class Pooling:
-    """How one vector is made of those of a text's ids.
+    """Pooling of the vectors of a text's ids.
 
-    mean: Whether it is their mean, without padding; else it is the first one.
-    normalized: Whether its length is made 1.
+    mean: True for their mean without padding; False for the first vector.
+    normalized: True if the result is scaled to length 1.
     """
 
     mean: bool
@@ -31,7 +31,7 @@ class Pooling:
 
 
 def read_pooling(folder: Path) -> Pooling | None:
-    """What `modules.json` says; None where there is none. Raises Rejected for another kind."""
+    """Read the pooling in `modules.json`; None if absent. Raises Rejected for unsupported kinds."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         kinds = {one["type"].rsplit(".", 1)[-1]: one["path"] for one in modules}
@@ -46,14 +46,14 @@ def read_pooling(folder: Path) -> Pooling | None:
     others = set(kinds) - {"Transformer", "Pooling", "Normalize"}
     if others or modes not in ({"pooling_mode_mean_tokens"}, {"pooling_mode_cls_token"}):
         raise Rejected(
-            f"{folder.name} makes embeddings by {', '.join(sorted(others or modes))}, which is not "
-            "converted: convert it without its modules.json, and do that after the model"
+            f"{folder.name} computes embeddings with {', '.join(sorted(others or modes))}, which "
+            "is not supported: convert it without modules.json, and pool in the client"
         )
     return Pooling(modes == {"pooling_mode_mean_tokens"}, "Normalize" in kinds)
 
 
 def pooled(hidden: Any, mask: Any, pooling: Pooling) -> Any:
-    """The embeddings of PyTorch's outputs [N, length, width]."""
+    """Return the embeddings of PyTorch's outputs [N, length, width]."""
     import torch
 
     made = hidden[:, 0]
@@ -64,7 +64,7 @@ def pooled(hidden: Any, mask: Any, pooling: Pooling) -> Any:
 
 
 def add_pooling(model: onnx.ModelProto, pooling: Pooling) -> None:
-    """Give embeddings in place of what a model gives for each id."""
+    """Replace the output of a vector per id by an output of embeddings."""
     graph = model.graph
     (hidden,) = [one for one in graph.output if one.name == HIDDEN]
     width = hidden.type.tensor_type.shape.dim[2].dim_value

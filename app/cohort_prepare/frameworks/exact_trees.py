@@ -1,9 +1,9 @@
-"""Make converters write trees that decide as the source does, on numbers of FP32.
+"""Make converters write trees that decide exactly as the source does, for FP32 numbers.
 
-scikit-learn and LightGBM compare with thresholds in FP64, and ONNX's trees have FP32: rounded to
-the nearest, a threshold may land on a value that then goes the other way. Rounded down, every
-FP32 number goes as before. skl2onnx does that for some estimators alone; and it does not write to
-which side missing values go.
+scikit-learn and LightGBM have FP64 thresholds; ONNX's trees have FP32. A threshold rounded to the
+nearest FP32 may reach a value, which then goes the other way. Rounded down, every FP32 value goes
+the same way. skl2onnx rounds down for some estimators only, and omits the direction of missing
+values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADDING_TREES = (
 
 @contextmanager
 def exact_trees() -> Iterator[None]:
-    """While this is open, what skl2onnx and onnxmltools convert has exact trees."""
+    """Make skl2onnx and onnxmltools write exact trees inside the block."""
     import onnx.helper
 
     with ExitStack() as patches:
@@ -43,7 +43,7 @@ def exact_trees() -> Iterator[None]:
 
 
 def round_down(values: Sequence[float]) -> list[float]:
-    """The largest FP32 number that is not above each of `values`."""
+    """Return the largest FP32 numbers that do not exceed `values`."""
     exact = np.asarray(values, np.float64)
     rounded = exact.astype(np.float32)
     above = rounded.astype(np.float64) > exact
@@ -62,7 +62,7 @@ def _rounding(make_node: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _round_down(attributes: dict[str, Any], start: int) -> None:
-    """Round down the thresholds that values are at most, from a place on."""
+    """Round down thresholds of "<=" comparisons, from place `start`."""
     values, modes = attributes["nodes_values"], attributes["nodes_modes"]
     for place, lower in enumerate(round_down(values[start:]), start):
         if modes[place] in {"BRANCH_LEQ", b"BRANCH_LEQ"}:

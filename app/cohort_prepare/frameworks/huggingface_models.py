@@ -1,6 +1,6 @@
-"""A folder with a Hugging Face model: its config, weights in safetensors, and perhaps a tokenizer.
+"""Hugging Face models: a folder with a config, safetensors weights and, often, a tokenizer.
 
-optimum knows, for some hundred architectures, their tasks, inputs and open dimensions.
+optimum defines the tasks, inputs and variable dimensions of some hundred architectures.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ SAMPLES = ("Good morning.", "The second sentence is longer than the first one, b
 class HuggingfaceModel:
     """A model in its folder.
 
-    module: What runs.
-    folder: Where it lies.
-    architecture: The class of it, as the config has it.
-    sample: Inputs from its own tokenizer; empty where it has none.
-    pooling: How embeddings of texts are made of its outputs, as sentence-transformers saves it;
-        default None: it is not of that kind.
+    module: The PyTorch module.
+    folder: Its folder.
+    architecture: Class name from the config.
+    sample: Inputs from its tokenizer; empty without a tokenizer.
+    pooling: Pooling of sentence-transformers; default None: not an embedding model.
     """
 
     module: Any
@@ -54,14 +53,14 @@ class HuggingfaceModels:
     """Folders with a `config.json` of transformers."""
 
     def load(self, reference: Reference) -> HuggingfaceModel:
-        """The model of the class that its config names; nothing is fetched, no code of it run."""
+        """Load the class that the config names, without downloads and without the model's code."""
         folder = _folder(reference.text)
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             architecture = config["architectures"][0]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise Misused(
-                f"{folder.name}/config.json names no architecture: save the model with "
+                f"{folder.name}/config.json has no architecture: save the model with "
                 f"model.save_pretrained(folder) ({type(error).__name__}: {error})"
             ) from error
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -69,11 +68,11 @@ class HuggingfaceModels:
 
         kind = getattr(transformers, str(architecture), None)
         if kind is None:
-            raise Misused(f"transformers has no {architecture}, which {folder.name} asks for")
+            raise Misused(f"{folder.name} needs {architecture}, which transformers does not have")
         if not reference.trust_pickle and not list(folder.glob("*.safetensors")):
             raise Misused(
-                f"{folder.name} has no weights in safetensors; others are pickles, and reading one "
-                "runs what is in it: add --trust-pickle, or save the model again with "
+                f"{folder.name} has no safetensors weights; other formats are pickles, which can "
+                "run arbitrary code: add --trust-pickle, or save the model again with "
                 "save_pretrained(folder, safe_serialization=True)"
             )
         module = kind.from_pretrained(
@@ -84,7 +83,7 @@ class HuggingfaceModels:
         )
 
     def export(self, model: HuggingfaceModel, request: ExportRequest) -> Exported:
-        """Export it with open rows and lengths."""
+        """Export the model with variable rows and lengths."""
         from optimum.exporters.onnx import main_export
         from optimum.exporters.tasks import TasksManager
 
@@ -102,7 +101,7 @@ class HuggingfaceModels:
                 )
             except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
                 raise Rejected(
-                    f"optimum does not export {model.architecture} for {task}: "
+                    f"optimum cannot export {model.architecture} for {task}: "
                     f"{' '.join(str(error).split())[:500]}"
                 ) from error
             exported = onnx.load(_only_model(Path(folder), model.architecture))
@@ -133,7 +132,7 @@ class HuggingfaceModels:
         )
 
     def run(self, model: HuggingfaceModel, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run it; outputs are called as transformers calls them."""
+        """Run the model; outputs have the names of transformers."""
         import torch
 
         tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
@@ -150,20 +149,20 @@ class HuggingfaceModels:
 
 
 def _folder(text: str) -> Path:
-    """Return the folder, or the one that `module:callable` saved and returns the path of."""
+    """Return the folder: `text`, or the path that `module:callable` returns after saving."""
     if not is_callable_reference(text):
         return Path(text)
     made = call(text)
     if not isinstance(made, str | os.PathLike):
         raise Misused(
-            f"{text} returns {type(made).__name__}, not a folder: have it call save_pretrained for "
-            "the model and the tokenizer, and return the folder's path"
+            f"{text} returns {type(made).__name__}, not a folder: call save_pretrained on the "
+            "model and the tokenizer, and return the folder's path"
         )
     return Path(made)
 
 
 def _is_left_out(name: str, outputs: Mapping[str, Any]) -> bool:
-    """Whether optimum exports no such output."""
+    """Return True if optimum does not export the output."""
     return name == "pooler_output" and "last_hidden_state" in outputs
 
 
@@ -172,14 +171,14 @@ def _only_model(folder: Path, architecture: str) -> Path:
     if len(files) != 1:
         names = ", ".join(one.name for one in files)
         raise Rejected(
-            f"{architecture} is exported as several models ({names}), of which one request needs "
-            "all; such models are not served"
+            f"{architecture} is exported as several models ({names}) that each request needs; "
+            "such models are not supported"
         )
     return files[0]
 
 
 def _sample(folder: Path) -> dict[str, Any]:
-    """What the folder's tokenizer makes of two sentences; nothing where it has none."""
+    """Tokenize two sentences with the folder's tokenizer; return {} without a tokenizer."""
     import transformers
 
     if not list(folder.glob("tokenizer*")) and not (folder / "vocab.txt").exists():

@@ -1,4 +1,4 @@
-"""LightGBM's models, by onnxmltools: its text files, a Booster, or its scikit-learn estimators."""
+"""LightGBM models, exported by onnxmltools: text files, Boosters or scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from cohort_prepare.frameworks.sklearn_models import SklearnModels
 
 
 class LightgbmModels:
-    """Boosters; the estimators go the way of scikit-learn's."""
+    """Boosters; estimators are converted as scikit-learn's."""
 
     def load(self, reference: Reference) -> Any:
-        """By `module:callable`, from a file of `save_model`, or from a trusted pickle."""
+        """Load from `module:callable`, a file of `save_model`, or a trusted pickle."""
         if is_callable_reference(reference.text) or reference.text.lower().endswith(PICKLED):
             return load_object(reference)
         import lightgbm
 
         if not Path(reference.text).read_bytes()[:5].startswith(b"tree\n"):
             raise Misused(
-                f"{reference.text} is no model of LightGBM, which Booster.save_model writes"
+                f"{reference.text} is not a LightGBM model: save it with Booster.save_model"
             )
         try:
             return lightgbm.Booster(model_file=reference.text)
         except lightgbm.basic.LightGBMError as error:
-            raise Misused(f"{reference.text} is no model that LightGBM reads: {error}") from error
+            raise Misused(f"LightGBM cannot read {reference.text}: {error}") from error
 
     def export(self, model: Any, request: ExportRequest) -> Exported:
-        """A label and probabilities, or a prediction."""
+        """Export a label and probabilities, or a prediction."""
         if not _is_booster(model):
             made = SklearnModels().export(model, request)
-            booster = getattr(model, "booster_", None)  # a pipeline has none
+            booster = getattr(model, "booster_", None)  # a pipeline has no booster_
             return made if booster is None else replace(made, **_of_columns(booster))
         from onnxmltools import convert_lightgbm
         from onnxmltools.convert.common.data_types import FloatTensorType
@@ -56,8 +56,8 @@ class LightgbmModels:
         objective = _objective(model)
         if objective == "multiclassova":
             raise Rejected(
-                "LightGBM's objective multiclassova has no converter that gives the same "
-                "probabilities; multiclass has one"
+                "LightGBM's objective multiclassova cannot be converted with the same "
+                "probabilities; use multiclass"
             )
         with exact_trees():
             made = convert_lightgbm(
@@ -79,7 +79,7 @@ class LightgbmModels:
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As the exported model names its outputs."""
+        """Run the model; outputs have the exported model's names."""
         if not _is_booster(model):
             return SklearnModels().run(model, inputs)
         (rows,) = inputs.values()
@@ -95,10 +95,10 @@ PICKLED = (".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill")
 
 
 def _of_columns(booster: Any) -> dict[str, Any]:
-    """The names of a Booster's columns, the categories of some, and what is not known of these.
+    """Return a Booster's column names and categories, or a note if these are ambiguous.
 
-    It keeps the categories of pandas' columns in their order, and not which columns these are. They
-    are those that it splits by categories, where it does so of as many: not of ordered ones.
+    A Booster stores the categories of pandas columns in order, but not their columns. They are
+    assigned if as many columns have categorical splits; ordered categories do not.
     """
     names = booster.feature_name()
     if names == [f"Column_{place}" for place in range(len(names))]:
@@ -111,14 +111,14 @@ def _of_columns(booster: Any) -> dict[str, Any]:
     ):
         return {"columns": names, "categories": dict(zip(codes, map(_plain, known), strict=True))}
     note = (
-        f"it was trained on {len(known)} columns of categories, and which these are is not known: "
-        "name them in config.yaml, as in inputs: {COLUMN: {categories: [red, green]}}"
+        f"it was trained on {len(known)} categorical columns, which are unknown: name them in "
+        "config.yaml, for example inputs: {COLUMN: {categories: [red, green]}}"
     )
     return {"columns": names, "notes": [note] if known else []}
 
 
 def _plain(categories: list[Any]) -> list[Any]:
-    """Categories as words, or all as numbers."""
+    """Return categories as words, or as numbers if all are numbers."""
     if all(type(one) in {int, float} for one in categories):
         return categories
     return [str(one) for one in categories]
@@ -136,7 +136,7 @@ def _objective(model: Any) -> str:
 
 
 def _classes(model: Any) -> int:
-    """How many classes a Booster tells; 0: none, it predicts numbers."""
+    """Return the number of classes of a Booster; 0 for regression."""
     dumped = model.dump_model(num_iteration=1)
     if _objective(model) not in _CLASSIFYING:
         return 0

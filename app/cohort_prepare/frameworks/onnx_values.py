@@ -1,4 +1,4 @@
-"""Names of values in an exported model, and what exporters write that nobody should read."""
+"""Names of values in an exported model, and removal of exporters' debug information."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import onnx
 
 MAX_INLINE_BYTES = 3 << 29
-"""Larger weights go into a file beside the model: a protobuf holds 2 GiB, and grows a little."""
+"""Larger weights go to a separate file: a protobuf is limited to 2 GiB, and may grow."""
 
 
 def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
-    """Rename inputs, outputs or inner values everywhere: old name to new.
+    """Rename inputs, outputs or inner values everywhere, from old name to new.
 
-    An inner value that has one of the new names already gets another.
+    An inner value that already has one of the new names is renamed as well.
     """
     taken = {name for graph in graphs(model.graph) for name in _values(graph)}
     changed = {old: new for old, new in names.items() if old != new}
@@ -30,9 +30,9 @@ def rename_values(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
 
 
 def strip_traces(model: onnx.ModelProto) -> None:
-    """Take away where in which file of whose machine each node comes from.
+    """Remove the source files and lines of nodes.
 
-    Nothing computes with it, it differs from folder to folder, and it is published with the model.
+    They are not needed, differ between folders, and would be published with the model.
     """
     for graph in graphs(model.graph):
         graph.doc_string = ""
@@ -49,10 +49,10 @@ def strip_traces(model: onnx.ModelProto) -> None:
 
 
 def name_rows(model: onnx.ModelProto, *, outputs_too: bool = False) -> None:
-    """Call the open first dimensions of all inputs the same: they are the rows.
+    """Give the variable first dimension of all inputs, the rows, the same name.
 
-    outputs_too: Whether the outputs' open first dimensions are the rows as well, whatever they are
-        called: some exporters make up a name for each.
+    outputs_too: True to rename the outputs' variable first dimensions as well, for exporters that
+        name each one differently.
     """
     inputs = [*_open_rows(model.graph.input)]
     rows = {one.dim_param for one in inputs} - {""}
@@ -73,11 +73,11 @@ def _open_rows(values: Iterable[onnx.ValueInfoProto]) -> Iterator[Any]:
 
 
 ROWS = "rows"
-"""How the first dimension is called where nothing else names it."""
+"""Default name of the first dimension."""
 
 
 def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph, and those inside its nodes."""
+    """Yield a graph and its subgraphs."""
     waiting = [graph]
     while waiting:
         one = waiting.pop()
@@ -90,13 +90,13 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph, and of those inside them."""
+    """Yield the nodes of a graph and its subgraphs."""
     for one in graphs(graph):
         yield from one.node
 
 
 def _named(graph: onnx.GraphProto) -> Iterator[Any]:
-    """All that has a name, but for nodes."""
+    """Yield everything with a name except nodes."""
     yield from [*graph.input, *graph.output, *graph.value_info]
     yield from graph.initializer
 

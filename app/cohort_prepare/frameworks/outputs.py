@@ -1,4 +1,4 @@
-"""What is called how in the ONNX models that converters of classic models write."""
+"""Names in ONNX models that converters of classic models write."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from cohort_prepare.frameworks import ExportRequest
 from cohort_prepare.frameworks.tables import BLOCK, SAMPLE_ROWS
 
 GRAPH = "model"
-"""The name of the main graph, which converters otherwise draw at random."""
+"""Name of the main graph; converters choose a random one."""
 
 
 def block_name(example: Mapping[str, Any], features: int) -> str:
-    """The name of the one input: that of the example's only array. Raises Misused."""
+    """Return the name of the only input: that of the example's only array. Raises Misused."""
     if len(example) > 1:
         raise Misused(
-            f"the model takes one input of {features} features, and the example has "
+            f"the model has one input of {features} features, but the example has "
             f"{len(example)} arrays: {', '.join(example)}"
         )
     return next(iter(example), BLOCK)
 
 
 BOOSTER_OPSET = 15
-"""The latest that onnxmltools 1.16 writes."""
+"""Maximum opset of onnxmltools 1.16."""
 
 
 def write_boosters(model: Any, request: ExportRequest) -> None:
-    """Write an `onnx.ModelProto` of BOOSTER_OPSET in the opset that was asked for."""
+    """Write an `onnx.ModelProto` of BOOSTER_OPSET, converted to the requested opset."""
     if request.opset not in {None, BOOSTER_OPSET}:
         from onnx.version_converter import ConvertError, convert_version
 
@@ -39,14 +39,14 @@ def write_boosters(model: Any, request: ExportRequest) -> None:
             model = convert_version(model, request.opset)
         except (ConvertError, RuntimeError) as error:
             raise Rejected(
-                f"the model cannot be written in opset {request.opset}, only in {BOOSTER_OPSET}: "
-                f"{error}"
+                f"the model cannot be converted to opset {request.opset}, only {BOOSTER_OPSET} "
+                f"works: {error}"
             ) from error
     Path(request.out).write_bytes(model.SerializeToString(deterministic=True))
 
 
 def rename_inputs(model: Any, names: Mapping[str, str]) -> None:
-    """Rename inputs of an `onnx.ModelProto`, in its main graph."""
+    """Rename inputs of an `onnx.ModelProto` in its main graph."""
     for node in model.graph.node:
         for place, name in enumerate(node.input):
             node.input[place] = names.get(name, name)
@@ -55,7 +55,7 @@ def rename_inputs(model: Any, names: Mapping[str, str]) -> None:
 
 
 def rename_outputs(model: Any, names: Mapping[str, str]) -> None:
-    """Rename outputs of an `onnx.ModelProto`, in its main graph."""
+    """Rename outputs of an `onnx.ModelProto` in its main graph."""
     taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
     for before, after in names.items():
         if before == after or after in taken:
@@ -75,10 +75,10 @@ def _rename(model: Any, before: str, after: str) -> None:
 
 
 def keep_second_score(model: Any) -> None:
-    """Make one column of the scores of two classes: what speaks for the second.
+    """Keep one score column for two classes, that of the second class.
 
-    Converters write one column, or both; the operator for support vectors has the second class in
-    the first.
+    Converters write one column or both. The operator for support vectors has the score of the
+    second class in the first column.
     """
     import onnx
 
@@ -98,14 +98,14 @@ def keep_second_score(model: Any) -> None:
 
 
 def tree_sample(model: Any, name: str, features: int, *, missing: bool) -> dict[str, Any]:
-    """Rows at the thresholds of the trees of an `onnx.ModelProto`, for its one input."""
+    """Make rows at the thresholds of the trees of an `onnx.ModelProto`, for its only input."""
     return {name: around(thresholds(model, features), SAMPLE_ROWS * 4, missing=missing)}
 
 
 def thresholds(model: Any, features: int) -> list[Any]:
-    """What the trees of an `onnx.ModelProto` split each feature at, where they take the input.
+    """Return the thresholds of each feature in trees that read the model's input.
 
-    Whole numbers where the splits are of categories.
+    They are integers if the splits are of categories.
     """
     import onnx
 
@@ -131,7 +131,7 @@ def thresholds(model: Any, features: int) -> list[Any]:
 
 
 def around(thresholds: list[Any], rows: int, *, missing: bool) -> Any:
-    """Rows of numbers at thresholds, just below and just above them, [rows, features], FP32."""
+    """Make FP32 rows [rows, features] at thresholds, just below and just above them."""
     random = np.random.default_rng(0)
     columns = []
     for values in thresholds:

@@ -1,4 +1,4 @@
-"""PaddlePaddle's layers and saved programs, by paddle2onnx."""
+"""PaddlePaddle layers and saved programs, exported by paddle2onnx."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from cohort_prepare.frameworks.callables import call, is_callable_reference
 from cohort_prepare.frameworks.onnx_values import name_rows, rename_values, strip_traces
 
 PADDLE_OPSET = 18
-"""Where none is asked for; paddle2onnx 2.1 writes it for most layers."""
+"""Default; paddle2onnx 2.1 supports it for most layers."""
 
 PROGRAMS = (".json", ".pdmodel")
-"""Of saved programs: of Paddle 3 and of earlier ones."""
+"""Suffixes of saved programs: Paddle 3 and earlier."""
 
 
 @dataclass
 class PaddleModel:
     """A layer, or a saved program.
 
-    layer: What runs.
-    inputs: The names of its inputs, in order.
-    saved: The path of the program without its suffix; "" where it is not saved yet.
+    layer: The layer that runs.
+    inputs: Input names, in order.
+    saved: Path of the program without its suffix; "" if not saved yet.
     """
 
     layer: Any
@@ -40,32 +40,32 @@ class PaddleModel:
 
 
 class PaddleModels:
-    """Programs as `paddle.jit.save` writes them, and layers that a function makes."""
+    """Programs of `paddle.jit.save`, and layers that a function returns."""
 
     def load(self, reference: Reference) -> PaddleModel:
-        """Load it as it is served: in evaluation mode."""
-        os.environ["POLYGRAPHY_AUTOINSTALL_DEPS"] = "0"  # it would call pip while it exports
+        """Load the model in evaluation mode."""
+        os.environ["POLYGRAPHY_AUTOINSTALL_DEPS"] = "0"  # otherwise the export calls pip
         import paddle
 
         if is_callable_reference(reference.text):
             layer = call(reference.text)
             if not isinstance(layer, paddle.nn.Layer):
-                raise Misused(f"{reference.text} gives a {type(layer).__name__}, not a Layer")
+                raise Misused(f"{reference.text} returns a {type(layer).__name__}, not a Layer")
             layer.eval()
             names = list(inspect.signature(layer.forward).parameters)
             return PaddleModel(layer, names)
         path = Path(reference.text)
         if path.suffix not in PROGRAMS or not path.with_suffix(".pdiparams").exists():
             raise Misused(
-                f"{path.name} is no program of paddle.jit.save, which writes NAME.json (before "
-                "Paddle 3, NAME.pdmodel) and NAME.pdiparams beside it"
+                f"{path.name} is not a program of paddle.jit.save, which writes NAME.json (before "
+                "Paddle 3, NAME.pdmodel) and NAME.pdiparams"
             )
         prefix = str(path.with_suffix(""))
         layer = paddle.jit.load(prefix)
         return PaddleModel(layer, [one.name for one in layer._input_spec()], prefix)
 
     def export(self, model: PaddleModel, request: ExportRequest) -> Exported:
-        """Export it with open rows; outputs are called output, output_1, …."""
+        """Export the model with variable rows; outputs are named output, output_1, …."""
         import paddle
         import paddle2onnx
 
@@ -92,12 +92,12 @@ class PaddleModels:
         return Exported(type(model.layer).__name__)
 
     def run(self, model: PaddleModel, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run it."""
+        """Run the model."""
         import paddle
 
         missing = [name for name in model.inputs if name not in inputs]
         if missing:
-            raise Misused(f"input {missing[0]!r} is missing; they are {', '.join(model.inputs)}")
+            raise Misused(f"input {missing[0]!r} is missing; inputs are {', '.join(model.inputs)}")
         with paddle.no_grad():
             found = model.layer(*(paddle.to_tensor(inputs[name]) for name in model.inputs))
         values = found if isinstance(found, list | tuple) else [found]
@@ -105,13 +105,13 @@ class PaddleModels:
 
 
 def _specs(model: PaddleModel, request: ExportRequest) -> list[Any]:
-    """The inputs with open rows, from the example."""
+    """Return the inputs with variable rows, from the example."""
     import paddle
 
     missing = [name for name in model.inputs if name not in request.example]
     if missing:
         raise Misused(
-            "Paddle's exporter has to know the inputs' shapes: add --example inputs.npz with the "
+            "Paddle's exporter needs the inputs' shapes: add --example inputs.npz with the "
             f"arrays {', '.join(model.inputs)} (numpy.savez('inputs.npz', name=array))"
         )
     arrays = {name: np.asarray(request.example[name]) for name in model.inputs}

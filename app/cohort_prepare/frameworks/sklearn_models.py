@@ -1,4 +1,4 @@
-"""scikit-learn's estimators and pipelines, by skl2onnx; also with XGBoost and LightGBM in them."""
+"""scikit-learn estimators and pipelines, exported by skl2onnx; XGBoost and LightGBM included."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from cohort_prepare.frameworks.tables import SAMPLE_ROWS, Features, features_of
 from cohort_prepare.frameworks.text_imputers import check_filled, without_text_imputers
 
 OPSET = 21
-"""Of ONNX's own operators; skl2onnx was seen to write it well, and ONNX Runtime to take it."""
+"""Standard opset, tested with skl2onnx and ONNX Runtime."""
 
 ML_OPSET = 3
-"""Of the operators of classic models; the converters of trees write no later one."""
+"""Opset of ai.onnx.ml; the converters of trees write no later one."""
 
 
 class SklearnModels:
     """Estimators and pipelines: classifiers, regressors, clusterers, transformers, detectors."""
 
     def load(self, reference: Reference) -> Any:
-        """A fitted estimator, by `module:callable`, from .skops, or from a trusted pickle."""
+        """Load a fitted estimator from `module:callable`, .skops, or a trusted pickle."""
         if reference.text.lower().endswith(".skops"):
             return _load_skops(reference)
         return load_object(reference)
 
     def export(self, model: Any, request: ExportRequest) -> Exported:
-        """A classifier's label and its probabilities as a tensor; a regressor's prediction; …."""
+        """Export tensors: a classifier's label and probabilities, a regressor's prediction, etc."""
         from skl2onnx import to_onnx
         from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 
@@ -56,18 +56,18 @@ class SklearnModels:
             with exact_trees():
                 try:
                     made = convert(options={id(convertible): {"zipmap": False}})
-                except NameError:  # as skl2onnx says that it has no such option
+                except NameError:  # raised by skl2onnx for an unknown option
                     made = convert()
         except NotImplementedError as error:
             raise Rejected(
-                f"skl2onnx does not convert this {type(model).__name__}: {_one_line(error)}. Take "
-                "that step out, and do it in front of the server"
+                f"skl2onnx cannot convert this {type(model).__name__}: {_one_line(error)}. Remove "
+                "that step, and do it in the client"
             ) from error
         except (MissingConverter, MissingShapeCalculator) as error:
             kind = re.search(r"<class '([\w.]+)'>", str(error))
             raise Rejected(
-                f"skl2onnx converts no {kind[1].rpartition('.')[2] if kind else 'such estimator'}: "
-                "use another estimator in its place, or keep it in front of the server"
+                f"skl2onnx cannot convert {kind[1].rpartition('.')[2] if kind else 'this'}: "
+                "use another estimator, or run it in the client"
             ) from error
         produced = [one.name for one in made.graph.output]
         rename_outputs(made, dict(zip(produced, output_names(model, produced), strict=False)))
@@ -86,12 +86,12 @@ class SklearnModels:
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As the exported model names its outputs."""
+        """Run the model; outputs have the exported model's names."""
         return run_estimator(model, features_of(model, inputs).rows(inputs))
 
 
 def _check_categories(model: Any) -> None:
-    """Raise Rejected for trees with splits by categories, which skl2onnx writes as numbers."""
+    """Raise Rejected for trees with categorical splits, which skl2onnx writes as numbers."""
     for inner in [one for _, one in getattr(model, "steps", ())]:
         _check_categories(inner)
     if hasattr(model, "best_estimator_"):
@@ -99,10 +99,9 @@ def _check_categories(model: Any) -> None:
     categorical = getattr(model, "is_categorical_", None)
     if categorical is not None and np.any(categorical):
         raise Rejected(
-            f"the {type(model).__name__} splits by categories, and skl2onnx writes none: train it "
-            "with categorical_features=None behind a OneHotEncoder or an OrdinalEncoder in a "
-            "pipeline, which takes words as they are; or train LightGBM, whose categories are "
-            "converted"
+            f"the {type(model).__name__} has categorical splits, which skl2onnx cannot write. "
+            "Train it with categorical_features=None after a OneHotEncoder or OrdinalEncoder in a "
+            "pipeline, which accepts words. Or train LightGBM, whose categories are converted"
         )
 
 
@@ -111,13 +110,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _column_names(model: Any, table: Features) -> list[str]:
-    """The names of the columns of the one input that has all; none where they are not known."""
+    """Return the column names of an input that has all columns; [] if unknown."""
     names = getattr(model, "feature_names_in_", ()) if table.block else ()
     return [str(name) for name in names] if len(names) == len(table.columns) else []
 
 
 def run_estimator(model: Any, rows: Any) -> dict[str, Any]:
-    """What an estimator gives for rows, by the names of `output_names`."""
+    """Run an estimator on rows; return outputs by the names of `output_names`."""
     if is_classifier(model):
         names = output_names(model, ("", ""))
         scores = getattr(model, "predict_proba", None) or model.decision_function
@@ -137,19 +136,19 @@ def run_estimator(model: Any, rows: Any) -> dict[str, Any]:
 
 
 def _labels(labels: Any) -> Any:
-    """Labels in the datatypes that ONNX's classifiers have: text and INT64."""
+    """Convert labels to the datatypes of ONNX classifiers: text and INT64."""
     found = np.asarray(labels)
     return found.astype(np.int64) if found.dtype.kind in "bf" else found
 
 
 def _columns(scores: Any) -> Any:
-    """Scores with a second dimension; of two classes, that of the second alone."""
+    """Give scores a second dimension; of two classes, keep only the second's."""
     found = np.asarray(scores)
     return found.reshape(-1, 1) if found.ndim == 1 else found
 
 
 def output_names(model: Any, produced: Any) -> list[str]:
-    """How the outputs are called, in the converter's order."""
+    """Return the output names, in the converter's order."""
     if is_classifier(model):
         return ["label", "probabilities" if hasattr(model, "predict_proba") else "scores"]
     if _is_kind(model, "clusterer") or _is_kind(model, "outlier_detector"):
@@ -160,18 +159,18 @@ def output_names(model: Any, produced: Any) -> list[str]:
 
 
 def is_classifier(model: Any) -> bool:
-    """Whether it tells classes."""
+    """Return True if the model is a classifier."""
     return _is_kind(model, "classifier")
 
 
 def is_decision(model: Any) -> bool:
-    """Whether it tells two classes by one number, which is above 0 for the second."""
+    """Return True if the model decides between two classes by one score, above 0 for the second."""
     classes: Any = getattr(model, "classes_", ())
     return is_classifier(model) and not hasattr(model, "predict_proba") and len(classes) == 2
 
 
 def _is_kind(model: Any, kind: str) -> bool:
-    """By the tags of scikit-learn 1.6, or the attribute of those before."""
+    """Compare the type in scikit-learn 1.6's tags, or in the attribute of earlier versions."""
     if hasattr(model, "__sklearn_tags__"):
         try:
             return bool(model.__sklearn_tags__().estimator_type == kind)
@@ -181,7 +180,7 @@ def _is_kind(model: Any, kind: str) -> bool:
 
 
 def classes_of(model: Any) -> dict[str, list[Any]]:
-    """The classes of the columns of a classifier's scores."""
+    """Return the classes of the columns of a classifier's scores."""
     classes: Any = getattr(model, "classes_", None)
     one_list = isinstance(classes, np.ndarray) and classes.ndim == 1
     if not is_classifier(model) or not one_list or is_decision(model):
@@ -193,7 +192,7 @@ def classes_of(model: Any) -> dict[str, list[Any]]:
 
 
 def _convertible(model: Any) -> Any:
-    """The model with settings that its converter takes, which change no prediction."""
+    """Return the model with options that its converter supports; predictions do not change."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
     if not getattr(last, "flatten_transform", False):
         return model
@@ -211,14 +210,14 @@ def _types(table: Features) -> list[Any]:
     block = {one.kind for one in table.columns}
     if len(block) > 1:
         raise Misused(
-            f"the model takes one block of columns of several kinds ({', '.join(sorted(block))}), "
-            "which no tensor can hold: put a ColumnTransformer at its head"
+            f"the model has one block of columns of several types ({', '.join(sorted(block))}), "
+            "which no tensor can hold: start it with a ColumnTransformer"
         )
     return [(table.block, kinds[block.pop()]([None, len(table.columns)]))]
 
 
 def _sample(model: Any, table: Features, made: Any) -> dict[str, Any]:
-    """Rows that show a difference: at the thresholds of trees, or of what it was fitted on."""
+    """Make rows that reveal differences: at thresholds of trees, or from the training data."""
     missing = takes_missing(model)
     if table.block and all(one.kind == "float" for one in table.columns):
         found = thresholds(made, len(table.columns))
@@ -228,7 +227,7 @@ def _sample(model: Any, table: Features, made: Any) -> dict[str, Any]:
 
 
 def takes_missing(model: Any) -> bool:
-    """Whether it says that it takes NaN."""
+    """Return True if the model's tags declare that it accepts NaN."""
     try:
         return bool(model.__sklearn_tags__().input_tags.allow_nan)
     except AttributeError:
@@ -243,7 +242,7 @@ def _words(model: Any) -> str:
 
 
 def _register() -> None:
-    """Tell skl2onnx of the models of other libraries, as far as they are here."""
+    """Register the models of other libraries with skl2onnx, if these are installed."""
     from skl2onnx import update_registered_converter
     from skl2onnx.common.shape_calculator import (
         calculate_linear_classifier_output_shapes,
@@ -284,7 +283,7 @@ def _load_skops(reference: Reference) -> Any:
     unknown = get_untrusted_types(file=reference.text)
     if unknown and not reference.trust_pickle:
         raise Misused(
-            f"{reference.text} holds types that are not known to be safe: "
+            f"{reference.text} has types that are not known to be safe: "
             f"{', '.join(unknown[:5])}; add --trust-pickle if you made it"
         )
     return load(reference.text, trusted=unknown)

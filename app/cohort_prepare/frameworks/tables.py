@@ -1,8 +1,8 @@
-"""The inputs of models of tables: one block of numbers, or a column each where some hold text.
+"""Inputs of models of tables: one block of numbers, or an input per column.
 
-What a fitted scikit-learn pipeline takes is found by its ColumnTransformer: columns by name are an
-input each, [rows, 1], text where the first transformer was fitted on text. Without one, all
-features are one input, [rows, features].
+If a fitted scikit-learn pipeline starts with a ColumnTransformer, each column is an input
+[rows, 1]. It is text if its first transformer was fitted on text. Otherwise all features are one
+input [rows, features].
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 from cohort_prepare.failures import Misused
 
 BLOCK = "input"
-"""The name of the one input of all features, where no example names it."""
+"""Default name of the only input of all features."""
 
 SAMPLE_ROWS = 64
-"""Of inputs that are made up from what a model was fitted on."""
+"""Rows of inputs generated from values that a model was fitted on."""
 
 ColumnKind = Literal["float", "int", "text"]
 
 
 @dataclass(frozen=True, slots=True)
 class FittedFeature:
-    """One input, or one of the block's columns.
+    """An input, or a column of the block.
 
     name: Its name; "" in a block.
-    kind: What it holds.
-    known: Texts or whole numbers that it was fitted on; default: any.
-    mean, scale: Of the numbers that it was fitted on; default 0 and 1.
+    kind: Type of its values.
+    known: Texts or integers that it was fitted on; default: any.
+    mean, scale: Statistics of the numbers that it was fitted on; default 0 and 1.
     """
 
     name: str
@@ -43,12 +43,12 @@ class FittedFeature:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a model takes.
+    """Inputs of a model.
 
     columns: In the model's order.
-    block: The name of the one input that has them all; "": each is an input.
-    frame: Whether the model asks for a DataFrame: its columns have names.
-    flat: Whether it takes a list of texts, one column without a second dimension.
+    block: Name of the only input, which has all columns; "": each column is an input.
+    frame: True if the model needs a DataFrame, since its columns have names.
+    flat: True if it accepts a list of texts: one column without a second dimension.
     """
 
     columns: Sequence[FittedFeature]
@@ -57,17 +57,17 @@ class Features:
     flat: bool = False
 
     def rows(self, inputs: Mapping[str, Any]) -> Any:
-        """What the model takes, of the inputs by name. Raises Misused where they do not fit."""
+        """Convert inputs by name to the model's argument. Raises Misused if they do not fit."""
         if self.block:
             if len(inputs) != 1:
                 raise Misused(
-                    f"the model takes one input of {len(self.columns)} features, and "
+                    f"the model has one input of {len(self.columns)} features, but "
                     f"{len(inputs)} inputs were given: {', '.join(inputs)}"
                 )
             (block,) = inputs.values()
             if self.flat:
                 return block.reshape(-1).tolist()
-            # As it was fitted: some estimators refuse FP32 after that.
+            # As when fitted: some estimators then reject FP32.
             return block.astype(np.float64) if block.dtype.kind == "f" else block
         for one in self.columns:
             if one.name not in inputs:
@@ -80,7 +80,7 @@ class Features:
         return np.column_stack([array.astype(object) for array in arrays.values()])
 
     def sample(self, *, missing: bool = False) -> dict[str, Any]:
-        """Rows of what it was fitted on, the same every time, some numbers missing if wanted."""
+        """Make rows from the training data, the same each time, with missing numbers if wanted."""
         random = np.random.default_rng(0)
         made = [_made_up(one, random, missing=missing) for one in self.columns]
         if self.block:
@@ -104,9 +104,9 @@ def _made_up(column: FittedFeature, random: np.random.Generator, *, missing: boo
 
 
 def features_of(model: Any, example: Mapping[str, Any]) -> Features:
-    """What a fitted estimator or pipeline takes; `example`, if any, names the block and types.
+    """Return the inputs of a fitted estimator or pipeline; an `example` names the block.
 
-    Raises Misused where that cannot be told, or the example has other columns.
+    Raises Misused if they are unknown, or the example has other columns.
     """
     table = _table(model)
     if not example:
@@ -129,13 +129,13 @@ def _table(model: Any) -> Features:
         count = getattr(first, "n_features_in_", None)
     if count is None:
         raise Misused(
-            f"how many features the {type(model).__name__} takes cannot be told: is it fitted?"
+            f"the number of features of the {type(model).__name__} is unknown: is it fitted?"
         )
     return Features(list(_fitted_on([FittedFeature("")] * int(count), first)))
 
 
 def _first_step(model: Any) -> Any:
-    """The first transformer of a pipeline, also in a search for the best of its settings."""
+    """Return the first transformer of a pipeline, which may be in a search for settings."""
     for inner in ("best_estimator_", "regressor_"):
         if hasattr(model, inner):
             return _first_step(getattr(model, inner))
@@ -147,7 +147,7 @@ def _first_step(model: Any) -> Any:
 
 
 def _telling_step(step: Any) -> Any:
-    """The step that knows most of what its columns hold: what is behind an imputer of text."""
+    """Return the step that knows its columns best, for example the one after a text imputer."""
     first = _first_step(step)
     second = step.steps[1][1] if len(getattr(step, "steps", ())) > 1 else first
     is_text = np.asarray(getattr(first, "statistics_", ())).dtype == object
@@ -188,14 +188,14 @@ def _stricter(one: FittedFeature, other: FittedFeature) -> FittedFeature:
 
 
 def own_names(transformer: Any) -> list[str]:
-    """The names of the columns that a ColumnTransformer was fitted on."""
+    """Return the column names that a ColumnTransformer was fitted on."""
     if hasattr(transformer, "feature_names_in_"):
         return [str(name) for name in transformer.feature_names_in_]
     return [f"x{place}" for place in range(transformer.n_features_in_)]
 
 
 def names_of(wanted: Any, names: Sequence[str]) -> list[str]:
-    """The columns that a part of a ColumnTransformer takes."""
+    """Return the columns that a part of a ColumnTransformer uses."""
     if isinstance(wanted, str):
         return [wanted]
     if isinstance(wanted, slice):
@@ -211,7 +211,7 @@ def names_of(wanted: Any, names: Sequence[str]) -> list[str]:
 
 
 def _fitted_on(columns: Sequence[FittedFeature], transformer: Any) -> Iterator[FittedFeature]:
-    """The columns, with what a transformer remembers of those that it was fitted on."""
+    """Yield the columns with the values that a transformer was fitted on."""
     for place, column in enumerate(columns):
         if _takes_text(transformer):
             yield FittedFeature(column.name, "text", _words(transformer))

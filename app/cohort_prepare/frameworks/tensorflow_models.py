@@ -1,6 +1,6 @@
-"""Keras models and TensorFlow's SavedModels, by tf2onnx.
+"""Keras models and TensorFlow SavedModels, exported by tf2onnx.
 
-tf2onnx's own way from Keras fails on Keras 3; a function of the model's call goes.
+tf2onnx's converter for Keras fails on Keras 3, so a function that calls the model is exported.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from cohort_prepare.frameworks.callables import call, is_callable_reference
 from cohort_prepare.frameworks.onnx_values import name_rows, rename_values, strip_traces
 
 TENSORFLOW_OPSET = 18
-"""The highest that tf2onnx 1.17 writes."""
+"""Maximum of tf2onnx 1.17."""
 
 SERVING = "serving_default"
 
 
 @dataclass
 class TensorflowFunction:
-    """What is exported and run.
+    """A function that is exported and run.
 
-    call: Takes tensors by input name, gives tensors by output name.
-    specs: The inputs, `tf.TensorSpec` by name.
-    what: The kind of model, in words.
-    owner: Has the variables, which the call holds weakly; default: the call has them itself.
+    call: Takes tensors by input name, returns tensors by output name.
+    specs: Inputs, `tf.TensorSpec` by name.
+    what: Kind of model.
+    owner: Object that keeps the variables alive, if the call refers to them weakly; default None.
     """
 
     call: Any
@@ -41,10 +41,10 @@ class TensorflowFunction:
 
 
 class KerasModels:
-    """`.keras` files, and models that a function makes."""
+    """`.keras` files, and models that a function returns."""
 
     def load(self, reference: Reference) -> TensorflowFunction:
-        """The model as it is served: not in training."""
+        """Load the model for inference."""
         import keras
 
         if is_callable_reference(reference.text):
@@ -52,20 +52,20 @@ class KerasModels:
         else:
             model = _load_keras(reference)
         if not isinstance(model, keras.Model):
-            raise Misused(f"{reference.text} gives a {type(model).__name__}, not a keras.Model")
+            raise Misused(f"{reference.text} returns a {type(model).__name__}, not a keras.Model")
         if keras.backend.backend() != "tensorflow":
             raise Misused(
-                f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow, "
-                "which the model can be loaded with as well"
+                f"Keras uses {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow, which "
+                "can load the model as well"
             )
         return _of_keras(model)
 
     def export(self, model: TensorflowFunction, request: ExportRequest) -> Exported:
-        """Export it with open rows."""
+        """Export the model with variable rows."""
         return _export(model, request)
 
     def run(self, model: TensorflowFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run it; outputs are called as the model's keys, else output, output_1, …."""
+        """Run the model; outputs are named by its keys, or output, output_1, …."""
         return _run(model, inputs)
 
 
@@ -73,7 +73,7 @@ class TensorflowModels:
     """Folders with a SavedModel."""
 
     def load(self, reference: Reference) -> TensorflowFunction:
-        """The signature that TensorFlow Serving would serve."""
+        """Load the signature that TensorFlow Serving would serve."""
         import tensorflow as tf
 
         if is_callable_reference(reference.text):
@@ -82,7 +82,7 @@ class TensorflowModels:
             try:
                 module = tf.saved_model.load(reference.text)
             except (OSError, ValueError) as error:
-                raise Misused(f"{reference.text} is no SavedModel: {error}") from error
+                raise Misused(f"{reference.text} is not a SavedModel: {error}") from error
         signatures = getattr(module, "signatures", {})
         if SERVING not in signatures:
             known = ", ".join(signatures) or "none"
@@ -95,11 +95,11 @@ class TensorflowModels:
         return TensorflowFunction(function, specs, "SavedModel", module)
 
     def export(self, model: TensorflowFunction, request: ExportRequest) -> Exported:
-        """Export it with the signature's shapes."""
+        """Export the model with the signature's shapes."""
         return _export(model, request)
 
     def run(self, model: TensorflowFunction, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run it; outputs are called as the signature's."""
+        """Run the model; outputs are named as in the signature."""
         return _run(model, inputs)
 
 
@@ -113,7 +113,7 @@ def _load_keras(reference: Reference) -> Any:
     except (ValueError, OSError) as error:
         told = " ".join(str(error).split())[:500]
         unsafe = "safe_mode" in told or "lambda" in told.lower()
-        hint = "; --trust-pickle allows the code in it, if you made the file" if unsafe else ""
+        hint = "; add --trust-pickle to allow its code, if you made the file" if unsafe else ""
         raise Misused(f"{Path(reference.text).name} cannot be loaded: {told}{hint}") from error
 
 
@@ -122,8 +122,8 @@ def _of_keras(model: Any) -> TensorflowFunction:
 
     if not getattr(model, "inputs", None):
         raise Misused(
-            "the Keras model does not know its inputs yet: call it once on an example, or begin it "
-            "with keras.Input"
+            "the Keras model has no inputs yet: call it once on an example, or start it with "
+            "keras.Input"
         )
     names = [one.name.split(":")[0] for one in model.inputs]
     specs = {
@@ -154,8 +154,8 @@ def _export(model: TensorflowFunction, request: ExportRequest) -> Exported:
     text = [name for name, spec in model.specs.items() if spec.dtype == tf.string]
     if text:
         raise Rejected(
-            f"input {text[0]!r} is text: tf2onnx knows no layer that takes it. Export the model "
-            "from behind its StringLookup or TextVectorization, and look words up before"
+            f"input {text[0]!r} is text, which tf2onnx does not support. Export the model from "
+            "after its StringLookup or TextVectorization, and look words up in the client"
         )
     names = list(model.specs)
     specs = [

@@ -1,4 +1,4 @@
-"""What a model of text is served with: its tokenizer, its labels, and a config that names them."""
+"""Files to serve a text model with: tokenizer, labels, and a config that names them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ TOKENIZER_FILE, LABELS_FILE = "tokenizer.json", "labels.txt"
 
 OF_A_TOKENIZER = frozenset({"input_ids", "attention_mask", "token_type_ids", "position_ids"})
 
-MOST_LENGTH = 1 << 20
-"""More stands for any number, in the settings of tokenizers."""
+MAX_LENGTH = 1 << 20
+"""Larger values in tokenizer settings mean no limit."""
 
 
 @dataclass
 class TextFiles:
-    """What was written, and what is to be said of it.
+    """Files that were written, and notes on them.
 
-    files: Their names.
-    config: The keys `inputs` and `outputs` of config.yaml.
-    notes: Sentences that the user should read.
+    files: File names.
+    config: Keys `inputs` and `outputs` of config.yaml.
+    notes: Notes for the user.
     """
 
     files: list[str] = field(default_factory=list)
@@ -33,13 +33,13 @@ class TextFiles:
 def write_text_files(
     source: Path, folder: Path, *, inputs: Sequence[str], longest: int | None, pairs: bool
 ) -> TextFiles:
-    """Write the tokenizer of a folder of transformers as one file that says all of it.
+    """Write the tokenizer of a transformers folder as a single file.
 
     source: The folder, which may have no tokenizer.
-    folder: Where it is written.
-    inputs: The model's.
-    longest: How many ids the model takes; None: that is not known.
-    pairs: Whether the model takes two texts a row.
+    folder: Folder to write to.
+    inputs: The model's inputs.
+    longest: Maximum ids of the model; None if unknown.
+    pairs: True if a row is a pair of texts.
     """
     made = TextFiles()
     if "input_ids" not in inputs:
@@ -50,19 +50,19 @@ def write_text_files(
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=True)
     except (OSError, ValueError) as error:
         made.notes.append(
-            f"{source.name} has no tokenizer that transformers reads, so callers send ids: "
+            f"{source.name} has no tokenizer that transformers can read, so callers must send ids: "
             f"{' '.join(str(error).split())[:200]}"
         )
         return made
     if not tokenizer.is_fast:
         made.notes.append(
-            f"{type(tokenizer).__name__} is Python, of which no tokenizer.json can be made: "
-            "callers send ids"
+            f"{type(tokenizer).__name__} is written in Python and cannot be saved as "
+            "tokenizer.json, so callers must send ids"
         )
         return made
-    length = min(tokenizer.model_max_length, longest or MOST_LENGTH, _own_length(source))
+    length = min(tokenizer.model_max_length, longest or MAX_LENGTH, _own_length(source))
     backend = tokenizer.backend_tokenizer
-    if length < MOST_LENGTH:
+    if length < MAX_LENGTH:
         backend.enable_truncation(length, direction=tokenizer.truncation_side)
     if tokenizer.pad_token is not None:
         backend.enable_padding(
@@ -75,32 +75,32 @@ def write_text_files(
     made.files.append(TOKENIZER_FILE)
     if others := set(inputs) - OF_A_TOKENIZER:
         made.notes.append(
-            f"{TOKENIZER_FILE} lies beside it, but no config: the model also takes "
+            f"{TOKENIZER_FILE} was written, but no config, since the model has further inputs: "
             f"{', '.join(sorted(others))}"
         )
         return made
     text: dict[str, Any] = {"tokenizer": TOKENIZER_FILE}
-    if length < MOST_LENGTH:
+    if length < MAX_LENGTH:
         text["max_length"] = length
     made.config["inputs"] = {"text": text | ({"pairs": True} if pairs else {})}
     return made
 
 
 def _own_length(source: Path) -> int:
-    """How many ids sentence-transformers gives the model."""
+    """Return the maximum number of ids in sentence-transformers' settings."""
     try:
         settings = json.loads((source / "sentence_bert_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return MOST_LENGTH
+        return MAX_LENGTH
     length = settings.get("max_seq_length") if isinstance(settings, dict) else None
-    return length if isinstance(length, int) else MOST_LENGTH
+    return length if isinstance(length, int) else MAX_LENGTH
 
 
 def write_labels(made: TextFiles, labels: Sequence[str], config: Any, folder: Path) -> None:
-    """Write the labels of a classifier of texts, and say that answers are to have them.
+    """Write the labels of a text classifier, and configure them for answers.
 
     labels: By column.
-    config: The model's of transformers, which says whether a text may have several.
+    config: The model's transformers config, which states if a text may have several labels.
     """
     lines = [" ".join(str(label).split()) for label in labels]
     (folder / LABELS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,8 +1,7 @@
-"""Imputers of text in a scikit-learn pipeline, which no operator of ONNX can be.
+"""Text imputers in a scikit-learn pipeline, which ONNX has no operator for.
 
-A tensor of text has no missing value. So an imputer at the head of a column's branch is taken out,
-and what it puts in the place of a gap is told to the server, which puts it there (`cohort.missing`
-in the model's metadata).
+A tensor of text has no missing values. So an imputer at the start of a column's branch is removed,
+and the server fills in its value instead (`cohort.missing` in the model's metadata).
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from cohort_prepare.frameworks.tables import Features, names_of, own_names
 
 
 def is_text_imputer(step: Any) -> bool:
-    """Whether it is a fitted SimpleImputer of text whose gaps are no text."""
+    """Return True for a fitted SimpleImputer of text whose missing value is not text."""
     if not hasattr(step, "statistics_") or not hasattr(step, "missing_values"):
         return False
     return np.asarray(step.statistics_).dtype == object and not isinstance(step.missing_values, str)
 
 
 def without_text_imputers(model: Any, table: Features) -> tuple[Any, dict[str, str]]:
-    """A copy of a fitted model without them, and what stands for a gap of each input.
+    """Return a copy of a fitted model without text imputers, and their values by input.
 
-    The model itself where it has none. Raises Rejected for those that cannot be taken out.
+    Returns the model itself if it has no such imputers. Raises Rejected for imputers that cannot
+    be removed.
     """
     if not any(True for _ in _imputers(model)):
         return model, {}
@@ -48,17 +48,17 @@ def without_text_imputers(model: Any, table: Features) -> tuple[Any, dict[str, s
     left = next(_imputers(changed), None)
     if left is not None:
         raise Rejected(
-            f"step {left[0]!r} is a SimpleImputer of text behind other steps, which ONNX cannot "
-            "be: put it first, before what reads its column"
+            f"step {left[0]!r} is a SimpleImputer of text after other steps, which ONNX does not "
+            "support: put it first, before the step that reads its column"
         )
     return changed, missing
 
 
 def check_filled(run: Any, rows: Any, missing: Mapping[str, str]) -> None:
-    """Raise Rejected unless rows with gaps give what they give with these filled.
+    """Raise Rejected unless rows with gaps give the same as rows with filled gaps.
 
-    run: Gives what the model gives for rows, by output.
-    rows: A DataFrame with every column, none of them with a gap.
+    run: Runs the model on rows; returns outputs by name.
+    rows: A DataFrame with every column and no gaps.
     """
     for column, fill in missing.items():
         gaps, filled = rows.copy(), rows.copy()
@@ -70,36 +70,36 @@ def check_filled(run: Any, rows: Any, missing: Mapping[str, str]) -> None:
             if not np.all(same | ((array != array) & (wanted[name] != wanted[name]))):  # noqa: PLR0124
                 raise Rejected(
                     f"column {column!r} goes to several steps, of which one fills its gaps and "
-                    "another reads them: impute it in a pipeline of its own for each"
+                    "another reads them: impute it in a separate pipeline for each"
                 )
 
 
 def _check(imputer: Any, name: str) -> None:
     if getattr(imputer, "add_indicator", False):
         raise Rejected(
-            f"step {name!r} has a SimpleImputer of text with add_indicator, and ONNX's text has no "
-            "gap to indicate: fit it without, or add a column of 0 and 1 before the model"
+            f"step {name!r} has a SimpleImputer of text with add_indicator, but ONNX text has no "
+            "missing values. Fit it without, or add a column of 0 and 1 before the model"
         )
 
 
 def _of_block(changed: Any, table: Features) -> dict[str, str]:
-    """Of a pipeline that begins with an imputer of all columns."""
+    """Remove an imputer of all columns at the start of a pipeline; return its value."""
     name, head = changed.steps[0]
     _check(head, name)
     fills = {str(one) for one in head.statistics_}
     if len(fills) > 1:
         raise Rejected(
-            f"step {name!r} fills the columns of one input with different texts: put a "
-            "ColumnTransformer at the model's head, so that each column is an input"
+            f"step {name!r} fills the columns of one input with different texts: start the model "
+            "with a ColumnTransformer, so that each column is an input"
         )
     if len(changed.steps) == 1:
-        raise Rejected("the model is nothing but a SimpleImputer of text, which ONNX cannot be")
+        raise Rejected("the model is only a SimpleImputer of text, which ONNX does not support")
     changed.steps.pop(0)
     return {table.block: fills.pop()}
 
 
 def _imputers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every imputer of text that is left in a model, with the name of its step."""
+    """Yield the remaining text imputers of a model, with the names of their steps."""
     for name, step in getattr(model, "steps", ()):
         if is_text_imputer(step):
             yield name, step
@@ -114,7 +114,7 @@ def _imputers(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _branches(model: Any) -> Iterator[tuple[Any, int]]:
-    """The branches of the ColumnTransformer at a model's head."""
+    """Yield the branches of the ColumnTransformer at a model's start."""
     for inner in ("best_estimator_", "regressor_"):
         if hasattr(model, inner):
             yield from _branches(getattr(model, inner))

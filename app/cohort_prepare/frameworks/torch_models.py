@@ -1,7 +1,7 @@
-"""PyTorch's modules and programs, by the exporter on torch.export, or by the older one.
+"""PyTorch modules and programs, exported with torch.export or the older tracer.
 
-The older one runs the module once and writes down what happens: a branch that depends on values is
-frozen as that run took it. So it is the second choice, and said.
+The tracer runs the module once and records the operations, so a branch that depends on values is
+fixed. It is the second choice, with a note for the user.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from cohort_prepare.frameworks.onnx_values import (
 )
 
 ROWS_EXPORTED = 2
-"""With one row, torch.export takes the number of rows for a constant."""
+"""With one row, torch.export treats the number of rows as a constant."""
 
 DYNAMIC = "dynamic"
-"""The option with further open dimensions: by input, the axes with their names."""
+"""Option with further variable dimensions: axes and their names by input."""
 
 
 @dataclass
 class TorchModel:
     """A module, or a program of torch.export.
 
-    module: What runs.
-    program: The program that it comes from; None: it is a module of the user's.
-    inputs: The names of its inputs, in order; empty where any are taken.
-    example: Inputs that the user's function gave with it; default none.
-    was_training: Whether it came in training mode, and computes otherwise in it.
+    module: The module that runs.
+    program: The program that it comes from; None for a module.
+    inputs: Input names in order; empty if any are accepted.
+    example: Inputs that the user's function returned; default none.
+    was_training: True if it was in training mode, and behaves differently in it.
     """
 
     module: Any
@@ -52,28 +52,28 @@ class TorchModel:
 
 
 class TorchModels:
-    """Modules by `module:callable`, programs as `.pt2`, and what is pickled, if it is trusted."""
+    """Modules from `module:callable`, programs in `.pt2` files, and trusted pickles."""
 
     def load(self, reference: Reference) -> TorchModel:
-        """Load it, on the CPU and as it is served: in evaluation mode."""
+        """Load the model on the CPU, in evaluation mode."""
         if is_callable_reference(reference.text):
             return as_torch_model(call(reference.text), reference.weights)
         path = Path(reference.text)
         if path.suffix.lower() == ".safetensors":
             raise Misused(
-                f"{path.name} holds weights, not what is computed with them: name the function "
-                f"that makes the module, as module:callable, and add --weights {path.name}"
+                f"{path.name} has only weights: use module:callable, a function that returns the "
+                f"module, and add --weights {path.name}"
             )
         if path.suffix.lower() == ".pt2":
             return _load_program(path, trusted=reference.trust_pickle)
         return _load_pickle(path, trusted=reference.trust_pickle)
 
     def export(self, model: TorchModel, request: ExportRequest) -> Exported:
-        """Export it with open rows."""
+        """Export the model with variable rows."""
         return export_torch(model, request)
 
     def run(self, model: TorchModel, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run it; outputs are called as the module's keys or fields, else output, output_1, …."""
+        """Run the model; outputs are named by its keys or fields, or output, output_1, …."""
         import torch
 
         arguments, named = _arguments(model, inputs)
@@ -82,9 +82,9 @@ class TorchModels:
 
 
 def as_torch_model(made: Any, weights: str = "") -> TorchModel:
-    """What the user's function gave: a module, or a pair of it and inputs by name.
+    """Wrap the result of the user's function: a module, or a module and example inputs by name.
 
-    weights: A file of safetensors to load into it; default none.
+    weights: A safetensors file to load into it; default none.
     """
     import torch
 
@@ -95,8 +95,8 @@ def as_torch_model(made: Any, weights: str = "") -> TorchModel:
         return _of_program(made)
     if not isinstance(made, torch.nn.Module):
         raise Misused(
-            f"the function gives a {type(made).__name__}, not a torch.nn.Module, or a pair of one "
-            "and a dictionary of example inputs"
+            f"the function returns a {type(made).__name__}, not a torch.nn.Module, or a pair of "
+            "one and a dictionary of example inputs"
         )
     if weights:
         _load_weights(made, weights)
@@ -111,14 +111,14 @@ def as_torch_model(made: Any, weights: str = "") -> TorchModel:
 
 
 def export_torch(model: TorchModel, request: ExportRequest) -> Exported:
-    """Export with open rows, and further open dimensions as `request.options` has them."""
+    """Export with variable rows and the further dimensions in `request.options`."""
     import torch
 
     notes = []
     if model.was_training:
         notes.append(
-            "the module came in training mode, in which dropout and batch normalization behave "
-            "otherwise; it was exported in evaluation mode"
+            "the module was in training mode, where dropout and batch normalization behave "
+            "differently; it was exported in evaluation mode"
         )
     names: list[str]
     if model.program is not None:
@@ -139,7 +139,7 @@ def export_torch(model: TorchModel, request: ExportRequest) -> Exported:
 def _export_module(
     model: TorchModel, request: ExportRequest, example: Mapping[str, Any]
 ) -> list[str]:
-    """Try one exporter after the other; the notes on what was written."""
+    """Try the exporters in turn; return notes on the result."""
     import torch
 
     arguments, named = _arguments(model, example)
@@ -181,13 +181,13 @@ def _export_module(
             failures.append(f"{name}: {_first_line(error)}")
         else:
             return [_TRACED.format(failures[0])] if failures else []
-    raise Rejected("PyTorch exports it in no way that is known: " + "; ".join(failures))
+    raise Rejected("no PyTorch exporter works: " + "; ".join(failures))
 
 
 _TRACED = (
-    "the exporter on torch.export could not ({}), so the older one traced a single run: a branch "
-    "or loop that depends on values is frozen as that run took it. Verify with inputs that take "
-    "each branch: cohort verify --inputs"
+    "torch.export failed ({}), so the older exporter traced a single run: branches and loops that "
+    "depend on values are fixed as in that run. Verify with inputs for each branch: "
+    "cohort verify --inputs"
 )
 
 
@@ -203,11 +203,11 @@ def _common(request: ExportRequest, model: TorchModel) -> dict[str, Any]:
 
 
 def _finish(out: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """Name inputs and outputs, and take away traces of the machine."""
+    """Name inputs and outputs, and remove paths of this machine."""
     model = onnx.load(out, load_external_data=False)
     found = [[one.name for one in side] for side in (model.graph.input, model.graph.output)]
     wanted = [list(inputs), list(outputs)]
-    if len(found[0]) != len(wanted[0]):  # an input that nothing depends on is left out
+    if len(found[0]) != len(wanted[0]):  # unused inputs are omitted
         wanted[0] = found[0]
     names = {
         old: new
@@ -226,9 +226,9 @@ def _example(model: TorchModel, request: ExportRequest) -> dict[str, Any]:
     if not given:
         wanted = ", ".join(model.inputs) or "one for each argument of forward"
         raise Misused(
-            "PyTorch's exporter runs the module, and needs inputs for that: add --example "
-            f"inputs.npz with the arrays {wanted} (numpy.savez('inputs.npz', name=array)), or have "
-            "the function return (module, {name: array})"
+            "PyTorch's exporter runs the module and needs inputs: add --example inputs.npz with "
+            f"the arrays {wanted} (numpy.savez('inputs.npz', name=array)), or return "
+            "(module, {name: array}) from the function"
         )
     known = [name for name in model.inputs if name in given]  # in forward's order
     names = known if len(known) == len(given) else list(given)
@@ -239,7 +239,7 @@ def _rows(array: Any) -> Any:
     if not array.ndim:
         return array
     if not len(array):
-        raise Misused("an example has no rows")
+        raise Misused("the example has no rows")
     return (
         np.resize(array, (ROWS_EXPORTED, *array.shape[1:]))
         if len(array) == 1
@@ -250,7 +250,7 @@ def _rows(array: Any) -> Any:
 def _dynamic(
     example: Mapping[str, Any], more: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[int, str]]:
-    """The open dimensions of each input: the rows, and what the user says."""
+    """Return the variable dimensions of each input: rows, and those from the user."""
     unknown = [name for name in more if name not in example]
     if unknown:
         raise Misused(f"--dynamic names {unknown[0]!r}; the inputs are {', '.join(example)}")
@@ -266,13 +266,13 @@ def _dynamic(
 
 
 def _arguments(model: TorchModel, inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
-    """The inputs as positional and as named arguments."""
+    """Return the inputs as positional and named arguments."""
     import torch
 
     tensors = {}
     for name, array in inputs.items():
         if array.dtype.kind in "OUS":
-            raise Misused(f"input {name!r} is text, which PyTorch has no tensors of")
+            raise Misused(f"input {name!r} is text, which PyTorch tensors do not support")
         tensors[name] = torch.from_numpy(np.ascontiguousarray(array))
     if model.program is not None and set(tensors) == set(model.inputs):
         flat = [tensors[name] for name in model.inputs]
@@ -283,12 +283,12 @@ def _arguments(model: TorchModel, inputs: Mapping[str, Any]) -> tuple[tuple[Any,
     if len(tensors) == 1:
         return tuple(tensors.values()), {}
     raise Misused(
-        f"the inputs are {', '.join(tensors)}, but forward takes {', '.join(model.inputs)}"
+        f"the inputs are {', '.join(tensors)}, but forward accepts {', '.join(model.inputs)}"
     )
 
 
 def _arrays(outputs: Any) -> dict[str, Any]:
-    """Outputs by name: keys of a dictionary or fields, else output, output_1, …."""
+    """Return outputs by name: keys of a dictionary or fields, or output, output_1, …."""
     return {
         name: value.detach().cpu().float().numpy()
         if str(value.dtype) == "torch.bfloat16"
@@ -324,7 +324,7 @@ def _named(outputs: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _output_names(program: Any) -> list[str]:
-    """As `_named` would call them, from what the program says of its outputs."""
+    """Return the names that `_named` would give to a program's outputs."""
     import torch
 
     count = len(program.graph_signature.user_outputs)
@@ -340,16 +340,16 @@ def _load_program(path: Path, *, trusted: bool) -> TorchModel:
 
     if not trusted:
         raise Misused(
-            f"{path.name} may hold code: torch.export.load evaluates expressions that are in the "
-            "file, and unpickles constants; add --trust-pickle if you made it, or name the "
-            "function that makes the module, as module:callable"
+            f"{path.name} can run arbitrary code: torch.export.load evaluates expressions in the "
+            "file and unpickles constants. Add --trust-pickle if you made it, or use "
+            "module:callable, a function that returns the module"
         )
     try:
         return _of_program(torch.export.load(str(path)))
     except (RuntimeError, ValueError, KeyError, AssertionError) as error:
         raise Misused(
-            f"{path.name} is no program of torch.export: {_first_line(error)}; "
-            "torch.export.save(program, path) writes one"
+            f"torch.export cannot read {path.name}: {_first_line(error)}; write it with "
+            "torch.export.save(program, path)"
         ) from error
 
 
@@ -362,15 +362,15 @@ def _load_pickle(path: Path, *, trusted: bool) -> TorchModel:
 
     if not trusted:
         raise Misused(
-            f"{path.name} is a pickle, and reading one runs what is in it: add --trust-pickle if "
-            "you made it; or keep the weights in safetensors, and name the function that makes the "
-            "module, as module:callable, with --weights FILE.safetensors"
+            f"{path.name} is a pickle, which can run arbitrary code: add --trust-pickle if you "
+            "made it. Or save the weights as safetensors, and use module:callable, a function that "
+            "returns the module, with --weights FILE.safetensors"
         )
     found = torch.load(path, map_location="cpu", weights_only=False)
     if isinstance(found, Mapping):
         raise Misused(
-            f"{path.name} holds weights, not what is computed with them: name the function that "
-            "makes the module and loads them, as module:callable"
+            f"{path.name} has only weights: use module:callable, a function that returns the "
+            "module with its weights"
         )
     return as_torch_model(found)
 
@@ -390,7 +390,7 @@ def _load_weights(module: Any, path: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """What went wrong first, in one line."""
+    """Format the first cause of an error on one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in _COLORS.sub("", str(error)).splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""XGBoost's models, by onnxmltools: .json and .ubj files, a Booster, or its estimators."""
+"""XGBoost models, exported by onnxmltools: .json and .ubj files, Boosters or estimators."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cohort_prepare.frameworks.outputs import (
 from cohort_prepare.frameworks.sklearn_models import classes_of
 
 _CLASSIFYING = ("binary:", "multi:")
-"""How objectives begin that tell classes."""
+"""Prefixes of objectives for classification."""
 
 
 class XgboostModels:
-    """Boosters and estimators; what is in a pipeline goes the way of scikit-learn's."""
+    """Boosters and estimators; models in a pipeline are converted as scikit-learn's."""
 
     def load(self, reference: Reference) -> Any:
-        """By `module:callable`, from a file of `save_model`, or from a trusted pickle."""
+        """Load from `module:callable`, a file of `save_model`, or a trusted pickle."""
         if is_callable_reference(reference.text) or reference.text.lower().endswith(PICKLED):
             return load_object(reference)
         import xgboost
@@ -40,7 +40,7 @@ class XgboostModels:
             begins = file.read(2)
         if not begins.startswith(b"{"):
             raise Misused(
-                f"{reference.text} is no model of XGBoost in JSON or UBJSON: save it with "
+                f"{reference.text} is not an XGBoost model in JSON or UBJSON: save it with "
                 "save_model('model.ubj')"
             )
         booster = xgboost.Booster()
@@ -48,11 +48,11 @@ class XgboostModels:
             booster.load_model(reference.text)
         except xgboost.core.XGBoostError as error:
             told = str(error).strip().splitlines()[0]
-            raise Misused(f"{reference.text} is no model that XGBoost reads: {told}") from error
+            raise Misused(f"XGBoost cannot read {reference.text}: {told}") from error
         return booster
 
     def export(self, model: Any, request: ExportRequest) -> Exported:
-        """A label and probabilities, or a prediction."""
+        """Export a label and probabilities, or a prediction."""
         from onnxmltools import convert_xgboost
         from onnxmltools.convert.common.data_types import FloatTensorType
 
@@ -79,7 +79,7 @@ class XgboostModels:
         )
 
     def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As the exported model names its outputs."""
+        """Run the model; outputs have the exported model's names."""
         import xgboost
 
         (rows,) = inputs.values()
@@ -102,40 +102,40 @@ def _booster(model: Any) -> Any:
 
 
 def _best(model: Any) -> dict[str, Any]:
-    """The rounds that an estimator predicts with, where it stopped early."""
+    """Return the range of rounds of an estimator that stopped early."""
     best = getattr(model, "best_iteration", None) if hasattr(model, "get_booster") else None
     return {} if best is None else {"iteration_range": (0, best + 1)}
 
 
 def _check_convertible(booster: Any) -> None:
-    """Raise Rejected for what onnxmltools 1.16 does not convert, or wrongly."""
+    """Raise Rejected for models that onnxmltools 1.16 cannot convert, or converts wrongly."""
     learner = json.loads(booster.save_config())["learner"]
     if any(kind == "c" for kind in booster.feature_types or ()):
         raise Rejected(
-            "the model splits on categorical features, which XGBoost's converter does not write: "
-            "train it without enable_categorical, behind a OneHotEncoder or an OrdinalEncoder in "
-            "its pipeline; or train LightGBM, whose categories are converted"
+            "the model has categorical splits, which XGBoost's converter does not support. Train "
+            "it without enable_categorical after a OneHotEncoder or OrdinalEncoder in a pipeline. "
+            "Or train LightGBM, whose categories are converted"
         )
     name = learner["gradient_booster"]["name"]
     if name != "gbtree":
-        raise Rejected(f"XGBoost's booster {name!r} has no converter; gbtree has one")
+        raise Rejected(f"XGBoost's booster {name!r} cannot be converted; use gbtree")
     targets = int(learner["learner_model_param"].get("num_target", 1))
     if targets > 1:
         raise Rejected(
-            f"the model predicts {targets} targets, which XGBoost's converter does not write: "
+            f"the model predicts {targets} targets, which XGBoost's converter does not support: "
             "train a model for each"
         )
     objective = _objective(booster)
     if objective in {"binary:logitraw", "binary:hinge"}:
         raise Rejected(
-            f"XGBoost's objective {objective!r} has no converter; binary:logistic has one"
+            f"XGBoost's objective {objective!r} cannot be converted; use binary:logistic"
         )
 
 
 def _convertible(model: Any) -> Any:
-    """A copy that gives the same, as the converter takes it.
+    """Return an equivalent copy that the converter accepts.
 
-    Its features have no names, and where it gave labels alone it gives probabilities.
+    Feature names are removed, and labels alone are replaced by probabilities.
     """
     changed = copy.deepcopy(model)
     booster = _booster(changed)

@@ -1,7 +1,7 @@
-"""Steps of `cohort prepare` that graft onto a model what callers would do around it.
+"""Steps of `cohort prepare` that add pre- and postprocessing to a model.
 
-Each checks the whole against the model before it, and against what the server's own config makes of
-the same input.
+Each compares the result with the model before it, and with the server's preprocessing for the same
+config.
 """
 
 from cohort_prepare.grafting.grafted import Grafted

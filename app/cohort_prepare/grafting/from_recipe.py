@@ -1,4 +1,4 @@
-"""The grafts of a recipe's sections."""
+"""Apply the grafts of a recipe's sections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cohort_prepare.recipe import AddImageInputSection, AddTokenizerSection, Gra
 
 
 def do_graft(section: GraftSection, before: Path, out: Path) -> Grafted:
-    """Do a section. Nothing is left at `out` where it raises Misused or Rejected."""
+    """Apply a section. If it raises Misused or Rejected, no file is left at `out`."""
     try:
         return _do(section, before, out)
     except BaseException:
@@ -48,7 +48,7 @@ def _do(section: GraftSection, before: Path, out: Path) -> Grafted:
 
 
 def write_example(grafted: Grafted, model: Path) -> Path | None:
-    """A .npz of inputs beside the model; None where its other inputs are not known."""
+    """Write a .npz of inputs next to the model; return None if other inputs are unknown."""
     inputs = onnx.load(model, load_external_data=False).graph.input
     if {one.name for one in inputs} != grafted.example.keys():
         return None
@@ -60,6 +60,6 @@ def write_example(grafted: Grafted, model: Path) -> Path | None:
 
 
 def write_config(config: Mapping[str, Any], path: Path, model: str) -> None:
-    """What the model needs in its config.yaml."""
+    """Write the keys that the model needs in its config.yaml."""
     lines = [f"{key}: {json.dumps(value)}\n" for key, value in config.items()]
     path.write_text(HEAD.format(name=model) + "".join(lines), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a graft makes, and how its nodes are written."""
+"""Result of a graft, and helpers to write its nodes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from cohort_prepare.steps import StepRecord, add_step
 LIBRARY = SessionOptions(custom_op_libraries=(EXTENSIONS,))
 
 CONFIG: Mapping[str, Any] = {"session": {"custom_op_libraries": [EXTENSIONS]}}
-"""What a model that uses them needs in its config.yaml."""
+"""Keys for the config.yaml of a model that uses onnxruntime-extensions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grafted:
-    """What a step made.
+    """Result of a step.
 
-    what: In words.
-    findings: For machines: keys of the step's JSON.
-    config: What the model needs in its config.yaml; default nothing.
-    example: Inputs that it takes; default none.
+    what: Description.
+    findings: Keys of the step's JSON.
+    config: Keys that the model needs in its config.yaml; default none.
+    example: Valid inputs; default none.
     """
 
     what: str
@@ -46,9 +46,9 @@ class Grafted:
 
 
 class Nodes:
-    """Nodes and weights of a graft, whose names are no others in the model.
+    """Nodes and weights of a graft, with names that are unique in the model.
 
-    prefix: Begins each name.
+    prefix: Start of each name.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -57,23 +57,23 @@ class Nodes:
         self.weights: list[onnx.TensorProto] = []
 
     def name(self) -> str:
-        """A new name."""
+        """Return a new name."""
         return f"{self.prefix}/{len(self.nodes)}_{len(self.weights)}"
 
     def weight(self, values: Any, dtype: Any = np.int64) -> str:
-        """A weight's name."""
+        """Add a weight; return its name."""
         name = f"{self.prefix}/weight_{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
     def add(self, operator: str, *inputs: str, to: str = "", **attributes: Any) -> str:
-        """Add a node with one output, whose name is `to`, or a new one."""
+        """Add a node with one output, named `to` or a new name; return the name."""
         return self.add_all(operator, *inputs, to=[to or self.name()], **attributes)[0]
 
     def add_all(
         self, operator: str, *inputs: str, to: Sequence[str], **attributes: Any
     ) -> Sequence[str]:
-        """Add a node with several outputs."""
+        """Add a node with several outputs; return their names."""
         name = f"{self.prefix}/node_{len(self.nodes)}"
         node = helper.make_node(operator, inputs, to, name=name, **attributes)
         self.nodes.append(node)
@@ -81,14 +81,14 @@ class Nodes:
 
 
 GRAFTABLE_OPSET = 18
-"""The first whose Resize filters as Pillow does."""
+"""Minimum opset, where Resize filters as Pillow does."""
 
 
 def check_graftable(model: onnx.ModelProto) -> None:
-    """Raise Misused where the model's opset lacks what grafts use."""
+    """Raise Misused if the model's opset is too low for grafts."""
     if (opset := onnx_opset(model)) < GRAFTABLE_OPSET:
         raise Misused(
-            f"the model has opset {opset}, and a graft needs {GRAFTABLE_OPSET}: convert it before, "
+            f"the model has opset {opset}, but a graft needs {GRAFTABLE_OPSET}: convert it first "
             f"with optimize: {{steps: [], opset: {GRAFTABLE_OPSET}}}"
         )
 
@@ -100,7 +100,7 @@ def graft(
     made: Sequence[str],
     domain: str,
 ) -> onnx.ModelProto:
-    """The model with `nodes` before it, which make its inputs `made` of the input `given`."""
+    """Return the model with `nodes` that compute its inputs `made` from the input `given`."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     graph = whole.graph
@@ -109,7 +109,7 @@ def graft(
     taken |= {one.name for one in graph.initializer}
     taken |= {name for node in graph.node for name in [*node.input, *node.output]}
     if given.name in taken:
-        raise Misused(f"the model has {quoted(given.name)} already: give another name")
+        raise Misused(f"the model already has {quoted(given.name)}: use another name")
     own = [*graph.node]
     del graph.input[:], graph.node[:]
     graph.input.extend([given, *kept])
@@ -127,7 +127,7 @@ def before_alone(
     made: Sequence[str],
     domain: str,
 ) -> onnx.ModelProto:
-    """The graft without the model: its outputs are the model's inputs."""
+    """Return the graft as a separate model, whose outputs are the model's inputs."""
     outputs = [one for one in model.graph.input if one.name in made]
     graph = helper.make_graph(nodes.nodes, "graft", [given], outputs, nodes.weights)
     opsets = [make_opsetid("", onnx_opset(model)), make_opsetid(domain, 1)]
@@ -135,19 +135,19 @@ def before_alone(
 
 
 def opened(path: Path, options: SessionOptions) -> Session:
-    """Open a model on the way. Raises Misused without onnxruntime-extensions, and Rejected."""
+    """Open a grafted model. Raises Misused without onnxruntime-extensions, and Rejected."""
     try:
         return open_session(path, options=options)
     except LoadFailed as error:
         kind = Misused if "pip install" in str(error) else Rejected
-        raise kind(f"the model with the graft does not open: {error}") from error
+        raise kind(f"the model with the graft cannot be opened: {error}") from error
 
 
 def check_same(before: Session, whole: Session, sent: Arrays, made: Arrays) -> None:
-    """Raise Rejected where the whole gives of `sent` what the model does not of `made`."""
+    """Raise Rejected unless the whole on `sent` gives the same as the model on `made`."""
     expected, got = run_named(before, made), run_named(whole, sent)
     if reason := explain(Pair(expected, got), ROUNDING):
-        raise Rejected(f"the whole differs from the model before: {reason}")
+        raise Rejected(f"the result differs from the model before: {reason}")
 
 
 def write_grafted(
@@ -164,11 +164,11 @@ def write_grafted(
 
 
 def only_one(names: Sequence[str], wanted: str | None, what: str) -> str:
-    """The one that is wanted, or the only one. Raises Misused."""
+    """Return the wanted name, or the only one. Raises Misused."""
     if wanted is not None:
         if wanted not in names:
             raise Misused(f"the model has no {what} {quoted(wanted)}; it has {quoted_names(names)}")
         return wanted
     if len(names) != 1:
-        raise Misused(f"say which {what}: the model has {quoted_names(names) or 'none'}")
+        raise Misused(f"choose the {what}: the model has {quoted_names(names) or 'none'}")
     return names[0]

@@ -1,9 +1,9 @@
-"""`add_image_input`: the model takes the bytes of a PNG file, or raw pixels.
+"""`add_image_input`: an input for the bytes of a PNG file, or raw pixels.
 
-Not of a JPEG: the decoder of onnxruntime-extensions 0.15.2 ends the process for bytes that are no
-whole JPEG (#1094, #1096). So its operator gets what begins as a PNG and names a size that is
-allowed; anything else is taken for raw pixels of the model's size, and refused if it has another
-number of bytes.
+JPEG is not supported: the decoder of onnxruntime-extensions 0.15.2 kills the process on bytes that
+are not a complete JPEG (#1094, #1096). So the decoder only gets data that starts as a PNG with an
+allowed size. Other data is read as raw pixels of the model's size, and rejected if its number of
+bytes differs.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from cohort_prepare.onnx_files import IMAGE_OPERATORS, read_onnx, serving_option
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PNG_HEAD = 24
-"""Bytes of a PNG up to the end of its width and height."""
+"""Bytes of a PNG up to the end of width and height."""
 
-MOST_PIXELS = 50_000_000
-"""A PNG of a few kilobytes may say any size."""
+MAX_PIXELS = 50_000_000
+"""Limit, since a PNG of a few kilobytes may declare any size."""
 
 CLOSE = 8 / 255
-"""How far pixels of noise may be from Pillow's, which rounds between the two axes: ONNX Runtime's
-last column is up to 5/255 away where a picture becomes much smaller, and all others are 1/255."""
+"""Allowed pixel difference on noise. Pillow rounds between the two axes. In ONNX Runtime, the last
+column is up to 5/255 off if an image becomes much smaller, and all others 1/255."""
 
 LUMA = (0.299, 0.587, 0.114)
 
@@ -59,11 +59,11 @@ _ONNX = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16,
 def add_image_input(
     before: Path, out: Path, *, image: ImageInput, name: str = "image", of: str | None = None
 ) -> Grafted:
-    """Write the model with an input of bytes in place of one of pixels.
+    """Write the model with an input of bytes in place of a pixel input.
 
-    image: What becomes of a picture, as `inputs.<input>.image` of config.yaml has it.
-    name: Of the new input, UINT8 [bytes].
-    of: The model's; default None: its only one.
+    image: Preprocessing, as in `inputs.<input>.image` of config.yaml.
+    name: Name of the new input, UINT8 [bytes].
+    of: The model's pixel input; default None: its only one.
 
     Raises Misused and Rejected.
     """
@@ -98,7 +98,7 @@ def add_image_input(
                 check_same(old, new, {name: sent}, {wanted: made})
     if furthest > CLOSE:
         raise Rejected(
-            f"pixels are up to {furthest * 255:.1f} of 255 from those of config.yaml's way"
+            f"pixels differ by up to {furthest * 255:.1f} of 255 from the server's preprocessing"
         )
     example = {name: np.frombuffer(_pictures(pixels)[0], np.uint8)}
     findings = {"input": name, "of": wanted, "furthest_of_255": round(furthest * 255, 3)}
@@ -106,13 +106,13 @@ def add_image_input(
 
 
 def _distance(made: Array, expected: Array, image: ImageInput) -> float:
-    """The largest difference, in values from 0 to 1."""
+    """Return the largest difference, on a scale from 0 to 1."""
     scale = 255.0 if made.dtype == np.uint8 else 1 / max(image.std or (1.0,))
     return float(np.abs(made.astype(float) - expected.astype(float)).max()) / scale
 
 
 def _pictures(pixels: Pixels) -> list[bytes]:
-    """PNG files of several sizes, colours and kinds, and raw pixels of the model's size."""
+    """Make PNG files of several sizes, colours and kinds, and raw pixels of the model's size."""
     random = np.random.default_rng(0)
     height, width = pixels.height, pixels.width
     sizes = [(height, width), (2 * height + 3, 3 * width + 1), (height // 2 + 1, width // 2 + 2)]
@@ -166,7 +166,7 @@ def _cast(nodes: Nodes, value: str, kind: int = TensorProto.FLOAT) -> str:
 
 
 def _decoded(nodes: Nodes, name: str, pixels: Pixels) -> str:
-    """Red, green, blue [height, width, 3] of a PNG that is not too large, or of raw pixels."""
+    """Decode a PNG of allowed size, or raw pixels, to RGB [height, width, 3]."""
     padded = nodes.add("Concat", name, nodes.weight([0] * PNG_HEAD, np.uint8), axis=0)
     head = _cast(nodes, nodes.add("Slice", padded, nodes.weight([0]), nodes.weight([PNG_HEAD])),
                  TensorProto.INT64)  # fmt: skip
@@ -178,17 +178,17 @@ def _decoded(nodes: Nodes, name: str, pixels: Pixels) -> str:
     sides = nodes.add("Reshape", sides, nodes.weight([2, 4]))
     sides = nodes.add("Mul", sides, nodes.weight([1 << 24, 1 << 16, 1 << 8, 1]))
     sides = nodes.add("ReduceSum", sides, nodes.weight([1]), keepdims=0)
-    # Each side before their product, which may be more than 64 bits have.
+    # Check each side before their product, which may exceed 64 bits.
     small = nodes.add("ReduceMax", sides, keepdims=0)
-    small = nodes.add("LessOrEqual", small, nodes.weight(MOST_PIXELS))
+    small = nodes.add("LessOrEqual", small, nodes.weight(MAX_PIXELS))
     area = nodes.add("ReduceProd", sides, keepdims=0)
-    fits = nodes.add("LessOrEqual", area, nodes.weight(MOST_PIXELS))
+    fits = nodes.add("LessOrEqual", area, nodes.weight(MAX_PIXELS))
     good = nodes.add("And", is_png, nodes.add("And", small, fits))
     return nodes.add("If", good, then_branch=_png(name), else_branch=_raw(name, pixels))
 
 
 def _png(name: str) -> onnx.GraphProto:
-    """The operator gives blue, green, red."""
+    """Make the graph of the PNG decoder, which returns BGR."""
     made = helper.make_tensor_value_info("cohort_image/png", TensorProto.UINT8, ["H", "W", 3])
     order = helper.make_tensor("cohort_image/order", TensorProto.INT64, [3], [2, 1, 0])
     nodes = [
@@ -207,7 +207,7 @@ def _raw(name: str, pixels: Pixels) -> onnx.GraphProto:
 
 
 def _resized(nodes: Nodes, planes: str, pixels: Pixels, image: ImageInput) -> str:
-    """Planes [1, channels, height, width] in the model's size, with whole values, as Pillow's."""
+    """Resize planes [1, channels, height, width] to the model's size, rounded as in Pillow."""
     wanted = nodes.weight([pixels.height, pixels.width])
     sides = nodes.add("Shape", planes, start=2, end=4)
     channels = nodes.add("Shape", planes, start=0, end=2)

@@ -1,8 +1,8 @@
-"""`add_labels`: the names of a model's classes, in its metadata, where the server reads them.
+"""`add_labels`: class names in a model's metadata, where the server reads them.
 
-A look-up in the graph would do the same with an operator and an output more, whose strings cost
-every run, and which other servers know nothing of; the metadata costs nothing, and a caller gets
-labels, `top` and scores on every API.
+A look-up in the graph would need another operator and an output of strings, which slow every run,
+and which other servers do not understand. Metadata costs nothing, and callers get labels, `top`
+and scores on every API.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ROWS_COMPARED = 3
 
 
 def add_labels(before: Path, out: Path, *, labels: Path, output: str | None = None) -> Grafted:
-    """Write the model with the labels of a file, one a line, for the columns of an output.
+    """Write the model with the labels of a file, one per line, for the columns of an output.
 
-    output: The one with the scores; default None: the only one of floats with as many columns.
+    output: Output with the scores; default None: the only float output with as many columns.
 
-    Raises Misused for labels that do not fit, and Rejected where the model changed.
+    Raises Misused for labels that do not fit, and Rejected if the model changed.
     """
     names = _read(labels)
     model = read_onnx(before)
@@ -44,13 +44,13 @@ def add_labels(before: Path, out: Path, *, labels: Path, output: str | None = No
     old, new = opened(before, options), opened(out, options)
     found = next((tuple(one.classes) for one in new.outputs if one.name == output), ())
     if found != names:
-        raise Rejected(f"output {output} cannot have {len(names)} labels: its columns are others")
+        raise Rejected(f"output {output} cannot have {len(names)} labels: its columns do not match")
     trial = find_trial(new.run, new.inputs)
     if not trial.problem:
         feeds = trial.feeds(ROWS_COMPARED)
         expected, got = run_named(old, feeds), run_named(new, feeds)
         if any(not np.array_equal(expected[name], got[name]) for name in expected):
-            raise Rejected("the model gives other numbers than before")
+            raise Rejected("the model's outputs changed")
     return Grafted(what, {"output": output, "labels": len(names)})
 
 

@@ -1,8 +1,8 @@
-"""`add_tokenizer`: the model takes sentences, which BertTokenizer of onnxruntime-extensions cuts.
+"""`add_tokenizer`: an input of text, tokenized by BertTokenizer of onnxruntime-extensions.
 
-Of WordPiece tokenizers alone, as BERT and its kin have them. The operator takes one sentence, so
-the graph loops over them. It has its own rules where a word has a character that the vocabulary
-lacks: the ids are compared with those of `tokenizers` before the model is written.
+Only WordPiece tokenizers as in BERT are supported. The operator processes one text, so the graph
+has a loop. It treats characters outside the vocabulary differently, so ids are compared with those
+of `tokenizers` before the model is written.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ SENTENCES = (
     "   spaces\tand\nlines  ",
     "UPPER and lower, caf\u00e9 na\u00efve \u00e0 la carte",
 )
-"""What is compared where the recipe has no sentences."""
+"""Default texts to compare on."""
 
-MOST_SHOWN = 3
+MAX_SHOWN = 3
 
 OUTPUTS = (IDS, TYPES, MASK)
-"""Of the operator, in its order."""
+"""Outputs of the operator, in order."""
 
 
 def add_tokenizer(
@@ -62,14 +62,14 @@ def add_tokenizer(
     name: str = "text",
     texts: Path | None = None,
 ) -> Grafted:
-    """Write the model with an input of sentences, STRING [N], in place of ids.
+    """Write the model with an input of text, STRING [N], in place of ids.
 
     tokenizer: Its tokenizer.json.
-    max_length: The most ids of a sentence; default None: what tokenizer.json says, or 512.
-    name: Of the new input.
-    texts: Sentences to compare, one a line; default None: some made up.
+    max_length: Maximum ids per text; default None: from tokenizer.json, or 512.
+    name: Name of the new input.
+    texts: File of texts to compare on, one per line; default None: built-in ones.
 
-    Raises Misused for a tokenizer of another kind, and Rejected where ids differ.
+    Raises Misused for another kind of tokenizer, and Rejected if ids differ.
     """
     model = read_onnx(before)
     check_graftable(model)
@@ -83,7 +83,9 @@ def add_tokenizer(
         raise Misused(str(error)) from error
     roles = {one: ROLES[one] for one in step.fills}
     if unknown := [one for one, role in roles.items() if role not in OUTPUTS]:
-        raise Misused(f"the graph makes ids, masks and types, and the model takes {unknown[0]}")
+        raise Misused(
+            f"the tokenizer makes ids, masks and types, but the model also needs {unknown[0]}"
+        )
     lengths = {specs[one].shape[1] for one in roles if len(specs[one].shape or ()) == 2}  # type: ignore[index]
     fixed = next((one for one in lengths if isinstance(one, int)), None)
     datatypes = {one: specs[one].datatype for one in roles}
@@ -100,11 +102,11 @@ def add_tokenizer(
         alone = opened(path, LIBRARY)
         different = [one for one in sentences if not _equal(alone, step, one)]
         if different:
-            shown = ", ".join(quoted(one) for one in different[:MOST_SHOWN])
+            shown = ", ".join(quoted(one) for one in different[:MAX_SHOWN])
             raise Rejected(
-                f"{len(different)} of {len(sentences)} sentences get other ids than from "
-                f"{tokenizer.name}: {shown}; serve it with `inputs: {{{name}: {{tokenizer: "
-                f"{tokenizer.name}}}}}` instead, which has that very tokenizer"
+                f"{len(different)} of {len(sentences)} texts get other ids than from "
+                f"{tokenizer.name}: {shown}; use the server's tokenizer instead, with `inputs: "
+                f"{{{name}: {{tokenizer: {tokenizer.name}}}}}` in config.yaml"
             )
         together = np.array(sentences, np.object_)
         made = dict(zip([*roles], alone.run({name: together}), strict=True))
@@ -140,23 +142,23 @@ def _sentences(texts: Path | None) -> Sequence[str]:
 
 
 def _settings(tokenizer: Path) -> Mapping[str, Any]:
-    """The operator's attributes. Raises Misused for what it has not."""
+    """Return the operator's attributes. Raises Misused for unsupported settings."""
     try:
         content = json.loads(tokenizer.read_text(encoding="utf-8"))
         model, normalizer = content["model"], content.get("normalizer") or {}
         kind = model["type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Misused(f"{tokenizer} is no tokenizer.json: {error}") from error
+        raise Misused(f"{tokenizer} is not a tokenizer.json: {error}") from error
     if kind != "WordPiece" or normalizer.get("type") != "BertNormalizer":
         raise Misused(
-            f"{tokenizer.name} is {kind} with {normalizer.get('type') or 'no normalizer'}, and the "
-            "operator cuts as BERT does, by WordPiece: serve it with `inputs: {text: {tokenizer: "
-            f"{tokenizer.name}}}}}` instead"
+            f"{tokenizer.name} is {kind} with {normalizer.get('type') or 'no normalizer'}, but the "
+            "operator supports only WordPiece as in BERT: use the server's tokenizer instead, with "
+            f"`inputs: {{text: {{tokenizer: {tokenizer.name}}}}}` in config.yaml"
         )
     vocabulary = model["vocab"]
     entries = sorted(vocabulary, key=vocabulary.get)
     if [vocabulary[one] for one in entries] != list(range(len(entries))):
-        raise Misused(f"{tokenizer.name} has ids that are left out, which the operator cannot have")
+        raise Misused(f"{tokenizer.name} has gaps in its ids, which the operator does not support")
     lower = bool(normalizer.get("lowercase"))
     accents = normalizer.get("strip_accents")
     return {
@@ -198,12 +200,12 @@ def _nodes(
 
 
 def _body(name: str, settings: Mapping[str, Any], most: int, size: int) -> onnx.GraphProto:
-    """One sentence: its ids, types and mask, each filled up to `size`."""
+    """Make the loop body: ids, types and mask of one text, each padded to `size`."""
     nodes = Nodes("cohort_text/each")
     own = [f"cohort_text/each/{role}" for role in OUTPUTS]
     going = nodes.add("Identity", "cohort_text/going", to="cohort_text/goes_on")
     one = nodes.add("Unsqueeze", nodes.add("Gather", name, "cohort_text/row"), nodes.weight([0]))
-    # One after the other: a longest pair of which there is none.
+    # Truncate one after the other, as for a pair without a second text.
     nodes.nodes.append(
         helper.make_node("BertTokenizer", [one], own, domain=TEXT_OPERATORS,
                          truncation_strategy_name="only_first", max_length=most, **settings)

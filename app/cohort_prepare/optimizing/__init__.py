@@ -1,7 +1,7 @@
-"""`cohort optimize`: a model rewritten step by step, each verified and measured on this machine.
+"""`cohort optimize`: rewrite a model step by step, verifying and measuring each on this machine.
 
-`optimize` does it; `OptimizeOptions` say how, `Optimized` what came of it. Every step, and every
-measurement, runs in a child process: `worker` is the parent's end, `child` the process itself.
+`optimize` takes `OptimizeOptions` and returns `Optimized`. Steps and measurements (`tasks`) run in
+child processes, which `worker` starts.
 """
 
 from cohort_prepare.optimizing.choices import MODEL_TYPES, OPTIMIZE_STEPS, TRIED, OptimizeOptions

@@ -1,4 +1,4 @@
-"""The steps that an ONNX model can be optimized by, and what each may change."""
+"""Optimization steps for ONNX models, and their allowed differences."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cohort_prepare.failures import Misused
 class OptimizeStep:
     """A way to rewrite a model.
 
-    name: As the command has it.
-    title: What does it, in a word or two.
-    allowed: How far outputs may be from those before.
-    lossy: Whether weights lose digits: then a step nobody asked for must make runs faster.
+    name: Name in the command.
+    title: Short description.
+    allowed: Allowed difference of outputs from those before.
+    lossy: True if weights lose precision; unless requested, the step must then make runs faster.
     """
 
     name: str
@@ -28,7 +28,7 @@ class OptimizeStep:
 
 
 _SAME = Rounding(1e-4, 0.01)
-"""The same arithmetic in another order; outputs of 16 bits keep three digits."""
+"""The same arithmetic in another order; 16-bit outputs keep three digits."""
 
 OPTIMIZE_STEPS: Mapping[str, OptimizeStep] = {
     step.name: step
@@ -49,32 +49,32 @@ OPTIMIZE_STEPS: Mapping[str, OptimizeStep] = {
 }
 
 TRIED = ("fuse", "slim", "fp16", "ort-basic", "ort-extended")
-"""In this order, where nobody asks for others. Fusions come first: in a BERT they find attention
-and embeddings before onnxslim, and none after. ONNX Runtime comes last, since its levels put
-operators of one provider into the graph, which other tools do not know."""
+"""Default steps, in order. Fusions come first: in BERT models they find attention and embeddings
+before onnxslim, but not after it. ONNX Runtime comes last, since its levels add operators of one
+provider, which other tools do not support."""
 
 MODEL_TYPES = (
     *("bert", "bart", "clip", "conformer", "gpt2", "gpt_neox", "mmdit", "phi", "qwen3", "sam2"),
     *("swin", "t5", "tnlr", "unet", "vae", "vit"),
 )
-"""The families whose patterns `onnxruntime.transformers` knows, as it names them."""
+"""Model families with patterns in `onnxruntime.transformers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
-    """What to do to a model.
+    """Options of an optimization.
 
-    steps: Names of `OPTIMIZE_STEPS`, done in this order whether they pay here or not; default None:
-        each of `TRIED` is tried, and kept if it is not slower on this machine.
-    opset: The opset to convert the model to, before the steps; default None: as it is.
-    model_type: Whose patterns to fuse, of `MODEL_TYPES`; default "bert", which fits most encoders.
-    sizes: Rows of the runs that are timed; the first is always 1 for a model whose rows vary.
-    seconds: How long all of it may take; a step gets a fair share of what is left, so that one
-        without end leaves time for the others; default 3600.
-    budget: Seconds to time runs for, for each step; default 3.
-    ort_format: A folder for the model in ONNX Runtime's own format, for phones and edge devices;
-        default None: it is not written.
-    ort_target: Whose processor that is for: "arm" (default) or "amd64".
+    steps: Names of `OPTIMIZE_STEPS`, applied in order even if slower; default None: those of
+        `TRIED` that are not slower on this machine.
+    opset: Opset to convert the model to before the steps; default None: unchanged.
+    model_type: Model family to fuse, of `MODEL_TYPES`; default "bert", which fits most encoders.
+    sizes: Batch sizes that are timed; the first is always 1 for a model with variable rows.
+    seconds: Total time limit. Each step gets a share of the rest, so that a slow one leaves time
+        for others; default 3600.
+    budget: Seconds of timing per step; default 3.
+    ort_format: Folder for the model in ORT format, for mobile and edge devices; default None: not
+        written.
+    ort_target: Processor for the ORT format: "arm" (default) or "amd64".
     """
 
     steps: Sequence[str] | None = None
@@ -87,7 +87,7 @@ class OptimizeOptions:
     ort_target: str = "arm"
 
     def plan(self) -> list[OptimizeStep]:
-        """The steps to try, in order. Raises Misused for one that is unknown."""
+        """Return the steps to try, in order. Raises Misused for an unknown one."""
         names = ["opset"] if self.opset is not None else []
         names += TRIED if self.steps is None else self.steps
         for name in names:
@@ -102,5 +102,5 @@ class OptimizeOptions:
         return [OPTIMIZE_STEPS[name] for name in names]
 
     def asked(self, step: OptimizeStep) -> bool:
-        """Whether the step is wanted, and not just worth a try."""
+        """Return True if the user requested the step."""
         return self.steps is not None or step.name == "opset"

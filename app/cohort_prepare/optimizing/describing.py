@@ -1,4 +1,4 @@
-"""What became of a model, for machines: the keys of `cohort optimize --json`."""
+"""Describe an optimized model as JSON for `cohort optimize --json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cohort_prepare.optimizing.weighing import Weighed
 
 
 def describe_optimized(done: Optimized) -> dict[str, Any]:
-    """Times in seconds, sizes in bytes; `ratio` is after to before, with its bounds at 99 %."""
+    """Return times in seconds and sizes in bytes; `ratio` is after/before, with 99 % bounds."""
     return {
         "digest": done.digest,
         "before": _footprint(done.before),
@@ -64,5 +64,5 @@ def _compared(one: Comparison) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no infinity: None where a NaN or an infinity is on one side only."""
+    """Return None for infinity, which JSON lacks: NaN or infinity on one side only."""
     return value if isfinite(value) else None

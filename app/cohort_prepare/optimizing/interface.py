@@ -1,4 +1,4 @@
-"""What a step must leave as it is: inputs, outputs and metadata, which tools drop or rename."""
+"""Restore inputs, outputs and metadata of a model, which tools drop or rename."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cohort_prepare.failures import Rejected
 from cohort_prepare.frameworks.onnx_values import all_nodes
 
 MAY_LACK = "com.microsoft"
-"""The domain that tools put nodes of into a graph without declaring it."""
+"""Domain of nodes that tools add without declaring it."""
 
 
 def keep_interface(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
-    """Give `model` the metadata of `before`, and its inputs and outputs with their open dimensions.
+    """Give `model` the metadata of `before`, and its inputs and outputs with variable dimensions.
 
-    Domains that no node is of are no longer declared. Raises Rejected where the step left other
-    inputs or outputs, or the same in another order.
+    Declarations of unused domains are removed. Raises Rejected if the step changed the names or
+    order of inputs or outputs.
     """
     weights = {one.name for one in before.graph.initializer}
     old = [one for one in before.graph.input if _is_input(one, before, weights)]
@@ -29,7 +29,7 @@ def keep_interface(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
     _check_same("output", before.graph.output, model.graph.output)
     _replace(model.graph.input, old)
     _replace(model.graph.output, before.graph.output)
-    model.ir_version = max(model.ir_version, 4)  # older ones have each weight as an input, too
+    model.ir_version = max(model.ir_version, 4)  # before 4, weights must be inputs
     helper.set_model_props(model, {one.key: one.value for one in before.metadata_props})
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(model, field, getattr(before, field))
@@ -38,14 +38,14 @@ def keep_interface(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
 
 
 def sort_nodes(model: onnx.ModelProto) -> None:
-    """Put each node after those it needs, which ONNX asks for and some tools do not do."""
+    """Sort nodes topologically, as ONNX requires and some tools do not."""
     from onnxruntime.transformers.onnx_model import OnnxModel
 
     OnnxModel(model).topological_sort(is_deterministic=True)
 
 
 def _is_input(one: ValueInfoProto, model: onnx.ModelProto, weights: set[str]) -> bool:
-    """Whether callers may give it: in old models, weights stand among the inputs as well."""
+    """Return True for an input of callers. Before IR 4, initializers are also listed as inputs."""
     return one.name not in weights or model.ir_version >= 4
 
 

@@ -1,6 +1,6 @@
-"""ONNX Runtime's own format for phones and edge devices, with what a reduced build must have.
+"""Export to ONNX Runtime's ORT format for mobile and edge, with the config of a reduced build.
 
-It runs in a child process (`child`), through ONNX Runtime's tools.
+Runs in a child process with ONNX Runtime's tools.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _SAME = Rounding(1e-4, 0.01)
 
 
 def export_ort(path: Path, folder: Path, target: str) -> list[str]:
-    """Write the model at `path` into `folder`, and give the names of the files:
+    """Write the model at `path` to `folder`; return the names of the files.
 
     model.ort: Optimized for the CPU provider.
-    model.with_runtime_opt.ort: With what can still be undone where NNAPI, CoreML or XNNPACK take
-        nodes.
-    required_operators_and_types.config (of each): For `--include_ops_by_config` of ONNX Runtime's
-        build, which then has only these operators, and types with
+    model.with_runtime_opt.ort: Keeps optimizations that NNAPI, CoreML or XNNPACK may undo at
+        runtime.
+    required_operators_and_types.config (for each): Argument of `--include_ops_by_config` of ONNX
+        Runtime's build, which then has only these operators; types are reduced with
         `--enable_reduced_operator_type_support`.
 
-    target: "arm" or "amd64". Raises Rejected where a file does not give the model's outputs.
+    target: "arm" or "amd64". Raises Rejected if a file's outputs differ from the model's.
     """
     from onnxruntime.tools.convert_onnx_models_to_ort import (
         OptimizationStyle,
@@ -62,19 +62,19 @@ def export_ort(path: Path, folder: Path, target: str) -> list[str]:
 
 
 def _drop_comments(config: Path) -> None:
-    """They name the folder that the files were made in."""
+    """Remove comments, which contain the folder's path."""
     lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
     config.write_text("".join(one for one in lines if not one.startswith("#")), encoding="utf-8")
 
 
 def _copy_with_weights(path: Path, out: Path) -> None:
-    """The model in one file: the tools look for weights elsewhere than it says."""
+    """Write the model as a single file, since the tools cannot find its external data."""
     from cohort_prepare.onnx_files import read_onnx
 
     try:
         out.write_bytes(read_onnx(path).SerializeToString(deterministic=True))
     except ValueError as error:
-        raise Rejected("an .ort file holds 2 GiB at most, and the model is larger") from error
+        raise Rejected("the model exceeds the 2 GiB limit of .ort files") from error
 
 
 def _check_same(path: Path, converted: Path) -> None:
@@ -85,7 +85,7 @@ def _check_same(path: Path, converted: Path) -> None:
     feeds = trial.feeds(1)
     expected = run_named(session, feeds)
     if reason := explain(Pair(expected, _run_ort(converted, feeds)), _SAME):
-        raise Rejected(f"{converted.name} does not give the model's outputs: {reason}")
+        raise Rejected(f"the outputs of {converted.name} differ from the model's: {reason}")
 
 
 def _run_ort(path: Path, feeds: Arrays) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rewrite a model step by step: each is verified against the one before, timed, kept or left."""
+"""Rewrite a model step by step; verify and time each step against the model before it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from cohort_prepare.steps import StepRecord, add_step
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What became of a step.
+    """Result of a step.
 
-    kept, why: Whether the result has it, and the reason.
-    what: What was done, in words.
-    versions: The libraries that did it, with their versions.
-    footprint: Of the model after it; None where it gave none.
-    weighed: Beside the model before it; None where it was not measured.
-    warnings: What the model's user must know.
+    kept, why: True if the result includes the step, and the reason.
+    what: Description of the change.
+    versions: Versions of the libraries that were used.
+    footprint: Footprint of the model after the step; None if it failed.
+    weighed: Comparison with the model before the step; None if not measured.
+    warnings: Warnings for users of the model.
     """
 
     step: OptimizeStep
@@ -51,13 +51,13 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """A model that was optimized.
+    """Result of an optimization.
 
-    digest: The SHA-256 of the result, as `cohort_prepare.onnx_files` has it.
-    before, after: The model, and the result.
-    steps: All that were tried, in order.
-    overall: The result beside the model; None where no step is kept.
-    ort_files: What was written for phones and edge devices.
+    digest: SHA-256 of the result, from `cohort_prepare.onnx_files`.
+    before, after: Footprints of the model and the result.
+    steps: All steps that were tried, in order.
+    overall: Comparison of the result with the model; None if no step is kept.
+    ort_files: Files for mobile and edge devices.
     """
 
     digest: str
@@ -79,13 +79,13 @@ def optimize(
     cases: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Optimized:
-    """Write the best of `model` to `out`; the model itself where no step is kept.
+    """Write the best version of `model` to `out`; the model itself if no step is kept.
 
-    cases: A .npz with inputs to verify and time with; default None: generated ones.
-    say: Told what is done next; default: nobody is.
+    cases: A .npz with inputs, for comparison and timing; default None: generated.
+    say: Called with a description of each step.
 
-    Raises Misused, Rejected where the model does not run or a step that was asked for fails, and
-    OSError. Then nothing is written.
+    Raises Misused, Rejected if the model cannot run or a requested step fails, and OSError. Nothing
+    is written in these cases.
     """
     plan = options.plan()
     _check_paths(model, out)
@@ -97,9 +97,9 @@ def _check_paths(model: Path, out: Path) -> None:
     if not model.is_file():
         raise Misused(f"{model} is not a file" if model.exists() else f"{model} not found")
     if out.is_dir():
-        raise Misused(f"--out {out} is a folder: name a file in it")
+        raise Misused(f"--out {out} is a folder: use a file in it")
     if out.exists() and out.samefile(model):
-        raise Misused(f"--out {out} is the model itself: name another file")
+        raise Misused(f"--out {out} is the model itself: use another file")
 
 
 class _Run:
@@ -192,7 +192,7 @@ class _Run:
         return TypeAdapter(Weighed).validate_python(answer)
 
     def _overall(self, best: Path, kept: Sequence[StepOutcome]) -> Weighed | None:
-        """The result beside the model. Raises Rejected where small differences added up."""
+        """Compare the result with the model. Raises Rejected if small differences added up."""
         if len(kept) < 2:
             return kept[0].weighed if kept else None
         self._say("Measuring all together")
@@ -204,7 +204,7 @@ class _Run:
     def _export(self, best: Path) -> list[Path]:
         if self._options.ort_format is None:
             return []
-        self._say("Writing for phones and edge devices")
+        self._say("Writing files for mobile and edge")
         folder = self._folder / "ort"
         folder.mkdir()
         self._worker.ask(
@@ -214,11 +214,11 @@ class _Run:
 
 
 _AT_THE_END = 1
-"""Shares of the time that are kept for measuring all together, and for writing."""
+"""Shares of the time for the final measurement and for writing."""
 
 
 def _record(outcome: StepOutcome, before: Path, made: Path) -> None:
-    """Write into the model what was done to it."""
+    """Add a record of the step to the model."""
     model = read_onnx(made)
     record = StepRecord(
         "optimize",
@@ -235,7 +235,7 @@ def _record(outcome: StepOutcome, before: Path, made: Path) -> None:
 
 
 def _write(best: Path, out: Path) -> None:
-    """The model at `out`, whole or not at all; its bytes as they are where they are one file."""
+    """Write the model to `out` atomically; a single file is copied byte by byte."""
     if external_files(best):
         write_onnx(read_onnx(best), out)
         return
@@ -246,7 +246,7 @@ def _write(best: Path, out: Path) -> None:
 
 
 def _move(files: Sequence[Path], folder: Path | None) -> list[Path]:
-    """Put files into a folder, each whole or not at all."""
+    """Copy files to a folder, each atomically."""
     moved = []
     if folder is not None:
         with temporary_folder(folder) as beside:

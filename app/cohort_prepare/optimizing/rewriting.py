@@ -1,4 +1,4 @@
-"""The steps themselves, each on a model in a file; they run in a child process (`child`)."""
+"""Optimization steps; each rewrites a model file, in a child process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from cohort_prepare.optimizing.interface import keep_interface, sort_nodes
 
 
 class NothingToDo(Exception):
-    """The step finds nothing in this model that it could do; the message says what it lacks."""
+    """The step cannot change this model; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """A model after a step.
 
-    what: What was done, in words.
-    versions: The libraries that did it, with their versions.
-    warnings: What its user must know.
+    what: Description of the change.
+    versions: Versions of the libraries that were used.
+    warnings: Warnings for users of the model.
     """
 
     model: onnx.ModelProto
@@ -41,9 +41,9 @@ class Rewritten:
 
 
 def apply_step(step: str, path: Path, *, opset: int = 0, model_type: str = "bert") -> Rewritten:
-    """Do a step to the model at `path`; names, order and shapes of inputs and outputs stay.
+    """Apply a step to the model at `path`; inputs and outputs keep names, order and shapes.
 
-    Raises Rejected where it cannot be done, NothingToDo, and whatever the library raises.
+    Raises Rejected if it cannot be applied, NothingToDo, and errors of the library.
     """
     before = read_onnx(path)
     match step:
@@ -65,43 +65,43 @@ def apply_step(step: str, path: Path, *, opset: int = 0, model_type: str = "bert
 
 def _convert_opset(before: onnx.ModelProto, opset: int) -> Rewritten:
     known = onnx.defs.onnx_opset_version()
-    if not LEAST_OPSET <= opset <= known:
+    if not MIN_OPSET <= opset <= known:
         raise Misused(
-            f"opset {opset} is not one of {LEAST_OPSET} to {known}, which onnx {onnx.__version__} "
-            "converts between"
+            f"opset must be from {MIN_OPSET} to {known}, the range that onnx {onnx.__version__} "
+            f"converts, got {opset}"
         )
     now = next((one.version for one in before.opset_import if one.domain in {"", "ai.onnx"}), 0)
     if now == opset:
-        raise NothingToDo(f"it has opset {opset}")
+        raise NothingToDo(f"it already has opset {opset}")
     with _without_large_weights(before) as (light, weights):
         try:
             converted = onnx.version_converter.convert_version(light, opset)
         except RuntimeError as error:
             raise Rejected(
-                f"opset {now} cannot be converted to {opset}: {error}; export the model anew at "
+                f"opset {now} cannot be converted to {opset}: {error}; export the model again at "
                 "that opset"
             ) from error
         weights.put_back(converted)
     least = helper.find_min_ir_version_for(list(converted.opset_import), ignore_unknown=True)
-    converted.ir_version = max(LEAST_IR, least, FUNCTIONS_IR if converted.functions else 0)
+    converted.ir_version = max(MIN_IR, least, FUNCTIONS_IR if converted.functions else 0)
     return Rewritten(converted, f"opset {now} to {opset}", _versions("onnx"))
 
 
-LEAST_OPSET = 7
-"""What ONNX Runtime takes at least."""
+MIN_OPSET = 7
+"""Minimum of ONNX Runtime."""
 
-LEAST_IR, FUNCTIONS_IR = 4, 8
-"""Weights need not be inputs from the one, and models may have functions from the other."""
+MIN_IR, FUNCTIONS_IR = 4, 8
+"""IR versions from which weights need not be inputs, and models may have functions."""
 
 
 class _Weights:
-    """The weights that were taken out of a model, by name."""
+    """Weights removed from a model, by name."""
 
     def __init__(self, taken: Mapping[str, TensorProto]) -> None:
         self._taken = taken
 
     def put_back(self, model: onnx.ModelProto) -> None:
-        """Put them where their placeholders are. Raises Rejected where one is gone."""
+        """Put the weights back in place of placeholders. Raises Rejected if one is missing."""
         places = {one.name: one for one in model.graph.initializer}
         for name, weight in self._taken.items():
             if name not in places:
@@ -113,7 +113,7 @@ class _Weights:
 def _without_large_weights(
     model: onnx.ModelProto,
 ) -> Iterator[tuple[onnx.ModelProto, _Weights]]:
-    """The model without what is large, which a protobuf may not hold, and no converter reads."""
+    """Yield the model without large weights, which converters ignore and a protobuf cannot hold."""
     light, taken = onnx.ModelProto(), {}
     light.CopyFrom(model)
     for weight in light.graph.initializer:
@@ -131,7 +131,7 @@ LARGE_WEIGHT_BYTES = 1 << 20
 def _slim(path: Path, before: onnx.ModelProto) -> Rewritten:
     import onnxslim
 
-    if before.ir_version >= LEAST_IR:
+    if before.ir_version >= MIN_IR:
         weights = {one.name for one in before.graph.initializer}
         if frozen := [one.name for one in before.graph.input if one.name in weights]:
             raise NothingToDo(
@@ -139,7 +139,7 @@ def _slim(path: Path, before: onnx.ModelProto) -> Rewritten:
             )
     slimmed = onnxslim.slim(read_onnx(path))
     if not isinstance(slimmed, onnx.ModelProto):
-        raise Rejected("onnxslim gave no model")
+        raise Rejected("onnxslim returned no model")
     return Rewritten(
         slimmed, f"onnxslim, {_nodes(before)} to {_nodes(slimmed)} nodes", _versions("onnxslim")
     )
@@ -150,7 +150,7 @@ def _fuse(path: Path, model_type: str) -> Rewritten:
 
     options = fusion_options.FusionOptions(model_type)
     if model_type == "bert":
-        options.use_raw_attention_mask()  # the default takes it that padding is at the end
+        options.use_raw_attention_mask()  # the default assumes that padding is at the end
     fused = optimizer.optimize_model(
         str(path), model_type, optimization_options=options, opt_level=0
     )
@@ -168,40 +168,38 @@ def _to_float16(model: onnx.ModelProto) -> Rewritten:
     cut = 0
     for weight in _float_weights(model):
         values = numpy_helper.to_array(weight)
-        cut += int(np.count_nonzero(np.isfinite(values) & (np.abs(values) > LARGEST_FLOAT16)))
+        cut += int(np.count_nonzero(np.isfinite(values) & (np.abs(values) > MAX_FLOAT16)))
     if not any(True for _ in _float_weights(model)):
         raise NothingToDo("it has no float32 weights")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # counted above
         converted = convert_float_to_float16(
             model,
-            min_positive_val=SMALLEST_FLOAT16,
-            max_finite_val=LARGEST_FLOAT16,
+            min_positive_val=MIN_FLOAT16,
+            max_finite_val=MAX_FLOAT16,
             keep_io_types=True,
             disable_shape_infer=model.ByteSize() > MAX_INLINE_BYTES,
         )
     sort_nodes(converted)
     said = (
-        [f"{cut} values of weights are beyond {LARGEST_FLOAT16:g}, float16's largest: cut to it"]
-        if cut
-        else []
+        [f"{cut} weight values were cut to {MAX_FLOAT16:g}, the maximum of float16"] if cut else []
     )
     return Rewritten(converted, "float16, inputs and outputs kept", _versions("onnxruntime"), said)
 
 
-LARGEST_FLOAT16, SMALLEST_FLOAT16 = 65504.0, 5.96e-8
+MAX_FLOAT16, MIN_FLOAT16 = 65504.0, 5.96e-8
 
 
 def _to_bfloat16(model: onnx.ModelProto) -> Rewritten:
-    """Keep large weights as bfloat16 and cast them in the graph, which is done once, at load.
+    """Store large weights as bfloat16, and cast them in the graph, once at load.
 
-    ONNX Runtime's CPU provider multiplies, adds and convolves no bfloat16, but casts it.
+    ONNX Runtime's CPU provider has no bfloat16 Add, MatMul or Conv, but can cast it.
     """
     import ml_dtypes
 
     opset = next((one.version for one in model.opset_import if not one.domain), 0)
     if opset < BFLOAT16_OPSET:
-        raise Rejected(f"bfloat16 needs opset {BFLOAT16_OPSET}, and it has {opset}: add --opset 21")
+        raise Rejected(f"bfloat16 needs opset {BFLOAT16_OPSET}, but it has {opset}: add --opset 21")
     inputs = {one.name for one in model.graph.input}
     casts = []
     for weight in _float_weights(model):
@@ -220,7 +218,7 @@ def _to_bfloat16(model: onnx.ModelProto) -> Rewritten:
 
 
 BFLOAT16_OPSET = 13
-"""From here, Cast takes it."""
+"""Minimum opset of Cast for bfloat16."""
 
 WORTH_ELEMENTS = 256
 
@@ -234,8 +232,8 @@ def _optimize_offline(path: Path, before: onnx.ModelProto, level: str) -> Rewrit
     said = []
     if level == "all":
         said = [
-            "level all lays weights out for this processor: the model may not run on another, nor "
-            "with another release of ONNX Runtime"
+            "level all arranges weights for this processor: the model may not run on another one, "
+            "or with another release of ONNX Runtime"
         ]
     return Rewritten(
         optimized,
@@ -246,7 +244,7 @@ def _optimize_offline(path: Path, before: onnx.ModelProto, level: str) -> Rewrit
 
 
 def save_optimized(path: Path, level: str) -> onnx.ModelProto:
-    """The model as ONNX Runtime's CPU provider rewrites it at a level."""
+    """Return the model as rewritten by ONNX Runtime's CPU provider at a level."""
     import onnxruntime as ort
 
     with tempfile.TemporaryDirectory() as name:

@@ -1,7 +1,7 @@
-"""The jobs that rewrite and time models (`Worker`).
+"""Jobs that rewrite and time models, run by `Worker` in child processes.
 
-Whatever a library or a model does to the process, the command lives on. Libraries are imported in
-the functions that need them: a job needs few.
+A crash of a library or model does not end the command. Functions import the libraries that they
+need, since each job needs few.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def check_original(path: str, cases: str) -> dict[str, Any]:
-    """See that a model runs, on `cases` if there are any; give the number of its nodes."""
+    """Check that a model runs, on `cases` if given; return the number of its nodes."""
     from cohort_prepare.onnx_files import read_onnx
     from cohort_prepare.optimizing.weighing import check_runs
 
@@ -22,7 +22,7 @@ def check_original(path: str, cases: str) -> dict[str, Any]:
 
 
 def rewrite(step: str, path: str, out: str, opset: int, model_type: str) -> dict[str, Any]:
-    """Apply a step and write the model to `out`, or say why there is nothing to do."""
+    """Apply a step and write the model to `out`, or return why it cannot change the model."""
     from cohort_prepare.onnx_files import write_onnx_to
     from cohort_prepare.optimizing.rewriting import NothingToDo, apply_step
 
@@ -42,7 +42,7 @@ def rewrite(step: str, path: str, out: str, opset: int, model_type: str) -> dict
 def weigh_steps(
     before: str, after: str, steps: list[str], sizes: list[int], budget: float, cases: str
 ) -> dict[str, Any]:
-    """Compare and time two models: `Weighed`."""
+    """Compare and time two models; return a `Weighed`."""
     from cohort_prepare.optimizing.choices import OPTIMIZE_STEPS
     from cohort_prepare.optimizing.weighing import weigh
 
@@ -58,7 +58,7 @@ def weigh_steps(
 
 
 def write_mobile(path: str, folder: str, target: str) -> dict[str, Any]:
-    """Write a model for phones and edge devices to `folder`; give the names of the files."""
+    """Write a model for mobile and edge devices to `folder`; return the names of the files."""
     from cohort_prepare.optimizing.mobile import export_ort
 
     return {"files": export_ort(Path(path), Path(folder), target)}

@@ -1,4 +1,4 @@
-"""Whether a step is kept: decided from what was measured, and said in a sentence."""
+"""Decide from measurements if a step is kept, and describe the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cohort_prepare.optimizing.weighing import Weighed
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a model is: its bytes with external data, and the nodes of its main graph."""
+    """Size of a model: bytes with external data, and nodes of its main graph."""
 
     size: int
     nodes: int
@@ -20,22 +20,22 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """Whether a step is kept, and why or why not."""
+    """Decision to keep a step or not, and the reason."""
 
     kept: bool
     why: str
 
 
 SMALLER = 0.99
-"""A file is smaller from here, as a share of the one before."""
+"""Maximum size ratio that counts as smaller."""
 
 
 def judge_step(
     step: OptimizeStep, before: Footprint, after: Footprint, weighed: Weighed, *, asked: bool
 ) -> StepVerdict:
-    """Keep a step that agrees, is slower with no number of rows, and gains something.
+    """Keep a step if outputs match, no batch size is slower, and size or speed improves.
 
-    One that was asked for needs to agree only. One that costs digits must make runs faster.
+    A requested step only needs matching outputs. A lossy step must make runs faster.
     """
     if weighed.problem:
         return StepVerdict(False, weighed.problem)
@@ -45,12 +45,12 @@ def judge_step(
         slower.append(f"to load ({load.ratio.median:.2f}x the time)")
     if slower:
         said = "slower " + ", ".join(slower)
-        return StepVerdict(asked, f"asked for, though {said}" if asked else said)
+        return StepVerdict(asked, f"requested, though {said}" if asked else said)
     gains = list(_gains(before, after, runs, load))
     if step.lossy and not asked and not _faster(runs):
-        return StepVerdict(False, "not faster, and costs digits" + _also(gains))
+        return StepVerdict(False, "not faster, and loses precision" + _also(gains))
     if not gains:
-        return StepVerdict(asked, "asked for, no gain" if asked else "no gain")
+        return StepVerdict(asked, "requested, no gain" if asked else "no gain")
     return StepVerdict(True, ", ".join(gains))
 
 

@@ -1,6 +1,6 @@
-"""A model beside the same one after a step: do they agree, and what do both take?
+"""Compare the outputs and times of a model before and after a step.
 
-This runs in a child process (`child`), since a model can crash ONNX Runtime.
+Runs in a child process, since a model can crash ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.steps import StepDifference
 
 OPENINGS = 3
-"""Sessions of each that runs are timed on: two sessions of one file differ, too."""
+"""Sessions of each model for timing: two sessions of the same file differ as well."""
 
 MAX_GENERATED_ROWS = 16
-"""Of generated inputs, in one run."""
+"""Maximum rows of generated inputs in one run."""
 
 MAX_VERIFIED_ROWS = 256
-"""Of given inputs, in one run."""
+"""Maximum rows of given inputs in one run."""
 
 INFLUENCE_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Two models side by side.
+    """Comparison of two models.
 
-    problem: Why the second cannot stand for the first; default "": it can.
-    difference: How far outputs are apart at most; None where they cannot be compared.
-    runs: What runs take, by rows; nothing where there is a problem.
-    load: What opening takes; None where there is a problem.
-    unbatchable: Why runs are timed with one number of rows only; default "": they are not.
+    problem: Reason why the second cannot replace the first; default "": it can.
+    difference: Largest difference of outputs; None if they are not comparable.
+    runs: Run times by batch size; empty if there is a problem.
+    load: Load times; None if there is a problem.
+    unbatchable: Reason why only one batch size is timed; default "".
     """
 
     problem: str = ""
@@ -63,17 +63,17 @@ def weigh(
     budget: float,
     cases: Path | None = None,
 ) -> Weighed:
-    """Compare two models' outputs, then the time they take.
+    """Compare two models' outputs, then their times.
 
-    cases: A .npz with inputs to run them with; default None: generated ones.
+    cases: A .npz with inputs; default None: generated.
 
-    Raises Rejected where the first of the two does not run, and Misused where `cases` do not fit.
+    Raises Rejected if the first model cannot run, and Misused if `cases` do not fit.
     """
     one = _open_first(before)
     try:
         other = open_session(after)
     except LoadFailed as error:
-        return Weighed(f"ONNX Runtime does not open the result: {error}")
+        return Weighed(f"ONNX Runtime cannot open the result: {error}")
     inputs = _Inputs(one, cases, read_hints(before))
     problem, difference = _verify(one, other, inputs, allowed)
     if problem:
@@ -90,16 +90,16 @@ def weigh(
 
 
 def check_runs(path: Path, cases: Path | None = None) -> None:
-    """Raise Rejected where the model does not run, or not the same way twice; Misused as `weigh`.
+    """Raise Rejected unless the model runs and repeats its outputs; Misused as `weigh`.
 
-    cases: A .npz with inputs; default None: generated ones.
+    cases: A .npz with inputs; default None: generated.
     """
     session = _open_first(path)
     feeds = _Inputs(session, cases).feeds(1)
     if reason := explain(Pair(_run_first(session, feeds), _run_first(session, feeds)), _REPEATED):
         raise Rejected(
-            f"the model gives different outputs for the same inputs ({reason}): no step can be "
-            "verified; is there something random in it?"
+            f"the model gives different outputs for the same inputs ({reason}), so no step can be "
+            "verified; does it have random operators?"
         )
 
 
@@ -107,7 +107,7 @@ _REPEATED = Rounding(1e-4, 0.01)
 
 
 class _Inputs:
-    """What models that take the same are run with."""
+    """Inputs for models with the same interface."""
 
     def __init__(
         self, session: Session, path: Path | None, hints: GraphHints | None = None
@@ -121,16 +121,14 @@ class _Inputs:
         if path is None:
             self._trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
             if self._trial.problem:
-                raise Misused(
-                    f"no generated inputs fit ({self._trial.problem}): give some with --inputs"
-                )
+                raise Misused(f"generated inputs do not fit ({self._trial.problem}): use --inputs")
 
     def sizes(self, wanted: Sequence[int]) -> list[int]:
-        """The numbers of rows to time."""
+        """Return the batch sizes to time."""
         return [1] if self.unbatchable else list(wanted)
 
     def feeds(self, rows: int) -> Arrays:
-        """Inputs of as many rows, where that is for us to say."""
+        """Return inputs with `rows` rows, if the number is variable."""
         if self._cases is None:
             return self._trial.feeds(rows)
         if self.unbatchable:
@@ -138,13 +136,13 @@ class _Inputs:
         return self._cases.repeated(rows)
 
     def requests(self, count: int) -> list[Arrays]:
-        """So many of one row each, where requests share runs."""
+        """Return `count` requests of one row each, for models that can be batched."""
         if self._cases is None:
             return self._trial.requests(count)
         return [one.inputs for _, one in Cases(self.feeds(count)).batches(1)]
 
     def to_verify(self) -> list[Arrays]:
-        """All to compare outputs with; the model need not take each of the generated ones."""
+        """Return all inputs to compare outputs on; generated ones may be invalid for the model."""
         if self._cases is not None:
             if self.unbatchable:
                 return [self.feeds(1)]
@@ -166,12 +164,12 @@ def _verify(
     for feeds in inputs.to_verify():
         try:
             expected = run_named(one, feeds)
-        except CohortError:  # it need not take every length
+        except CohortError:  # it may not accept every length
             continue
         try:
             pairs.append(Pair(expected, run_named(other, feeds)))
         except CohortError as error:
-            return f"the result does not run: {error}", None
+            return f"the result cannot run: {error}", None
     difference = largest(measure_pairs(pairs).values())
     for pair in pairs:
         if reason := explain(pair, allowed):
@@ -185,7 +183,7 @@ def _verify(
     return "", difference
 
 
-_OVERFLOW = "; values inside are beyond 65504, float16's largest"
+_OVERFLOW = "; intermediate values exceed 65504, the maximum of float16"
 
 _LOSSY_SHARE = 0.01
 
@@ -194,26 +192,26 @@ def _open_first(path: Path) -> Session:
     try:
         return open_session(path)
     except LoadFailed as error:
-        raise Rejected(f"ONNX Runtime does not open the model: {error}") from error
+        raise Rejected(f"ONNX Runtime cannot open the model: {error}") from error
 
 
 def _run_first(session: Session, feeds: Arrays) -> Arrays:
     try:
         return run_named(session, feeds)
     except CohortError as error:
-        raise Rejected(f"the model does not run: {error}") from error
+        raise Rejected(f"the model cannot run: {error}") from error
 
 
 def _time_runs(
     before: Path, after: Path, feeds: Sequence[Arrays], budget: float
 ) -> dict[int, Comparison]:
-    """By rows; each size on several sessions, the bounds of all."""
+    """Time runs by batch size on several sessions each; combine their bounds."""
     found: dict[int, list[Comparison]] = {}
     for _ in range(OPENINGS):
         one, other = open_session(before), open_session(after)
         for arrays in feeds:
             rows = Cases(arrays).rows
-            with suppress(CohortError):  # too many rows for this machine, say
+            with suppress(CohortError):  # for example, too many rows for this machine
                 found.setdefault(rows, []).append(
                     compare_in_turn(
                         _runner(one, arrays),
@@ -239,7 +237,7 @@ def _joined(several: Sequence[Comparison]) -> Comparison:
 
 
 def _time_loads(before: Path, after: Path, budget: float) -> Comparison:
-    """As a server without a cache opens them."""
+    """Time how long a server without a cache needs to open the models."""
     started = perf_counter()
     open_session(before).close()
     slow = perf_counter() - started > budget / 8

@@ -1,4 +1,4 @@
-"""The jobs that do the work, as the command sees them: each in a process of its own."""
+"""Run optimization jobs, each in a separate process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cohort_prepare.processes import do_work
 
 
 class Worker:
-    """Has tasks done (`optimizing.tasks`).
+    """Runs jobs of `optimizing.tasks`.
 
-    folder: For what they write besides.
-    seconds: How long all of them may take together, from now on.
+    folder: Folder for temporary files.
+    seconds: Time limit of all jobs together, from now on.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -23,14 +23,14 @@ class Worker:
         self._ends = self._share_ends = monotonic() + seconds
 
     def share_time(self, parts: int) -> None:
-        """Let the tasks that follow take one of so many equal parts of the time that is left."""
+        """Limit the next tasks to one of `parts` equal parts of the remaining time."""
         now = monotonic()
         self._share_ends = now + max(0.0, self._ends - now) / parts
 
     def ask(self, task: str, **details: object) -> dict[str, Any]:
-        """The answer to a task.
+        """Run a task; return its result.
 
-        Raises Misused, Rejected where the task failed, crashed or took too long, and OSError for a
+        Raises Misused, Rejected if the task failed, crashed or took too long, and OSError for a
         full disk.
         """
         function = f"cohort_prepare.optimizing.tasks:{task}"
@@ -39,6 +39,6 @@ class Worker:
             return dict(do_work(function, details, folder=self._folder, seconds=seconds))
         except JobTimedOut as error:
             raise Rejected(
-                f"took longer than its share of the {self._seconds:g} s for everything, and was "
-                "ended (--seconds)"
+                f"took longer than its share of the total {self._seconds:g} s and was ended; "
+                "increase --seconds"
             ) from error

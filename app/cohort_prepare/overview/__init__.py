@@ -1,8 +1,7 @@
-"""What is in an ONNX model, and what becomes of it here: `look_at`.
+"""Inspect an ONNX model's structure and its behavior on this machine: `look_at`.
 
-It is found in processes of their own (`process.py`), one that reads the file and one that has ONNX
-Runtime open it, so that a model which is made to take any time or memory, or to crash a library,
-costs no more than what would have been found.
+Separate processes (`process.py`) read the file and open it with ONNX Runtime. A model that uses too
+much time or memory, or crashes a library, only loses the results.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ WALL_SECONDS_PER_CPU_SECOND = 4
 
 @dataclass(frozen=True, slots=True)
 class ViewRequest:
-    """What to find, and what a model may take of the machine.
+    """Options and limits of an inspection.
 
-    batch: Rows of the run whose operations are counted; default 1.
-    dimensions: Lengths of other open dimensions, by symbol or as `input.axis`; default none.
-    page: Where to write the graph as a page; default None: nowhere.
-    seconds, megabytes: CPU time and memory for each of the two processes, besides what the model's
-        size adds; default 60 s and a quarter of the machine's memory; 0 s: no limits.
-    max_megabytes, max_nodes: The largest model; default: as large as the memory, a million nodes.
-    custom_ops: Folders of libraries of custom operators; default none.
+    batch: Rows of the run for which operations are counted; default 1.
+    dimensions: Lengths of other variable dimensions, by symbol or as `input.axis`; default none.
+    page: File for the graph as a page; default None: none.
+    seconds, megabytes: CPU time and memory for each of the two processes; a model's size adds to
+        both. Default 60 s and a quarter of the machine's memory; 0 s: no limits.
+    max_megabytes, max_nodes: Maximum size of a model; default: the memory, and a million nodes.
+    custom_ops: Folders of custom operator libraries; default none.
     """
 
     batch: int = 1
@@ -59,10 +58,10 @@ class ViewRequest:
 
 
 def look_at(path: Path, request: ViewRequest = ViewRequest()) -> tuple[ModelStructure, Behavior]:
-    """Find what is in the model at `path`, and what becomes of it here.
+    """Return the structure of the model at `path`, and its behavior here.
 
-    A model that cannot be opened still has a structure; one whose structure cannot be told is
-    Misused where it is none, and Rejected where it takes too much. Raises OSError, too.
+    A model that cannot be opened still has a structure. Raises Misused if the file is not a model,
+    Rejected if it exceeds the limits, and OSError.
     """
     if request.page is None:
         behavior = _behavior(path, request)
@@ -91,7 +90,7 @@ def _behavior(path: Path, request: ViewRequest) -> Behavior:
 
 
 def _by_name(behavior: Behavior) -> dict[str, str]:
-    """The provider of each node that has a name, on the first chain that takes the model."""
+    """Return the provider of each named node, on the first chain that accepts the model."""
     for outcome in behavior.chains:
         if not outcome.problem:
             return {node.name: node.provider for node in outcome.assigned if node.name}
@@ -99,7 +98,7 @@ def _by_name(behavior: Behavior) -> dict[str, str]:
 
 
 def _ask(part: type[T], task: str, path: Path, request: ViewRequest, **more: object) -> T:
-    """Have a job of `overview.process` done, which this call does not outlive."""
+    """Run a job of `overview.process`; end it with this call."""
     job = to_jsonable_python({**asdict(request), **more, "path": path.absolute()})
     patience = request.seconds * WALL_SECONDS_PER_CPU_SECOND + 60
     try:
@@ -111,7 +110,7 @@ def _ask(part: type[T], task: str, path: Path, request: ViewRequest, **more: obj
         )
     except JobOutOfMemory:
         raise Misused(
-            f"{path}: it takes more memory than a model may (COHORT_INSPECTION_MB)"
+            f"{path}: the model exceeds the memory limit (COHORT_INSPECTION_MB)"
         ) from None
     except JobFailed as error:
         if isinstance(error, JobRaised) and (error.is_a(LoadFailed) or error.is_a(OSError)):
@@ -123,10 +122,12 @@ def _ask(part: type[T], task: str, path: Path, request: ViewRequest, **more: obj
 def _no_view(error: JobFailed, request: ViewRequest) -> Rejected:
     if isinstance(error, JobTimedOut):
         return Rejected(
-            f"looking at it took more time than a model may: {request.seconds} s "
+            f"reading the model exceeded the time limit of {request.seconds} s "
             "(COHORT_INSPECTION_SECONDS)"
         )
     last = error.last_line[:500]
     if error.signal:
-        return Rejected(f"looking at it crashed the process ({error.signal.name}) {last}".rstrip())
-    return Rejected(f"looking at it failed: {last}")
+        return Rejected(
+            f"reading the model crashed the process ({error.signal.name}) {last}".rstrip()
+        )
+    return Rejected(f"reading the model failed: {last}")

@@ -1,4 +1,4 @@
-"""What becomes of a model here: who takes which nodes, and what a server does with it."""
+"""Find which provider runs which nodes of a model, and how a server would run it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cohort_prepare.overview.parts import MAX_ASSIGNED, Behavior, ChainOutcome, 
 CHECKED_ROWS = 4
 
 ELSEWHERE = frozenset({"azure"})
-"""Providers that run nothing on this machine."""
+"""Providers that do not run on this machine."""
 
 
 def observe(path: Path, rules: ModelRules) -> Behavior:
-    """Open the model on each provider that the runtime has, and run it as a server would first."""
+    """Open the model on each available provider, and run it as a server would at first."""
     here = [one for one in available_providers() if one.name not in ELSEWHERE]
     return Behavior([_on(path, provider, rules) for provider in here], _served(path, rules))
 
@@ -80,13 +80,13 @@ def _served(path: Path, rules: ModelRules) -> Serving:
 
 
 def _why_not_batched(session: Session) -> tuple[str, bool]:
-    """Why requests do not share runs, and whether it was run to find that."""
+    """Return why requests are not batched, and True if the model was run to find out."""
     outputs = [one for one in session.outputs if one.transportable]
     if reason := why_unbatchable(session.inputs, outputs, session.rows):
         return reason, False
     trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
     if trial.problem:
-        return f"it was not run with generated inputs: {trial.problem}", False
+        return f"it cannot run with generated inputs: {trial.problem}", False
     try:
         return influence(
             session.run,
@@ -99,7 +99,7 @@ def _why_not_batched(session: Session) -> tuple[str, bool]:
 
 
 def _open_dimensions(spec: TensorSpec, rows: int | None) -> list[str]:
-    """The dimensions that requests choose, but for that of `rows`."""
+    """Return the dimensions that requests choose, except `rows`."""
     if spec.shape is None:
         return [f"{clip(spec.name)}: any shape"]
     return [

@@ -1,7 +1,7 @@
-"""Floating-point operations of the nodes of a graph, from the shapes of their values.
+"""Count floating-point operations of a graph's nodes from the shapes of their values.
 
-A multiplication and an addition are two operations; so is each element of what an element-wise
-operator makes one, whatever the function. Moving data costs none.
+A multiply-add counts as two operations, and each element of an element-wise operator as one.
+Moving data counts as none.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from onnx import helper
 from cohort_prepare.overview.parts import OperatorCost, Uncounted
 
 Sizes = Sequence[int]
-"""A shape of which every dimension is known."""
+"""A shape with known dimensions only."""
 
 Shapes = Mapping[str, Sizes]
-"""The shapes that are known whole, by the names of values."""
+"""Fully known shapes, by value name."""
 
-UNKNOWN_SHAPE = "a shape is not known"
-NO_RULE = "no rule for it"
-COMPARES = "trees compare, and compute next to nothing"
+UNKNOWN_SHAPE = "a shape is unknown"
+NO_RULE = "no rule for this operator"
+COMPARES = "trees compare, and hardly compute"
 
 
 @dataclass
 class CostCount:
-    """What was counted so far."""
+    """Operations counted so far."""
 
     flops: Counter[str] = field(default_factory=Counter)
     nodes: Counter[str] = field(default_factory=Counter)
@@ -38,18 +38,18 @@ class CostCount:
 
     @property
     def total(self) -> int:
-        """All operations."""
+        """Total operations."""
         return sum(self.flops.values())
 
     def add(self, other: CostCount, times: int = 1) -> None:
-        """Add what another graph takes, run so many times."""
+        """Add the operations of another graph that runs `times` times."""
         self.flops.update({name: flops * times for name, flops in other.flops.items()})
         self.nodes.update(other.nodes)
         self.uncounted.update(other.uncounted)
         self.notes.update(other.notes)
 
     def by_operator(self) -> list[OperatorCost]:
-        """The most expensive first; what costs nothing is left out."""
+        """Return costs by operator, highest first, without those of zero cost."""
         return [
             OperatorCost(name, self.nodes[name], flops)
             for name, flops in self.flops.most_common()
@@ -57,16 +57,16 @@ class CostCount:
         ]
 
     def left_out(self) -> list[Uncounted]:
-        """What was not counted, and why."""
+        """Return the operators that were not counted, and why."""
         return [
             Uncounted(name, count, reason) for (name, reason), count in self.uncounted.most_common()
         ]
 
 
 def count_flops(graph: onnx.GraphProto, outer: Shapes | None = None) -> CostCount:
-    """Count the operations of one run of a graph, of which shapes were inferred.
+    """Count the operations of one run of a graph with inferred shapes.
 
-    outer: The shapes of values around a subgraph.
+    outer: Shapes of values around a subgraph.
     """
     shapes = {**(outer or {}), **known_shapes(graph)}
     count = CostCount()
@@ -80,7 +80,7 @@ def count_flops(graph: onnx.GraphProto, outer: Shapes | None = None) -> CostCoun
 
 
 def known_shapes(graph: onnx.GraphProto) -> dict[str, Sizes]:
-    """The shapes in a graph that are known whole."""
+    """Return the fully known shapes in a graph."""
     found: dict[str, Sizes] = {one.name: tuple(one.dims) for one in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
@@ -96,7 +96,7 @@ def known_shapes(graph: onnx.GraphProto) -> dict[str, Sizes]:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs among a node's attributes."""
+    """Yield the graphs in a node's attributes."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -109,17 +109,19 @@ def _add_inner(
 ) -> None:
     if node.op_type == "If":
         count.add(max(inner, key=lambda one: one.total))
-        count.notes["of the branches of If, the more expensive one is counted"] = None
+        count.notes["for If, only the more expensive branch is counted"] = None
         return
     times = _scanned(node, shapes) if node.op_type == "Scan" else None
     if times is None:
-        count.notes[f"the body of {node.op_type} is counted once, however often it runs"] = None
+        count.notes[f"the body of {node.op_type} is counted once, even if it runs more often"] = (
+            None
+        )
     for one in inner:
         count.add(one, 1 if times is None else times)
 
 
 def _scanned(node: onnx.NodeProto, shapes: Shapes) -> int | None:
-    """How often the body of a Scan over axis 0 runs; None where that is not known."""
+    """Return the iterations of a Scan over axis 0; None if unknown."""
     shape = shapes.get(node.input[-1]) if node.input else None
     along = {one.name: one.ints for one in node.attribute}.get("scan_input_axes", ())
     return shape[0] if shape and not any(along) else None
@@ -146,7 +148,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, object]:
 
 
 class _Values:
-    """The shapes of a node's inputs and outputs; a KeyError or IndexError where one is unknown."""
+    """Shapes of a node's inputs and outputs; raises KeyError or IndexError for an unknown one."""
 
     def __init__(self, node: onnx.NodeProto, shapes: Shapes) -> None:
         self._node, self._shapes = node, shapes
@@ -216,16 +218,16 @@ def _recurrent(values: _Values) -> int:
 
 
 def _attention(values: _Values) -> int:
-    """Query, key and value: [rows, length, hidden] or [rows, heads, length, size]."""
+    """Count attention of [rows, length, hidden] or [rows, heads, length, size]."""
     query, made = values.input(0), math.prod(values.output())
     keys = values.input(1)[-2]
     return 2 * math.prod(query) * keys + 2 * made * keys
 
 
 def _any_attention(values: _Values) -> int:
-    """ONNX's, or ONNX Runtime's of the same name, which projects its input, too."""
+    """Count ONNX's Attention, or ONNX Runtime's, which also projects its input."""
     first, second = values.input(0), values.input(1)
-    if len(second) != 2:  # weights are no matrix
+    if len(second) != 2:  # weights are not a matrix
         return _attention(values)
     rows, length, _ = first
     projected = 2 * rows * length * math.prod(second)
@@ -288,7 +290,7 @@ WEIGHTED: Mapping[str, int] = {
     "SkipSimplifiedLayerNormalization": 6,
     "Softmax": 5,
 }
-"""Operations for each element, about."""
+"""Approximate operations per element."""
 
 FREE = _words(
     "ArrayFeatureExtractor Cast CastLike Compress Concat Constant ConstantOfShape DepthToSpace "
@@ -296,7 +298,7 @@ FREE = _words(
     "Reshape ReverseSequence ScatterElements ScatterND SequenceAt SequenceConstruct Shape Size "
     "Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze ZipMap LabelEncoder"
 )
-"""Operators that move data or describe it."""
+"""Operators that move or describe data."""
 
 RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(ELEMENTWISE, _per_output(1)),
@@ -326,6 +328,6 @@ RULES: Mapping[str, _Rule] = {
     "Scaler": _per_output(2),
     "Normalizer": _per_output(3),
 }
-"""Operations of a node, by operator: of ONNX, ONNX-ML and ONNX Runtime."""
+"""Operations of a node by operator of ONNX, ONNX-ML and ONNX Runtime."""
 
 RULED_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})

@@ -1,7 +1,7 @@
-"""The graph of a model as one page of HTML that needs nothing else.
+"""Draw a model's graph as a self-contained HTML page.
 
-What a model says goes into the page as JSON in which no tag can end, and from there into text: its
-names may be anything. A policy in the page lets no script run but its own.
+The model's names, which may be anything, are embedded as JSON that cannot end a tag, and displayed
+as text. A policy in the page allows only its own script.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SEPARATE = frozenset("<>&\u2028\u2029")
 
 
 def draw(inferred: onnx.ModelProto, job: Mapping[str, Any], page: Path) -> str:
-    """Write the page, and say what of the graph it leaves out; "" for nothing. Raises OSError.
+    """Write the page; return what it omits of the graph, or "". Raises OSError.
 
-    inferred: The model with the shapes of its values.
-    job: Has the model's `path`, the `providers` of its nodes, by name, and what is known of `rows`.
+    inferred: The model with inferred shapes.
+    job: Has the model's `path`, the `providers` of nodes by name, and the verdict on `rows`.
     """
     path = Path(job["path"])
     types = dict(map(_named_type, inferred.graph.value_info))
@@ -59,25 +59,25 @@ def _page(data: Mapping[str, Any]) -> str:
         ("{{script-source}}", _source(script)),
         ("{{style}}", style),
         ("{{script}}", script),
-        ("{{data}}", _embedded(data)),  # last: nothing in it is replaced
+        ("{{data}}", _embedded(data)),  # last, so that nothing in it is replaced
     ):
         html = html.replace(mark, text, 1)
     return html
 
 
 def _joined(files: Iterable[Path]) -> str:
-    """Files one after the other; modules need not import what stands before them."""
+    """Concatenate files, without import lines, since imported modules come before."""
     texts = (path.read_text(encoding="utf-8") for path in files)
     lines = chain.from_iterable(map(str.splitlines, texts))
     return "\n".join(line for line in lines if not line.startswith("import "))
 
 
 def _source(text: str) -> str:
-    """How a Content-Security-Policy names a script or style that stands in the page itself."""
+    """Return the hash by which a Content-Security-Policy allows an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _embedded(data: Mapping[str, Any]) -> str:
-    """JSON inside a script element, which no text in it can end."""
+    """Format JSON for a script element, which no text in it can end."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return "".join(f"\\u{ord(one):04x}" if one in SEPARATE else one for one in text)

@@ -1,4 +1,4 @@
-"""What an ONNX model is made of, and what becomes of it: the parts of an overview."""
+"""Parts of a model overview: its structure, and its behavior on this machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cohort.session import AssignedNode
 from cohort_prepare.steps import StepRecord
 
 MAX_TEXT = 256
-"""Characters kept of a name or a text in the model, which may have any number."""
+"""Maximum characters kept of a name or text in the model."""
 
 MAX_LISTED = 1000
-"""Inputs, outputs, operators and properties that are listed; the rest is counted."""
+"""Maximum listed inputs, outputs, operators and properties; the rest is counted."""
 
 MAX_ASSIGNED = 10_000
-"""Nodes that are listed with their provider."""
+"""Maximum nodes listed with their provider."""
 
 ValueShape = Sequence[int | str | None] | None
 
@@ -25,9 +25,9 @@ ValueShape = Sequence[int | str | None] | None
 class ModelValue:
     """An input or output.
 
-    datatype: The Open Inference name, or ONNX's own words for what is no tensor.
-    shape: A length, a symbol, or None for each dimension; None: the rank is not known.
-    optional: Whether the model has a default for it.
+    datatype: Open Inference name, or ONNX's name for types other than tensors.
+    shape: A length, a symbol or None for each dimension; None if the rank is unknown.
+    optional: True if the model has a default for it.
     """
 
     name: str
@@ -38,9 +38,9 @@ class ModelValue:
 
 @dataclass(frozen=True, slots=True)
 class OperatorUse:
-    """How often an operator is used, counting subgraphs, and the bodies of functions once.
+    """Number of nodes of an operator, including subgraphs and function bodies (once).
 
-    since: The opset in which its definition came, of those that the model may use; 0: not known.
+    since: Opset of its definition; 0 if unknown.
     """
 
     domain: str
@@ -51,7 +51,7 @@ class OperatorUse:
 
 @dataclass(frozen=True, slots=True)
 class WeightType:
-    """The weights of one datatype: tensors, their elements, and the bytes these take."""
+    """Weights of one datatype: number of tensors, elements and bytes."""
 
     datatype: str
     tensors: int
@@ -61,7 +61,7 @@ class WeightType:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One weight. `kept`: "inside" the file, "outside" it, or "sparse"."""
+    """A weight. `kept`: "inside" the file, "outside" it, or "sparse"."""
 
     name: str
     datatype: str
@@ -72,7 +72,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ModelParameters:
-    """All weights: by datatype, and the largest of them."""
+    """All weights by datatype, and the largest ones."""
 
     elements: int
     bytes: int
@@ -84,7 +84,7 @@ class ModelParameters:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """The floating-point operations of all nodes of an operator."""
+    """Floating-point operations of all nodes of an operator."""
 
     operator: str
     nodes: int
@@ -93,7 +93,7 @@ class OperatorCost:
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """Nodes that are left out of the operations, and why."""
+    """Nodes that were not counted, and the reason."""
 
     operator: str
     nodes: int
@@ -102,12 +102,12 @@ class Uncounted:
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Floating-point operations of a run; a multiplication and an addition are two.
+    """Floating-point operations of a run; a multiply-add counts as two.
 
     batch: Rows of the run.
-    dimensions: The lengths that other open dimensions were given.
-    open: Open dimensions that were given none.
-    notes: What was assumed.
+    dimensions: Given lengths of other variable dimensions.
+    open: Variable dimensions without a given length.
+    notes: Assumptions.
     """
 
     total: int
@@ -121,7 +121,7 @@ class Flops:
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """Nodes of the main graph, those of subgraphs, of functions, and how deep graphs nest."""
+    """Number of nodes, subgraphs and functions of a graph, and its depth."""
 
     name: str
     nodes: int
@@ -133,7 +133,7 @@ class GraphSummary:
 
 @dataclass(frozen=True, slots=True)
 class ModelStructure:
-    """What is in the model's files."""
+    """Contents of the model's files."""
 
     ir_version: int
     opsets: Mapping[str, int]
@@ -154,11 +154,11 @@ class ModelStructure:
 
 @dataclass(frozen=True, slots=True)
 class ChainOutcome:
-    """What became of the model on one provider chain.
+    """Result of opening the model on one provider chain.
 
-    problem: Why it does not run there; "" where it does.
-    nodes: Nodes by provider, before those are fused that a provider fuses.
-    assigned: The same, one by one.
+    problem: Reason why it cannot run there; "" if it can.
+    nodes: Nodes by provider, before the provider fuses any.
+    assigned: The same nodes, one by one.
     """
 
     chain: Sequence[str]
@@ -169,19 +169,19 @@ class ChainOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a server does with the model.
+    """Behavior of the model in a server.
 
-    chain: The provider chain where its config names none.
-    batched: Whether requests may share a run.
-    reason: Why not.
-    checked: Whether rows were seen not to influence each other; else the description alone says it.
-    rows: What the graph proves of rows, as in the description of a version; empty: not opened.
-    row_places: Where the rows of inputs and outputs are that are not along axis 0, a sentence each.
-    advice: What to do to have requests share runs; "" where the graph is no reason against it.
-    open_dimensions: Dimensions of inputs, other than the rows, that requests may choose.
-    unpredictable: Why the cost of a run depends on values; "": it does not.
-    unsent: Outputs that cannot be sent, each with its type.
-    problem: Why a server would not open it; "": it would.
+    chain: Provider chain if its config names none.
+    batched: True if requests may be batched.
+    reason: Reason why not.
+    checked: True if runs showed that rows are independent; False if only the graph proves it.
+    rows: The graph's verdict on rows, as in a version's description; empty if not opened.
+    row_places: Places of rows that are not along axis 0, one note each.
+    advice: How to make requests batchable; "" if the graph does not prevent it.
+    open_dimensions: Variable dimensions of inputs, except rows.
+    unpredictable: Reason why run time depends on values; "" if it does not.
+    unsent: Outputs that cannot be sent, with their types.
+    problem: Reason why a server cannot open it; "" if it can.
     """
 
     chain: Sequence[str] = ()
@@ -199,12 +199,12 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
-    """What becomes of the model here: on each provider chain, and in a server."""
+    """Behavior of the model here: on each provider chain, and in a server."""
 
     chains: Sequence[ChainOutcome] = ()
     serving: Serving = Serving()
 
 
 def clip(text: str) -> str:
-    """The text, or its beginning where it is long."""
+    """Return the text, cut to MAX_TEXT."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

@@ -1,6 +1,6 @@
-"""The jobs that look at a model, `describe` and `observe_opening`, each in a process of its own.
+"""Jobs that inspect a model, `describe` and `observe_opening`, each in a separate process.
 
-A model may be made to take any time and memory, or to crash a library; that ends the process.
+A model may use too much time or memory, or crash a library; that ends only the process.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cohort.session import ModelRules, Opener, model_rules
 from cohort.system.confinement import limit_process
 
 CONTENT_COPIES = 4
-"""How often a model's content may be in memory."""
+"""Copies of a model's content that may be in memory."""
 
 
 def describe(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What is in the model, as `ModelStructure`. Raises LoadFailed and OSError."""
+    """Return the model's contents, as `ModelStructure`. Raises LoadFailed and OSError."""
     from cohort_prepare.overview.structure import structure_of
 
     path, _ = _check(job)
@@ -27,14 +27,14 @@ def describe(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observe_opening(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What becomes of it here, as `Behavior`. Raises LoadFailed and OSError."""
+    """Return the model's behavior here, as `Behavior`. Raises LoadFailed and OSError."""
     from cohort_prepare.overview.behavior import observe
 
     return asdict(observe(*_check(job)))
 
 
 def _check(job: Mapping[str, Any]) -> tuple[Path, ModelRules]:
-    """Read the model, and limit what this process may take for one of its size."""
+    """Read the model, and limit this process according to its size."""
     path = Path(job["path"])
     custom_ops = tuple(map(Path, job["custom_ops"]))
     rules = model_rules(job["max_megabytes"], job["max_nodes"], custom_ops, ())

@@ -1,4 +1,4 @@
-"""What is in a model's file: its graph, operators, weights and metadata."""
+"""Read a model's graph, operators, weights and metadata from its file."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from cohort_prepare.overview.parts import (
 )
 
 LARGEST = 10
-"""Weights that are listed."""
+"""Number of listed weights."""
 
 SMALL_ELEMENTS = 1024
-"""A weight of so many elements may decide a shape: a list of dimensions, say."""
+"""Weights up to this size may define a shape, such as a list of dimensions."""
 
 _NAMES = {row.onnx: row.name for row in DATATYPES}
 _BITS = {row.onnx: row.bits for row in DATATYPES}
@@ -42,10 +42,10 @@ _ONNX_DOMAINS = {"ai.onnx": ""}
 
 
 def read_light(path: Path) -> tuple[onnx.ModelProto, ModelParameters]:
-    """Read a model without its larger weights, of which only shapes stay, and what they were.
+    """Read a model without its larger weights; return it and a description of all weights.
 
-    Its external data must have been found to lie in its folder. Raises LoadFailed where a weight is
-    not in it, OSError, and what protobuf raises.
+    External data must have been checked to be in the model's folder. Raises LoadFailed if a weight
+    is missing there, OSError, and errors of protobuf.
     """
     model = onnx.load(path, load_external_data=False)
     tally = _Weights()
@@ -59,7 +59,7 @@ def read_light(path: Path) -> tuple[onnx.ModelProto, ModelParameters]:
 
 
 def _bodies(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    """All subgraphs, and the bodies of functions with theirs."""
+    """Yield all subgraphs, and the bodies of functions with theirs."""
     yield from _inside(model.graph)
     for function in model.functions:
         yield function
@@ -74,7 +74,7 @@ def _inside(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphPr
 
 
 def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[TensorProto]:
-    """The weights of one graph: its initializers, and its constants."""
+    """Yield the weights of one graph: initializers and constants."""
     if isinstance(graph, onnx.GraphProto):
         yield from graph.initializer
     for node in graph.node:
@@ -84,7 +84,7 @@ def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[TensorProt
 
 
 def _lighten(tensor: TensorProto, folder: Path) -> None:
-    """Drop the weight's values, unless they are few."""
+    """Remove the weight's values unless they are few."""
     external = tensor.data_location == TensorProto.EXTERNAL
     if external:
         _check_inside(tensor, folder)
@@ -93,7 +93,7 @@ def _lighten(tensor: TensorProto, folder: Path) -> None:
             try:
                 load_external_data_for_tensor(tensor, str(folder))
             except ValueError as error:
-                raise LoadFailed(f"its external data is not what it says: {error}") from error
+                raise LoadFailed(f"its external data is invalid: {error}") from error
             tensor.ClearField("data_location")
         return
     for field_ in ("raw_data", "external_data", "data_location", "string_data"):
@@ -103,14 +103,14 @@ def _lighten(tensor: TensorProto, folder: Path) -> None:
 
 
 def _check_inside(tensor: TensorProto, folder: Path) -> None:
-    """Raise LoadFailed where the weight is to be where its file has nothing."""
+    """Raise LoadFailed if the weight's range is outside its file."""
     said = {one.key: one.value for one in tensor.external_data}
     size = (folder / said.get("location", "")).stat().st_size
     try:
         offset = int(said.get("offset") or 0)
         length = int(said.get("length") or 0)
     except ValueError:
-        raise LoadFailed(f"the place of {quoted(tensor.name)} is no number") from None
+        raise LoadFailed(f"the offset of {quoted(tensor.name)} is not a number") from None
     least = max(length, 1 if math.prod(tensor.dims) else 0)
     if offset < 0 or length < 0 or offset + least > size:
         raise LoadFailed(outside_file(clip(tensor.name), offset, size))
@@ -118,7 +118,7 @@ def _check_inside(tensor: TensorProto, folder: Path) -> None:
 
 @dataclass
 class _Weights:
-    """A tally of weights."""
+    """Accumulates weights."""
 
     by_type: defaultdict[str, list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0, 0])
@@ -168,7 +168,7 @@ def _bytes(tensor: TensorProto) -> int:
 
 
 def datatype_name(number: int) -> str:
-    """The Open Inference name of an ONNX datatype, or ONNX's own words."""
+    """Return the Open Inference name of an ONNX datatype, or ONNX's name."""
     if number in _NAMES:
         return _NAMES[number]
     known = TensorProto.DataType.values()
@@ -201,14 +201,14 @@ def summarize_graph(model: onnx.ModelProto) -> GraphSummary:
 
 
 def read_inputs(graph: onnx.GraphProto) -> list[ModelValue]:
-    """The inputs, those with a default last; initializers that only look like inputs are none."""
+    """Return the inputs, those with a default last."""
     defaults = {one.name for one in graph.initializer}
     values = [_value(one, one.name in defaults) for one in graph.input]
     return sorted(values, key=lambda one: one.optional)[:MAX_LISTED]
 
 
 def read_outputs(graph: onnx.GraphProto) -> list[ModelValue]:
-    """The outputs, in their order."""
+    """Return the outputs in order."""
     return [_value(one, False) for one in graph.output[:MAX_LISTED]]
 
 
@@ -218,7 +218,7 @@ def _value(value: onnx.ValueInfoProto, optional: bool) -> ModelValue:
 
 
 def describe_type(type_: onnx.TypeProto) -> tuple[str, ValueShape]:
-    """A type in words, and the shape of a tensor."""
+    """Describe a type, and return the shape of a tensor."""
     kind = type_.WhichOneof("value")
     if kind not in {"tensor_type", "sparse_tensor_type"}:
         return (kind or "unknown").removesuffix("_type"), None
@@ -234,7 +234,7 @@ def describe_type(type_: onnx.TypeProto) -> tuple[str, ValueShape]:
 
 
 def count_operators(model: onnx.ModelProto) -> list[OperatorUse]:
-    """The operators, the most used first."""
+    """Count nodes by operator, most frequent first."""
     opsets = opset_versions(model)
     used: Counter[tuple[str, str]] = Counter()
     for graph in (model.graph, *_bodies(model)):
@@ -248,7 +248,7 @@ def count_operators(model: onnx.ModelProto) -> list[OperatorUse]:
 
 
 def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
-    """The opset of each domain that the model imports."""
+    """Return the opset of each domain that the model imports."""
     return {
         clip(_ONNX_DOMAINS.get(one.domain, one.domain)): one.version
         for one in islice(model.opset_import, MAX_LISTED)

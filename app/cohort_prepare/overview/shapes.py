@@ -1,4 +1,4 @@
-"""The shapes of all values of a graph, at lengths that are given for its open dimensions."""
+"""Infer the shapes of all values of a graph for given lengths of variable dimensions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import onnx
 from onnx import helper, inliner, shape_inference
 
 MAX_SYMBOLIC_NODES = 5000
-"""ONNX Runtime's own inference is in Python, and takes a second for about as many."""
+"""ONNX Runtime's inference, in Python, takes about a second for this many nodes."""
 
 
 @dataclass
 class Lengths:
-    """Lengths for open dimensions.
+    """Lengths for variable dimensions.
 
-    batch: For the first dimension of each input, where it is open.
+    batch: For the first dimension of each input, if variable.
     given: For others: by symbol, or by input and axis as `input.1`.
     """
 
@@ -28,7 +28,7 @@ class Lengths:
 
 
 def with_lengths(model: onnx.ModelProto, lengths: Lengths) -> tuple[onnx.ModelProto, list[str]]:
-    """The model with its functions inlined and its shapes inferred, and which are left open."""
+    """Return the model with inlined functions and inferred shapes, and the dimensions left open."""
     if model.functions:
         model = inliner.inline_local_functions(model)
     else:
@@ -68,7 +68,7 @@ def _open(
 
 
 def infer_values(model: onnx.ModelProto) -> onnx.ModelProto:
-    """ONNX's inference; ONNX Runtime's where there are operators of its own. Never raises."""
+    """Infer with ONNX, and with ONNX Runtime if the model has its operators. Never raises."""
     if not any((node.domain, node.op_type) in PLAIN_OPERATORS for node in model.graph.node):
         return _infer_plain(model)
     plain = onnx.ModelProto()
@@ -83,7 +83,7 @@ def infer_values(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_plain(model: onnx.ModelProto) -> onnx.ModelProto:
-    with suppress(Exception):  # then only what the file says is known
+    with suppress(Exception):  # then only the file's shapes are known
         model = shape_inference.infer_shapes(model, data_prop=True)
     others = any(node.domain not in STANDARD_DOMAINS for node in model.graph.node)
     if others and len(model.graph.node) <= MAX_SYMBOLIC_NODES:
@@ -92,12 +92,12 @@ def _infer_plain(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_symbolically(model: onnx.ModelProto) -> onnx.ModelProto:
-    """ONNX Runtime's inference, as far as it comes.
+    """Run ONNX Runtime's inference as far as possible.
 
-    Where it ends early it says so and leaves what it found in a file of the working folder.
+    If it stops early, it prints a message and leaves its results in a file of the working folder.
     """
     with tempfile.TemporaryDirectory(prefix="cohort-") as folder, chdir(folder):
-        with suppress(Exception):  # of sympy, too, where that is missing
+        with suppress(Exception):  # also raised if sympy is missing
             from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
             return cast(
@@ -119,7 +119,7 @@ PLAIN_OPERATORS: Mapping[tuple[str, str], tuple[str, int]] = {
     ("ai.onnx.ml", "Normalizer"): ("Cast", 1),
     ("ai.onnx.ml", "Scaler"): ("Cast", 1),
 }
-"""Operators whose shapes are not inferred; ONNX's with the same, by their first so many inputs."""
+"""Operators without inference, replaced by ONNX operators with as many first inputs."""
 
 
 def _make_plain(node: onnx.NodeProto) -> None:

@@ -1,4 +1,4 @@
-"""All that is in a model's files, and how they are drawn."""
+"""Describe everything in a model's files, and draw its graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cohort_prepare.steps import STEPS, read_steps
 
 
 def structure_of(path: Path, job: Mapping[str, Any]) -> ModelStructure:
-    """Describe the model at `path`, and draw it where the job names a page."""
+    """Describe the model at `path`; draw it if the job has a page."""
     model, parameters = read_light(path)
     inferred, left_open = with_lengths(model, Lengths(job["batch"], job["dimensions"]))
     drawn = ""

@@ -1,7 +1,7 @@
-"""`cohort publish`: a checked model becomes the next version of a repository, whole or not at all.
+"""`cohort publish`: check a model and publish it atomically as the next version in a repository.
 
-`publish_model` does it: `checks` look at the model, `evidence` runs it and makes what its manifest
-promises, `card` writes MODEL.md, and `placing` puts the folder in place.
+`publish_model` does it: `checks` validate the model, `evidence` runs it for the manifest, `card`
+writes MODEL.md, and `placing` moves the folder to its place.
 """
 
 from cohort_prepare.publishing.publisher import Publication, PublishRequest, publish_model

@@ -1,4 +1,4 @@
-"""MODEL.md, what a person reads of a version, and the pictures in it."""
+"""MODEL.md, the description of a version for people, and its pictures."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cohort_prepare.publishing.pictures import draw_features, draw_latency
 
 CARD_FILE = "MODEL.md"
 
-_MOST_ROWS = 20
-"""Of a table: a card is to be read."""
+_MAX_ROWS = 20
+"""Maximum rows of a table."""
 
-_MOST_SHOWN = 2000
-"""Characters of the request that is shown."""
+_MAX_SHOWN = 2000
+"""Maximum characters of the example request."""
 
 
 def write_card(
     folder: Path, manifest: Manifest, *, given: bool, signer: str, notes: Sequence[str]
 ) -> None:
-    """Write the card, and the pictures that it shows beside it.
+    """Write MODEL.md and its pictures.
 
-    given: Whether the inputs are the user's; else they were generated.
-    signer: The fingerprint of the key that signed the version; "" for none.
-    notes: What somebody who takes the model should know.
+    given: True if the inputs are the user's; False if they were generated.
+    signer: Fingerprint of the key that signed the version; "" for none.
+    notes: Notes for users of the model.
     """
     lines = [
         *_head(manifest, given, signer),
@@ -50,16 +50,16 @@ def _head(manifest: Manifest, given: bool, signer: str) -> Iterator[str]:
     if manifest.accuracy is not None:
         one = manifest.accuracy
         was = f", its source {one.before:.2%}" if one.before is not None else ""
-        yield f"- Right about {one.after:.2%} of {one.rows:,} labelled rows{was}."
+        yield f"- Accuracy {one.after:.2%} on {one.rows:,} labelled rows{was}."
     if manifest.difference is not None:
         off = manifest.difference
         yield (
-            f"- At most {off.max_absolute:.3g} from its source, over {off.rows:,} rows "
+            f"- Largest difference from its source: {off.max_absolute:.3g} over {off.rows:,} rows "
             f"({off.max_relative:.3g} relative)."
         )
     yield (
-        f"- Examples of {'given' if given else 'generated'} inputs are run again before a server "
-        f"lets it take traffic: {len(manifest.examples)}."
+        f"- A server runs examples of {'given' if given else 'generated'} inputs before it sends "
+        f"traffic to the version: {len(manifest.examples)}."
     )
     if manifest.rows is not None and manifest.rows.independent:
         shared = [quoted(name) for name, axis in manifest.rows.input_axes.items() if axis is None]
@@ -69,7 +69,7 @@ def _head(manifest: Manifest, given: bool, signer: str) -> Iterator[str]:
     yield ""
     yield "| file | SHA-256 |"
     yield "|---|---|"
-    for name, digest in list(manifest.files.items())[:_MOST_ROWS]:
+    for name, digest in list(manifest.files.items())[:_MAX_ROWS]:
         yield f"| {_cell(name)} | `{digest}` |"
     yield ""
 
@@ -77,9 +77,9 @@ def _head(manifest: Manifest, given: bool, signer: str) -> Iterator[str]:
 def _steps(manifest: Manifest) -> Iterator[str]:
     if not manifest.steps:
         return
-    yield "## What was done"
+    yield "## Steps"
     yield ""
-    yield "| step | what | with | difference |"
+    yield "| step | description | tools | difference |"
     yield "|---|---|---|---|"
     for one in manifest.steps:
         tools = ", ".join(f"{name} {version}" for name, version in one.versions.items())
@@ -98,13 +98,13 @@ def _figures(manifest: Manifest, folder: Path) -> Iterator[str]:
         machine = ", ".join(on.machine.splitlines())
         yield f"Runs on {on.provider}, ONNX Runtime {on.runtime}, {_cell(machine)}, one at a time:"
     yield ""
-    yield "| rows | a run takes |"
+    yield "| rows | run time |"
     yield "|---|---|"
     for rows, change in manifest.latency_ms.items():
         yield f"| {rows} | {_change(change, 1, 'ms')} |"
     yield ""
     draw_latency(manifest, folder / "latency.svg")
-    yield "![How long runs take](latency.svg)"
+    yield "![Run time by rows](latency.svg)"
     yield ""
 
 
@@ -118,20 +118,20 @@ def _features(manifest: Manifest, folder: Path) -> Iterator[str]:
         return
     yield "## Inputs"
     yield ""
-    yield "| input | column | values | missing | least | median | most | most frequent |"
+    yield "| input | column | values | missing | minimum | median | maximum | most frequent |"
     yield "|---|---|---|---|---|---|---|---|"
     rows = [
         _feature_row(name, place, len(feature.columns), one)
         for name, feature in manifest.features.items()
         for place, one in enumerate(feature.columns)
     ]
-    yield from rows[:_MOST_ROWS]
-    if len(rows) > _MOST_ROWS:
+    yield from rows[:_MAX_ROWS]
+    if len(rows) > _MAX_ROWS:
         yield ""
-        yield f"And {len(rows) - _MOST_ROWS} more columns, in `manifest.json`."
+        yield f"And {len(rows) - _MAX_ROWS} more columns, in `manifest.json`."
     yield ""
     draw_features(manifest.features, folder / "features.svg")
-    yield "![How values are distributed](features.svg)"
+    yield "![Distribution of values](features.svg)"
     yield ""
 
 
@@ -152,7 +152,7 @@ def _call(manifest: Manifest) -> Iterator[str]:
         return
     yield "## Call it"
     yield ""
-    if len(body) > _MOST_SHOWN:
+    if len(body) > _MAX_SHOWN:
         body = _json({"model": manifest.model, "inputs": dict.fromkeys(inputs, "…")})
     yield "```sh"
     yield "curl -s localhost:8000/predict -H 'content-type: application/json' \\"
@@ -162,7 +162,7 @@ def _call(manifest: Manifest) -> Iterator[str]:
 
 
 def _json(request: Mapping[str, object]) -> str:
-    """JSON that a shell takes between single quotes."""
+    """Format a request as JSON for single quotes in a shell."""
     return json.dumps(request, allow_nan=False, ensure_ascii=False).replace("'", "\\u0027")
 
 
@@ -171,7 +171,7 @@ def _plain(arrays: Arrays) -> dict[str, object]:
 
 
 def _cell(text: str) -> str:
-    """Text that cannot leave its cell of a table, nor be markup."""
+    """Escape text so that it stays in its table cell and is not markup."""
     flat = " ".join(text.split())
     for mark in "\\`*_<>[]|!":
         flat = flat.replace(mark, "\\" + mark)

@@ -1,4 +1,4 @@
-"""What must hold of a model before anything is measured of it."""
+"""Check a model before it is measured and published."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import check_interface
 from cohort_prepare.onnx_files import IMAGE_OPERATORS, TEXT_OPERATORS, serving_options
 
-_MOST_NAMED = 5
-"""Operators that a sentence lists."""
+_MAX_NAMED = 5
+"""Operators listed in a message."""
 
 
 class CheckedModel(NamedTuple):
     """A model that can be published.
 
-    model: Without its external data.
-    external: Where that lies in the model's folder.
-    rows: What the graph proves of its rows.
+    model: The model without external data.
+    external: Paths of its external data in the model's folder.
+    rows: The graph's verdict on its rows.
     """
 
     model: onnx.ModelProto
@@ -36,12 +36,12 @@ class CheckedModel(NamedTuple):
 
 
 def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> CheckedModel:
-    """Check the file, its operators, its names, and that opening it does a process no harm.
+    """Check the file, its operators and names, and that opening it does not harm the process.
 
-    cache: A folder for what that leaves behind.
-    limits: What opening and first running it may take.
+    cache: Folder for results of the inspection.
+    limits: Limits for opening it and its first run.
 
-    Raises Misused where it is no model, and Rejected where it is one that cannot serve.
+    Raises Misused if it is not a model, and Rejected if it cannot be served.
     """
     try:
         external = Opener(path, rules=ANY_MODEL).external()
@@ -50,14 +50,12 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         raise failure(f"{path}: {error}") from error
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's own
+    except Exception as error:  # raised by protobuf
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
     if not model.graph.output:
-        raise Rejected(f"{path.name} has no outputs: there is nothing to answer requests with")
+        raise Rejected(f"{path.name} has no outputs")
     if any((path.parent / location).samefile(path) for location in external):
-        raise Rejected(
-            f"{path.name} names its own file as that of its external data: export the model again"
-        )
+        raise Rejected(f"{path.name} names itself as its external data: export the model again")
     options = serving_options(model)
     opener = Opener(path, options=options, rules=ANY_MODEL)
     added = {TEXT_OPERATORS, IMAGE_OPERATORS} if options.custom_op_libraries else set()
@@ -65,7 +63,7 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         raise Rejected(f"ONNX Runtime {ort.__version__} does not have {unknown}")
     try:
         onnx.checker.check_model(str(path), full_check=True)
-    except Exception as error:  # of C++, of several kinds
+    except Exception as error:  # several types, raised by C++
         told = " ".join(str(error).split())[:500]
         raise Rejected(f"{path.name} is not valid ONNX: {told}") from error
     check_interface(model)
@@ -78,14 +76,14 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         raise Rejected(f"{path.name} cannot serve: {error}") from error
     finally:
         inspector.rest()
-        inspector.close()  # one that was interrupted works on
+        inspector.close()  # an interrupted inspection continues otherwise
     return CheckedModel(model, external, session.rows)
 
 
 def _unknown_operators(model: onnx.ModelProto, added: Set[str]) -> str:
-    """The operators that the runtime does not have, with domain and opset; "" where it has all.
+    """List the operators that the runtime lacks, with domain and opset; "" if it has all.
 
-    added: Domains of operators of a library.
+    added: Domains of operators in custom libraries.
     """
     known: dict[tuple[str, str], int] = {}
     for schema in ort.capi.onnxruntime_pybind11_state.get_all_operator_schema():
@@ -103,11 +101,11 @@ def _unknown_operators(model: onnx.ModelProto, added: Set[str]) -> str:
             or (since is not None and since <= opset)
         ):
             continue
-        later = "" if since is None else f", there since {since}"
+        later = "" if since is None else f", available since {since}"
         unknown[f"{node.op_type} of {domain or 'ai.onnx'}, opset {opset}{later}"] += 1
     shown = [
         f"{name} ({count} {'nodes' if count > 1 else 'node'})"
-        for name, count in unknown.most_common(_MOST_NAMED)
+        for name, count in unknown.most_common(_MAX_NAMED)
     ]
     more = len(unknown) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
@@ -118,7 +116,7 @@ def _domain(name: str) -> str:
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, Mapping[str, int]]]:
-    """All nodes, those of functions and subgraphs included, each with its opsets by domain."""
+    """Yield all nodes, including functions and subgraphs, with their opsets by domain."""
     waiting = [(part.node, _opsets(part)) for part in model.functions]
     waiting.append((model.graph.node, _opsets(model)))
     while waiting:

@@ -1,4 +1,4 @@
-"""What a manifest promises of a model: measured here, on the very file that is published."""
+"""Evidence for a manifest, measured here on the file that is published."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ from cohort_prepare.verifying import verify_model
 GENERATED_ROWS = 8
 
 EXAMPLE_ROWS = 8
-"""Of the second example; the first has one, so that both ways of a server's runs are seen."""
+"""Rows of the second example; the first has one, so that both kinds of runs are tested."""
 
 MAX_EXAMPLE_BYTES = 16 << 20
-"""Of an example's arrays; a larger one is left out."""
+"""Maximum size of an example's arrays; larger examples are omitted."""
 
 ROWS_PER_RUN = 64
-"""Rows of a run where all are run."""
+"""Rows per run over all rows."""
 
 SIZES = (1, 8, 32)
-"""Rows of the runs that are timed."""
+"""Batch sizes that are timed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishEvidence:
-    """What was seen.
+    """Evidence for a manifest.
 
-    given: Whether the inputs are the user's; else they were generated.
-    examples: To be run again where the version is loaded; none where it answers differently each
-        time, or a row is too large.
-    features: How the user's inputs are distributed; none of generated ones.
-    difference, accuracy: None where there was no source, and no labels.
-    latency: By rows.
-    notes: What somebody who takes the model should know, a sentence each.
+    given: True if the inputs are the user's; False if they were generated.
+    examples: Examples to run again when the version is loaded; none if outputs change from run to
+        run, or a row is too large.
+    features: Distribution of the user's inputs; none for generated ones.
+    difference, accuracy: None without a source, or without labels.
+    latency: By batch size.
+    notes: Notes for users of the model.
     """
 
     given: bool
@@ -84,14 +84,14 @@ def gather_evidence(
     before: Path | None = None,
     say: Say = lambda _: None,
 ) -> PublishEvidence:
-    """Run the model at `path`.
+    """Run the model at `path` and collect evidence.
 
-    examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
-    labels: The right answer for each row of them.
-    source: The model that it was made of, or an ONNX file; default None: it is not compared.
-    before: The model before the steps of this publishing, to be timed beside it.
+    examples: A .npz with inputs and, optionally, expected outputs; default None: generated.
+    labels: Correct answer for each row.
+    source: Source model, or an ONNX file; default None: not compared.
+    before: The model before the steps of this command, to compare run times.
 
-    Raises Misused, and Rejected where the model does not give what is expected.
+    Raises Misused, and Rejected if the outputs are not as expected.
     """
     notes: list[str] = []
     precision = read_hints(path).precision
@@ -130,40 +130,40 @@ def _cases(session: Session, examples: Path | None) -> Cases:
     if examples is not None:
         cases = fit_cases(read_cases(examples), session.inputs, examples)
         if any(array.size == 0 for array in cases.inputs.values()):
-            raise Misused(f"{examples} has no rows: some are needed to run the model")
+            raise Misused(f"{examples} has no rows")
         return cases
     trial = find_trial(session.run, session.inputs)
     if trial.problem:
         raise Misused(
-            f"the model fails on all generated inputs: {trial.problem}; if it takes others, give "
-            "them as --examples"
+            f"the model fails on all generated inputs: {trial.problem}; use --examples with valid "
+            "ones"
         )
     return Cases(trial.feeds(GENERATED_ROWS))
 
 
 def _batches(session: Session, cases: Cases) -> Iterator[tuple[int, Cases]]:
-    """The rows in runs of ROWS_PER_RUN; all in one where the model's rows do not vary."""
+    """Yield the rows in runs of ROWS_PER_RUN; in one run if the number of rows is fixed."""
     return cases.batches(ROWS_PER_RUN) if _rows_vary(session) else iter([(0, cases)])
 
 
 def _rows_vary(session: Session) -> bool:
-    """Whether rows are along axis 0 of all inputs; the bytes of one file are no rows."""
+    """Return True if rows are along axis 0 of all inputs, and no input is a file's bytes."""
     return bool(session.inputs) and all(
         spec.rows_vary and not is_stream(spec) for spec in session.inputs
     )
 
 
 def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
-    """Raise Rejected where the outputs are not those that were given with the inputs."""
+    """Raise Rejected if the outputs differ from the expected ones."""
     batches = [run_named(session, batch.inputs) for _, batch in _batches(session, cases)]
     got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
     expected, _ = settle(cases.outputs, got)
     if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
-        raise Rejected(f"the model does not give the outputs in {examples}: {reason}")
+        raise Rejected(f"the model's outputs differ from those in {examples}: {reason}")
 
 
 def _joined(parts: Sequence[Array]) -> Array:
-    """An output of all runs, by the rows of the file; of the last run where it has no rows."""
+    """Concatenate an output of all runs; for outputs without rows, return the last run's."""
     together = len(parts) > 1 and all(part.ndim for part in parts)
     together = together and len({part.shape[1:] for part in parts}) == 1
     return np.concatenate(parts) if together else parts[-1]
@@ -186,10 +186,10 @@ def _verify(
     notes: list[str],
     precision: Precision,
 ) -> tuple[SourceDifference, PairedAccuracy | None]:
-    """Compare with the source as `cohort verify` does; on the given rows, or on generated ones.
+    """Compare with the source as `cohort verify` does, on given or generated rows.
 
-    Raises Rejected where they differ. Of a quantized model on generated inputs that is noted:
-    these decide nothing, so that the least difference changes their argmax.
+    Raises Rejected if they differ. For a quantized model on generated inputs this is only a note:
+    such inputs have no clear class, so tiny differences change the argmax.
     """
     verified = verify_model(source, path, inputs=given, labels=labels)
     found = verified.found
@@ -197,13 +197,13 @@ def _verify(
     measured = SourceDifference(off.max_absolute, off.max_relative, found.rows)
     problems = list(found.problems)
     if not (np.isfinite(measured.max_absolute) and np.isfinite(measured.max_relative)):
-        problems.append("where one gives a finite number, the other does not")
+        problems.append("one returns a finite number where the other does not")
     elif found.outputs and precision == "quantized" and verified.generated:
         notes += [f"on generated inputs: {problem}" for problem in problems]
         problems = []
     if problems:
         raise Rejected(
-            f"the model differs from its source: {'; '.join(problems)}; 'cohort verify' shows where"
+            f"the model differs from its source: {'; '.join(problems)}; see 'cohort verify'"
         )
     notes += found.notes
     return measured, verified.accuracy
@@ -212,7 +212,7 @@ def _verify(
 def _examples(
     session: Session, path: Path, precision: Precision, cases: Cases, notes: list[str]
 ) -> tuple[Example, ...]:
-    """One of a single row and one of several, with the outputs that the model gives here."""
+    """Make an example of one row and one of several, with the model's outputs here."""
     candidates = [cases]
     if _rows_vary(session) and cases.rows:
         places = np.unique(np.linspace(0, cases.rows - 1, EXAMPLE_ROWS).astype(int))
@@ -226,17 +226,19 @@ def _examples(
             size = sum(array.nbytes for side in (one.inputs, outputs) for array in side.values())
             if size > MAX_EXAMPLE_BYTES:
                 notes.append(
-                    f"an example of {size >> 20} MiB is left out: at most "
-                    f"{MAX_EXAMPLE_BYTES >> 20} MiB are kept"
+                    f"an example of {size >> 20} MiB was omitted: the limit is "
+                    f"{MAX_EXAMPLE_BYTES >> 20} MiB"
                 )
                 continue
             again = Pair(outputs, run_named(session, one.inputs))
             found = measure_pairs([again]).values()
             floats = [each for each in found if each.max_absolute is not None]
             if floats and not any(each.finite for each in floats):
-                notes.append("an example shows little: NaN or infinity alone is given for it")
+                notes.append("an example proves little: all its outputs are NaN or infinity")
             if reason := explain(again, Tolerance()):
-                notes.append(f"no example is kept, since each run gives other outputs: {reason}")
+                notes.append(
+                    f"examples were omitted, since outputs change from run to run: {reason}"
+                )
                 return ()
             tolerance = _tolerance(precision, Pair(outputs, run_named(plain, one.inputs)))
             examples.append(Example(one.inputs, outputs, tolerance))
@@ -252,20 +254,19 @@ FLOORS: Mapping[Precision, tuple[float, float, float]] = {
     "bfloat16": (1e-2, 1e-2, 5e-2),
     "quantized": (1e-3, 2e-2, 5e-2),
 }
-"""The least tolerance by what a model computes in: absolute, the same as a share of the output's
-largest number, and relative. Processors multiply 8-bit integers in different ways, some of which
-saturate, and differ by about a step of a scale."""
+"""Minimum tolerance by datatype of the computation: absolute, as a share of the output's largest
+number, and relative. Processors multiply 8-bit integers differently; some saturate, and differ by
+about a step of a scale."""
 
 _MARGIN = 4.0
-"""How much further another machine may be than the unoptimized graph is here."""
+"""Ratio of the difference on another machine to that of the unoptimized graph here."""
 
 
 def _tolerance(precision: Precision, plain: Pair) -> Tolerance:
-    """How far outputs may be from these where the same file is loaded elsewhere.
+    """Return the tolerance for outputs of the same file on other machines.
 
-    plain: What the model gives here, and what its graph gives as it is written, where quantized
-        operators are computed in floats: the same file in other arithmetic, as another processor
-        has it.
+    plain: The model's outputs here, and those of the unoptimized graph, where quantized operators
+        are computed in floats: a model of the arithmetic of another processor.
     """
     absolute, share, relative = FLOORS[precision]
     found = measure_pairs([plain]).values()
@@ -276,11 +277,11 @@ def _tolerance(precision: Precision, plain: Pair) -> Tolerance:
 
 
 LATENCY_SECONDS = 0.5
-"""Spent on timing runs, of all numbers of rows together."""
+"""Total time for timing runs."""
 
 
 def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, Change]:
-    """The median milliseconds of a run by rows, of the model and of that before it, in turn."""
+    """Return median run times in ms by rows, of the model and the one before, run alternately."""
     sizes = SIZES if _rows_vary(session) else (max(1, cases.rows),)
     feeds = {rows: cases.repeated(rows) if _rows_vary(session) else cases.inputs for rows in sizes}
     former = None if before is None else open_session(before)
@@ -297,7 +298,7 @@ def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, C
 
 
 def _machine() -> str:
-    """The processor, its cores and the GPUs, as people say it."""
+    """Describe the processor, its cores and the GPUs."""
     lines = [" ".join(line.split()) for line in machine().splitlines()]
     wanted = [one for one in lines if re.match(r"model name|\d+ cores|Model:", one)]
     return "\n".join(one.partition(":")[2].strip() or one for one in wanted)

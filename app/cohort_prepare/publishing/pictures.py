@@ -1,4 +1,4 @@
-"""The pictures of MODEL.md, as SVG: the same figures give the same bytes."""
+"""Pictures of MODEL.md as SVG; the same figures give the same bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from cohort.repository import Distribution, InputDistribution, Manifest
 
-MOST_DRAWN = 12
-"""Columns of inputs; the rest is in the manifest."""
+MAX_DRAWN = 12
+"""Maximum input columns drawn; the manifest has all."""
 
 _BLUE, _GREY = "#1f6fb4", "#b0b0b0"
 
 
 def draw_latency(manifest: Manifest, path: Path) -> None:
-    """Draw how long a row takes in runs of more and more rows. Raises OSError."""
+    """Plot the time per row against the rows of a run. Raises OSError."""
     figure = _figure(6, 3)
     axes = figure.add_subplot()
     rows = list(manifest.latency_ms)
@@ -38,12 +38,12 @@ def draw_latency(manifest: Manifest, path: Path) -> None:
 
 
 def draw_features(features: Mapping[str, InputDistribution], path: Path) -> None:
-    """Draw how the values of the first columns are distributed. Raises OSError."""
+    """Plot the distribution of the first columns. Raises OSError."""
     columns = [
         (name if len(feature.columns) == 1 else f"{name} [{place}]", one)
         for name, feature in features.items()
         for place, one in enumerate(feature.columns)
-    ][:MOST_DRAWN]
+    ][:MAX_DRAWN]
     height = -(-len(columns) // 4)
     figure = _figure(9, 1.9 * height)
     for place, (title, one) in enumerate(columns, 1):
@@ -62,7 +62,7 @@ def _draw(axes: Any, one: Distribution) -> None:
         axes.bar(np.arange(len(listed)), [share for _, share in listed], color=_BLUE)
         axes.set_xticks(np.arange(len(listed)), labels, rotation=45, ha="right")
     elif one.quantiles:
-        # A twentieth of the values is between two neighbours: the narrower, the denser.
+        # A twentieth of the values is between two edges: narrow intervals are dense.
         edges = np.asarray(one.quantiles)
         widths = np.maximum(np.diff(edges), (edges[-1] - edges[0]) / 200 or 1e-9)
         axes.bar(edges[:-1], 1 / widths, widths, align="edge", color=_BLUE)

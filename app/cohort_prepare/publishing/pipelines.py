@@ -1,4 +1,4 @@
-"""Checks of a pipeline before it is published: nothing of it is run."""
+"""Checks of a pipeline before it is published; nothing is run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cohort_prepare.failures import Rejected
 class CheckedPipeline(NamedTuple):
     """A pipeline that can be published.
 
-    files: Those beside it that it names.
-    notes: What somebody should know who takes it, a sentence each.
+    files: Files next to it that it names.
+    notes: Notes for users of the pipeline.
     """
 
     files: Sequence[str]
@@ -32,10 +32,10 @@ class CheckedPipeline(NamedTuple):
 
 
 def check_pipeline_file(path: Path, name: str, to: str) -> CheckedPipeline:
-    """Check the pipeline at `path`, as a version of `name` in the models folder or address `to`.
+    """Check the pipeline at `path` as a version of `name` in the models folder or address `to`.
 
-    Models that are not in that folder, or do not fit, are noted: they may come later. Those of an
-    address are not looked at. Raises Rejected and OSError.
+    Models that are missing in the folder, or do not fit, are noted: they may be added later. Models
+    at an address are not checked. Raises Rejected and OSError.
     """
     try:
         read_pipeline(path)
@@ -44,14 +44,14 @@ def check_pipeline_file(path: Path, name: str, to: str) -> CheckedPipeline:
         raise Rejected(f"{path}: {error}") from error
     for file in files:
         if file in {PIPELINE_FILE, MANIFEST_FILE, SIGNATURE_FILE}:
-            raise Rejected(f"{path}: it names {quoted(file)}, which is no file of its own")
+            raise Rejected(f"{path}: it names {quoted(file)}, a reserved file name")
         if not (path.parent / file).is_file():
-            raise Rejected(f"{path}: there is no {file} beside it, which it names")
+            raise Rejected(f"{path}: it names {file}, which is not in the same folder")
     if is_remote(to) or not Path(to).is_dir():
         return CheckedPipeline(files, ())
     snapshot = scan(Path(to), quiet=0, kinds=VERSION_FILES)
     try:
         check_pipeline(Found(path, path.parent, ""), snapshot, name)
     except (LoadFailed, NotTold) as error:
-        return CheckedPipeline(files, (f"it does not serve among the models of {to}: {error}",))
+        return CheckedPipeline(files, (f"it cannot run with the models in {to}: {error}",))
     return CheckedPipeline(files, ())

@@ -1,4 +1,4 @@
-"""Putting a version into a models folder: all of it under the next number, or nothing."""
+"""Place a version in a models folder atomically, under the next number."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from cohort.repository import VERSION_NUMBER
 from cohort_prepare.onnx_files import sweep
 
 _PREFIX = ".publishing-"
-"""Of the folder that becomes a version: scans pass over it."""
+"""Prefix of a folder that becomes a version; scans skip it."""
 
 
 @contextmanager
 def folder_for_version(model: Path) -> Iterator[Path]:
-    """A folder for a version's files in the folder of its model, gone unless it was placed.
+    """Yield a folder for a version's files in its model's folder; delete it unless it was placed.
 
-    So is the model's folder, if it was made for this. Raises OSError.
+    The model's folder is deleted as well if it was created here. Raises OSError.
     """
     made = [folder for folder in (model, model.parent) if not folder.exists()]
     model.mkdir(parents=True, exist_ok=True)
     sweep(model, _PREFIX)
     folder = Path(tempfile.mkdtemp(dir=model, prefix=_PREFIX))
     try:
-        folder.chmod(0o777 & ~_umask())  # the server may be another user
+        folder.chmod(0o777 & ~_umask())  # the server may run as another user
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         for one in made:
-            with suppress(OSError):  # it is not empty
+            with suppress(OSError):  # not empty
                 one.rmdir()
 
 
 def place(folder: Path) -> int:
-    """Give a folder of `folder_for_version` the next number, and return that.
+    """Rename a folder of `folder_for_version` to the next number, and return the number.
 
-    Its files are on the disk before it has the number. Two who publish at once get two numbers.
+    Its files are flushed to disk before. Concurrent publishers get different numbers.
     """
     model = folder.parent
     for file in folder.rglob("*"):
@@ -50,11 +50,11 @@ def place(folder: Path) -> int:
         number += 1
         target = model / str(number)
         try:
-            target.mkdir()  # whoever makes it has the number
+            target.mkdir()  # creating it reserves the number
         except FileExistsError:
             continue
         try:
-            folder.rename(target)  # takes the place of an empty folder only
+            folder.rename(target)  # replaces an empty folder only
         except BaseException:
             with suppress(OSError):
                 target.rmdir()
@@ -64,7 +64,7 @@ def place(folder: Path) -> int:
 
 
 def version_numbers(model: Path) -> list[int]:
-    """The numbers that a model's folder has, whatever is in them."""
+    """Return the version numbers in a model's folder, even of empty folders."""
     try:
         return [int(one.name) for one in model.iterdir() if VERSION_NUMBER.fullmatch(one.name)]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One call of `cohort publish`, from a file to a version."""
+"""`cohort publish` as a function: from a file to a version."""
 
 from __future__ import annotations
 
@@ -54,20 +54,19 @@ _MODEL_FILE = "model.onnx"
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """What to publish.
+    """Options of publishing.
 
-    model: The ONNX file, whose external data lies beside it; or a pipeline.yaml, beside which lie
-        the files that it names.
-    name: The model's name.
-    to: A models folder, or the address of a remote repository.
-    examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
-    labels: The right answer for each row of them, a .npy; default None: no accuracy is measured.
-    source: The model that it was made of, or an ONNX file; default None: it is not compared.
-    optimize: Whether steps of `cohort optimize` are tried first; default no.
-    quantize: A recipe of `cohort quantize`, done after that; default None: none.
-    calibration: The rows for it, as that command takes them; default None: the examples.
-    key: Signs the version; default None: it is not signed.
-    limits: What opening and first running the model may take; default: as a server's.
+    model: ONNX file, next to its external data; or a pipeline.yaml, next to its files.
+    name: Model name.
+    to: Models folder, or the address of a remote repository.
+    examples: A .npz with inputs and, optionally, expected outputs; default None: generated.
+    labels: Correct answer for each row, a .npy; default None: no accuracy.
+    source: Source model, or an ONNX file; default None: not compared.
+    optimize: True to run `cohort optimize` first; default False.
+    quantize: Recipe of `cohort quantize`, applied next; default None.
+    calibration: Rows for quantization; default None: the examples.
+    key: Key that signs the version; default None: unsigned.
+    limits: Limits for opening the model and its first run; default: a server's.
     """
 
     model: Path
@@ -84,20 +83,20 @@ class PublishRequest:
 
     @property
     def gives_evidence(self) -> bool:
-        """Whether it has what the model is to be held against, be it published already."""
+        """True if there are examples, labels or a source, which are checked even if published."""
         return not (self.examples is None and self.labels is None and self.source is None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Publication:
-    """What was published.
+    """Result of publishing.
 
-    version: Its number.
-    place: Its folder, or its address.
-    manifest: What it promises.
-    already: Whether it was there before: then nothing was written.
-    signer: The fingerprint of the key that signed it; "" for none.
-    notes: What somebody should know who takes it, a sentence each.
+    version: Version number.
+    place: Its folder or address.
+    manifest: Its manifest.
+    already: True if it existed before, so that nothing was written.
+    signer: Fingerprint of the key that signed it; "" for none.
+    notes: Notes for users of the model.
     """
 
     version: int
@@ -111,21 +110,23 @@ class Publication:
 def publish_model(
     request: PublishRequest, *, say: Callable[[str], None] = lambda _: None
 ) -> Publication:
-    """Make a model the next version, whole or not at all.
+    """Publish a model atomically as the next version.
 
-    say: Told what is done now; default: nobody is.
+    say: Called with a description of each step; default: ignored.
 
-    The same files, signed by the same key if one is given, are not published twice: the version
-    that they are is given, once they met what was given with them. Raises Misused, Rejected and
-    OSError; then nothing is there.
+    A version that already has these files, and the key's signature if one is given, is returned
+    after it passes the given examples. Raises Misused, Rejected and OSError; then nothing
+    is published.
     """
     if not MODEL_NAME.fullmatch(request.name):
         raise Misused(f"--name {quoted(request.name)}: {MODEL_NAME_RULE}")
     if not request.model.is_file():
-        raise Misused(f"{request.model} {'is no file' if request.model.exists() else 'not found'}")
+        raise Misused(
+            f"{request.model} {'is not a file' if request.model.exists() else 'not found'}"
+        )
     if is_remote(request.to):
         if request.to.startswith("http"):
-            raise Misused(f"--to {request.to}: a web server cannot be written to; name a bucket")
+            raise Misused(f"--to {request.to}: cannot publish to a web server; use a bucket")
         with TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name) / "version"
             folder.mkdir()
@@ -142,7 +143,7 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
         checked = check_publishable(request.model, work, request.limits)
         path, notes = _prepare(request, work, say)
         if path != request.model:
-            say("Checking what was made")
+            say("Checking the new model")
             checked = check_publishable(path, work, request.limits)
         digests = _copy(path, checked.external, folder)
         already = _already(request, digests)
@@ -166,14 +167,14 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
     try:
         parse_manifest(content)
     except LoadFailed as error:
-        notes = (*notes, f"how inputs are distributed is left out: {error}")
+        notes = (*notes, f"the distribution of inputs was omitted: {error}")
         manifest = replace(manifest, features={})
         content = dump_manifest(manifest)
     signer = _write_manifest(request, folder, content)
     say("Writing the card")
     notes = (*notes, *evidence.notes, *_alone(checked.rows))
     write_card(folder, manifest, given=evidence.given, signer=signer, notes=notes)
-    say("Putting it in place")
+    say("Publishing the version")
     version, where = _place(request, folder)
     return Publication(version, where, manifest, signer=signer, notes=notes)
 
@@ -181,11 +182,11 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
 def _publish_pipeline(
     request: PublishRequest, folder: Path, say: Callable[[str], None]
 ) -> Publication:
-    """The same of a pipeline, with the files beside it that it names. Nothing is run."""
+    """Publish a pipeline with the files that it names. Nothing is run."""
     if request.gives_evidence or request.optimize or request.quantize is not None:
         raise Misused(
-            f"a {PIPELINE_FILE} is published as it is: examples, labels, sources, optimizing and "
-            "quantizing are for its models"
+            f"a {PIPELINE_FILE} is published unchanged: examples, labels, source, optimize and "
+            "quantize are for its models"
         )
     say("Checking the pipeline")
     checked = check_pipeline_file(request.model, request.name, request.to)
@@ -197,13 +198,13 @@ def _publish_pipeline(
         return replace(already, notes=checked.notes)
     manifest = Manifest(1, files, model=request.name)
     signer = _write_manifest(request, folder, dump_manifest(manifest))
-    say("Putting it in place")
+    say("Publishing the version")
     version, where = _place(request, folder)
     return Publication(version, where, manifest, signer=signer, notes=checked.notes)
 
 
 def _write_manifest(request: PublishRequest, folder: Path, content: bytes) -> str:
-    """Write the manifest, and its signature if there is a key, whose fingerprint is given."""
+    """Write the manifest and, with a key, its signature; return the key's fingerprint."""
     (folder / MANIFEST_FILE).write_bytes(content)
     if request.key is None:
         return ""
@@ -214,7 +215,7 @@ def _write_manifest(request: PublishRequest, folder: Path, content: bytes) -> st
 def _prepare(
     request: PublishRequest, work: Path, say: Callable[[str], None]
 ) -> tuple[Path, tuple[str, ...]]:
-    """Do the steps asked for; the model's file after them, and what is to be known of them."""
+    """Apply the requested steps; return the resulting file and notes."""
     path = request.model
     notes: tuple[str, ...] = ()
     if request.optimize:
@@ -241,12 +242,12 @@ def _prepare(
         elif request.quantize == "auto":
             notes = (f"not quantized: {result.reason}",)
         else:
-            raise Rejected(f"the model cannot well be quantized: {result.reason}")
+            raise Rejected(f"the model cannot be quantized: {result.reason}")
     return path, notes
 
 
 def _rows(path: Path, known: RowVerdict, examples: Sequence[Example]) -> RowVerdict:
-    """What a server proves of the rows of a model with these examples."""
+    """Return the row verdict that a server would reach with these examples."""
     opener = Opener(path, rules=ANY_MODEL)
     opener.read()
     opener.rows = known
@@ -254,20 +255,18 @@ def _rows(path: Path, known: RowVerdict, examples: Sequence[Example]) -> RowVerd
 
 
 def _alone(rows: RowVerdict) -> Iterator[str]:
-    """A sentence where a server runs requests of the model one by one."""
+    """Yield a note if a server cannot batch the model."""
     if not rows.independent:
         yield f"a server runs its requests one by one: {rows}; to batch: {row_advice(rows)}"
 
 
 def _copy(path: Path, external: list[str], folder: Path) -> dict[str, str]:
-    """Copy the model and its external data into a version's folder; their digests by path."""
+    """Copy the model and its external data to a version's folder; return their digests by path."""
     shutil.copyfile(path, folder / _MODEL_FILE)
     for location in external:
         target = folder / location
         if target.name in {_MODEL_FILE, MANIFEST_FILE, SIGNATURE_FILE, "MODEL.md"}:
-            raise Rejected(
-                f"its external data {quoted(location)} has a name that is taken: rename it"
-            )
+            raise Rejected(f"its external data {quoted(location)} has a reserved name: rename it")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path.parent / location, target)
     digests = Digests()
@@ -278,7 +277,7 @@ def _copy(path: Path, external: list[str], folder: Path) -> dict[str, str]:
 
 
 def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication | None:
-    """The newest version that these files are, signed by the key if there is one."""
+    """Return the newest version with these files, signed by the key if there is one."""
     trust = None
     if request.key is not None:
         public = request.key.public_key()
@@ -299,9 +298,9 @@ def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication |
 def _already_there(
     request: PublishRequest, files: Mapping[str, str], trust: Trust | None
 ) -> Publication | None:
-    """The same in a remote repository, among its newest versions.
+    """Return such a version in a remote repository, among its newest versions.
 
-    A file that is damaged there is no such version: publishing it again is how that is mended.
+    A version with a damaged file does not count: publishing it again is the fix.
     """
     from cohort.remote import fetch_manifests, has_files
 
@@ -358,7 +357,7 @@ def _manifest(
 
 
 def _source(steps: tuple[StepRecord, ...], model: onnx.ModelProto) -> SourceFramework | None:
-    """By the step that converted it, or else by what the file says of its producer."""
+    """Return the framework of the conversion step, or the producer in the file."""
     for one in steps:
         if one.framework:
             version = next((v for name, v in one.versions.items() if name in one.framework), "")

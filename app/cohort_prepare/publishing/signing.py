@@ -1,4 +1,4 @@
-"""The private key that a version is signed with."""
+"""Load the private key that signs versions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_KEY_BYTES = 64 << 10
 
 
 def load_signing_key(path: Path, passphrase: Callable[[], str]) -> Ed25519PrivateKey:
-    """Read an Ed25519 key in PEM; `passphrase` is asked only where it is encrypted.
+    """Read an Ed25519 key in PEM; `passphrase` is called only if the key is encrypted.
 
-    Raises Misused where there is none, or the passphrase is wrong.
+    Raises Misused if the file is not such a key, or the passphrase is wrong.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,10 +34,10 @@ def load_signing_key(path: Path, passphrase: Callable[[], str]) -> Ed25519Privat
     try:
         key = load_pem_private_key(pem, secret)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        wrong = "is not a private key in PEM" if secret is None else "does not open: is the "
-        raise Misused(f"{path} {wrong}{'' if secret is None else 'passphrase right?'}") from error
+        wrong = "is not a private key in PEM" if secret is None else "cannot be decrypted: is the "
+        raise Misused(f"{path} {wrong}{'' if secret is None else 'passphrase correct?'}") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise Misused(
-            f"{path} is a key of another kind: 'openssl genpkey -algorithm ed25519' makes one"
+            f"{path} is not an Ed25519 key: create one with 'openssl genpkey -algorithm ed25519'"
         )
     return key

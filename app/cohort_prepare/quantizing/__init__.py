@@ -1,8 +1,7 @@
-"""Smaller weights: recipes, applied by ONNX Runtime's tools, measured beside the original.
+"""Quantization: recipes, applied by ONNX Runtime's tools and measured against the original.
 
-Every recipe is applied and measured in a child process (`process`), which `quantization` asks;
-`verdict` decides. Whether a recipe is faster, and what it costs, is a property of the model
-and the machine, so it is measured.
+`work` applies and measures recipes in child processes; `quantization` runs these, and `verdict`
+decides. Speed and quality of a recipe depend on the model and the machine, so they are measured.
 """
 
 from cohort_prepare.quantizing.quantization import quantize_model

@@ -1,4 +1,4 @@
-"""Apply recipes to a model, by ONNX Runtime's own tools, in a process that may crash."""
+"""Apply recipes to a model with ONNX Runtime's tools, in a process that may crash."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from cohort_prepare.quantizing.recipes import (
 )
 
 RECURRENT = ("LSTM", "Attention")
-"""Operators whose weights the dynamic recipe alone quantizes."""
+"""Operators whose weights only the dynamic recipe quantizes."""
 
-LEAST_WEIGHTS = 2
-"""Dimensions of a weight that is worth it; biases have one."""
+MIN_WEIGHTS = 2
+"""Dimensions of a weight to quantize; biases have one."""
 
 FLOAT_WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
 
 
 def find_quantizable(model: onnx.ModelProto) -> GraphFacts:
-    """What of a model can be quantized; its weights need not be read."""
+    """Describe the parts of a model that can be quantized; weights need not be loaded."""
     weights = [one for one in model.graph.initializer if one.name]
     sizes = {one.name: _bytes(one) for one in weights}
     wide = {
         one.name
         for one in weights
-        if len(one.dims) >= LEAST_WEIGHTS and one.data_type in FLOAT_WEIGHTS
+        if len(one.dims) >= MIN_WEIGHTS and one.data_type in FLOAT_WEIGHTS
     }
     wanted = [
         node
@@ -63,7 +63,7 @@ def _bytes(weight: onnx.TensorProto) -> int:
 
 
 def pre_process(model: Path, out: Path) -> GraphFacts:
-    """Fold constants, fuse what needs no custom operators, infer shapes, and name every node."""
+    """Fold constants, fuse standard operators, infer shapes, and name every node."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     large = needs_data_file(model)
@@ -84,12 +84,12 @@ def pre_process(model: Path, out: Path) -> GraphFacts:
 
 
 def needs_data_file(model: Path) -> bool:
-    """Whether the model's weights need a file of their own."""
+    """Return True if the model's weights need a separate file."""
     return model_size(model) > MAX_INLINE_BYTES
 
 
 def name_nodes(model: onnx.ModelProto) -> bool:
-    """Give a name to each node without one of its own; whether there were any."""
+    """Give nodes unique names; return True if any node was renamed."""
     taken = Counter(node.name for node in model.graph.node)
     named = False
     for number, node in enumerate(model.graph.node):
@@ -103,9 +103,9 @@ def name_nodes(model: onnx.ModelProto) -> bool:
 
 
 def add_types(model: onnx.ModelProto) -> None:
-    """Say what inner values are behind operators of which ONNX infers nothing, such as Scaler.
+    """Add datatypes of values after operators such as Scaler, which ONNX cannot infer.
 
-    The tools quantize nothing whose datatype they do not know.
+    The tools skip values of unknown datatypes.
     """
     known = {one.name for one in model.graph.value_info}
     copied = onnx.ModelProto()
@@ -115,7 +115,7 @@ def add_types(model: onnx.ModelProto) -> None:
 
 
 def flatten_biases(model: onnx.ModelProto) -> None:
-    """Make [N] of Gemm's biases of [1, N], as fusing gives them: the quantizer fails on those."""
+    """Reshape Gemm biases [1, N], from fusion, to [N]: the quantizer fails on the former."""
     uses = Counter(name for node in all_nodes(model.graph) for name in node.input)
     weights = {one.name: one for one in model.graph.initializer}
     for node in model.graph.node:
@@ -129,11 +129,11 @@ def build(recipe: Recipe, prepared: Path, original: Path, ranges: Path, out: Pat
     """Apply a recipe.
 
     prepared: The model after `pre_process`.
-    original: The model as it was given, whose names, order, shapes and metadata are kept.
-    ranges: The folder that `find_ranges` wrote to.
-    out: Where the model is written, in a folder of its own.
+    original: The original model, whose names, order, shapes and metadata are kept.
+    ranges: Folder that `find_ranges` wrote to.
+    out: File to write, in an empty folder.
 
-    Raises Rejected where the recipe leaves the model as it is.
+    Raises Rejected if the recipe does not change the model.
     """
     raw = out.with_name("raw.onnx")
     external = needs_data_file(prepared)
@@ -169,7 +169,7 @@ def _dynamic(recipe: DynamicRecipe, prepared: Path, out: Path, *, external: bool
 
 
 def _with_products(names: Sequence[str]) -> list[str]:
-    """`names`, and those of the MatMuls that ONNX Runtime's tools make of Gemms so called."""
+    """Return `names`, and the names of the MatMuls that ONNX Runtime's tools make from Gemms."""
     return [*names, *(f"{name}_MatMul" for name in names)]
 
 
@@ -209,7 +209,7 @@ def _int4(recipe: Int4Recipe, prepared: Path) -> onnx.ModelProto:
     quantizer = MatMulNBitsQuantizer(
         wrapped.model,
         block_size=recipe.block_size,
-        accuracy_level=4,  # sums of INT8 products; with FP32 it is slower than the original here
+        accuracy_level=4,  # INT8 sums; with FP32 it was slower than the original
         nodes_to_exclude=_with_products(recipe.excluded),
     )
     quantizer.process()
@@ -218,14 +218,14 @@ def _int4(recipe: Int4Recipe, prepared: Path) -> onnx.ModelProto:
 
 
 def _restore(made: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Give back what a model tells of itself, and leave out what its making left in it."""
+    """Restore the original's metadata, and remove what the tools added."""
     graph = made.graph
     for now, before in ((graph.input, original.graph.input), (graph.output, original.graph.output)):
         if [one.name for one in now] != [one.name for one in before]:
-            raise Rejected("the quantized model has other inputs or outputs than the original")
+            raise Rejected("the quantized model's inputs or outputs differ from the original's")
         del now[:]
         now.extend(before)
-    # graph.value_info stays: without it, ONNX Runtime 1.31 crashes on some FP16 models.
+    # Keep graph.value_info: without it, ONNX Runtime 1.31 crashes on some FP16 models.
     graph.name, graph.doc_string = original.graph.name, original.graph.doc_string
     made.doc_string, made.domain = original.doc_string, original.domain
     made.producer_name, made.producer_version = original.producer_name, original.producer_version

@@ -1,4 +1,4 @@
-"""Which of the recipes tried is taken, and what there is to say about it."""
+"""Choose one of the recipes, and describe the choice."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cohort_prepare.quantizing.verdict import (
 )
 
 INFLUENCE = 10
-"""Times the original's row influence, from which it is worth a word."""
+"""Ratio to the original's row influence above which a note is given."""
 
 FEW_ROWS = 100
-"""Fewer say little about the range of an activation."""
+"""Fewer rows say little about the range of an activation."""
 
 
 def decide(
@@ -33,10 +33,10 @@ def decide(
     calibration_rows: int,
     notes: Sequence[str],
 ) -> Quantized:
-    """Take one of the candidates, or none.
+    """Choose one of the candidates, or none.
 
-    calibration_rows: How many rows the static recipe was calibrated with.
-    notes: What is to be said besides.
+    calibration_rows: Rows used to calibrate the static recipe.
+    notes: Further notes for the user.
     """
     limits = options.limits
     pairs = {one.name: one.pair for one in candidates if one.pair is not None}
@@ -63,19 +63,19 @@ def decide(
 
 
 def _why(name: str, pair: MeasuredPair) -> str:
-    """A sentence for a recipe."""
+    """Describe why a recipe was chosen."""
     ratios = speeds(pair)
     figures = ", ".join(f"{ratio:.1f} at {rows}" for rows, ratio in ratios.items())
     size = pair.original.size / pair.candidate.size
     return (
-        f"{name} is {overall(ratios):.1f} times as fast in service (by rows: {figures}) and "
+        f"{name} is {overall(ratios):.1f} times as fast in a server (by rows: {figures}) and "
         f"{size:.1f} times smaller; {quality_text(pair.quality)}"
     )
 
 
 def _why_none(pairs: Mapping[str, MeasuredPair], limits: Limits) -> str:
     reasons = [f"{name}: {why_not(pair, limits)}" for name, pair in pairs.items()]
-    return f"no recipe is worth it ({'; '.join(reasons) or 'all failed'})"
+    return f"no recipe pays ({'; '.join(reasons) or 'all failed'})"
 
 
 def _notes(
@@ -84,45 +84,45 @@ def _notes(
     notes = []
     if options.generated:
         notes.append(
-            "outputs were compared on generated inputs, which say little about real ones: give "
-            "some with --inputs"
+            "outputs were compared on generated inputs, which differ from real ones: use --inputs "
+            "with real ones"
         )
     elif options.inputs is None:
         notes.append(
-            "outputs were compared on the rows of the calibration: others, given with --inputs, "
-            "say more"
+            "outputs were compared on the calibration rows: use --inputs with other rows for a "
+            "better test"
         )
     if 0 < calibration_rows < FEW_ROWS:
         notes.append(
-            f"{calibration_rows} rows are few for a calibration: what exceeds their range is cut "
-            f"off; give {FEW_ROWS} or more"
+            f"{calibration_rows} rows are few for a calibration, and larger values will be cut "
+            f"off; use at least {FEW_ROWS}"
         )
     labelled = [pair.quality for pair in pairs.values() if pair.quality.labels is not None]
     if labelled and (least := least_drop(labelled[0].rows)) > 2 * options.limits.drop:
         notes.append(
-            f"on {labelled[0].rows} labelled rows, chance may hide a fall of accuracy of up to "
-            f"{least:.1%}: give more to be sure of {options.limits.drop:.1%}"
+            f"on {labelled[0].rows} labelled rows, chance may hide a loss of accuracy of up to "
+            f"{least:.1%}: use more rows to detect {options.limits.drop:.1%}"
         )
     return [*notes, *_batching_notes(pairs)]
 
 
 def _batching_notes(pairs: Mapping[str, MeasuredPair]) -> Iterator[str]:
-    """A sentence for each recipe that costs batching, or whose rows change with those beside."""
+    """Yield a note for each recipe that prevents batching, or whose rows influence each other."""
     kept = [name for name, pair in pairs.items() if not pair.candidate.unbatchable]
-    instead = f"; batching stays with {' and '.join(kept)}" if kept else ""
+    instead = f"; {' and '.join(kept)} can be batched" if kept else ""
     for name, pair in pairs.items():
         one, original = pair.candidate, pair.original
         if loses_batching(pair):
             rows = max(one.seconds)
             yield (
-                f"{name} costs batching in service, since {one.unbatchable}: "
-                f"{rows} callers' rows take {one.in_service(rows) * 1000:.2f} ms one by one, where "
-                f"one batch takes {one.seconds[rows] * 1000:.2f} and the original's "
-                f"{original.in_service(rows) * 1000:.2f}{instead}"
+                f"{name} cannot be batched, since {one.unbatchable}: {rows} rows take "
+                f"{one.in_service(rows) * 1000:.2f} ms one by one, "
+                f"{one.seconds[rows] * 1000:.2f} ms as a batch, and with the original "
+                f"{original.in_service(rows) * 1000:.2f} ms{instead}"
             )
         elif one.row_influence > INFLUENCE * max(original.row_influence, 1e-4):
-            by = "rounding" if not one.unbatchable else "the rows beside it; a server runs it alone"
+            by = "rounding" if not one.unbatchable else "other rows; a server runs requests alone"
             yield (
-                f"a row of a batch changes an output of {name} by up to {one.row_influence:.2%} of "
-                f"the largest one, through {by}"
+                f"batching changes an output of {name} by up to {one.row_influence:.2%} of the "
+                f"largest value, through {by}"
             )

@@ -1,4 +1,4 @@
-"""What was found, for machines."""
+"""Results of quantization as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cohort_prepare.quantizing.verdict import (
 
 
 def describe_quantized(result: Quantized, limits: Limits) -> dict[str, Any]:
-    """The keys of the command's JSON."""
+    """Return the keys of the command's JSON."""
     front = pareto(result.pairs, limits)
     return {
         "recommended": result.chosen or None,

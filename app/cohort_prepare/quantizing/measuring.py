@@ -1,4 +1,4 @@
-"""Measure a quantized model beside its original, run for run, on one thread as a server does."""
+"""Measure a quantized model against its original, in alternating runs on one thread."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from cohort_prepare.quantizing.quality import Quality, Tally
 from cohort_prepare.quantizing.samples import read_samples
 
 BATCHES = (1, 8, 32)
-"""Rows of the runs that are timed."""
+"""Batch sizes that are timed."""
 
 MAX_ROWS = 10_000
-"""Rows that outputs are compared on."""
+"""Maximum number of rows on which outputs are compared."""
 
 TIMED_SECONDS = 0.5
-"""For all runs of a batch size, of both models."""
+"""For all runs of a batch size, for both models."""
 
-LONGEST_TIMED = 2.0
-"""Of a run, above which no larger one is timed."""
+MAX_TIMED = 2.0
+"""Run time above which no larger batch is timed."""
 
 LOADS = 3
 
 ROWS_TOGETHER = 8
-"""Run together and one by one, as the server does before it batches."""
+"""Rows that are run together and one by one, as a server does before it batches."""
 
 ENTIRELY = 2.0
-"""The largest influence of rows: a number has another sign, or is none."""
+"""Maximum row influence: a value changed its sign, or is not a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMeasurement:
-    """What was measured of one model.
+    """Measurements of one model.
 
-    size: The bytes of its files.
-    load_seconds: How long opening it took, the fastest time.
-    seconds: The duration of a run by its rows.
-    unbatchable: Why the server would not have requests share its runs; "" where it would.
-    row_influence: How much a row's outputs change by the rows beside it, as a share of the largest
-        number of the output; default 0.
-    rows: The verdict of the graph on its rows, a `RowKind`; default "": not known.
+    size: Bytes of its files.
+    load_seconds: Fastest time to open it.
+    seconds: Run time by batch size.
+    unbatchable: Reason why the server would not batch its requests; "" if it would.
+    row_influence: Change of a row's outputs caused by the other rows of a batch, as a share of the
+        output's largest value; default 0.
+    rows: The graph's row verdict, a `RowKind`; default "": unknown.
     """
 
     size: int
@@ -62,7 +62,7 @@ class ModelMeasurement:
     rows: str = ""
 
     def in_service(self, rows: int) -> float:
-        """Seconds that `rows` rows of as many callers take: in a batch, or else one by one."""
+        """Return the seconds for `rows` requests of one row, batched if possible."""
         least = min(self.seconds)
         alone = self.seconds[least] * rows / least
         return alone if self.unbatchable else min(alone, self.seconds[rows])
@@ -70,7 +70,7 @@ class ModelMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Two models side by side."""
+    """Measurements of a model and its original."""
 
     original: ModelMeasurement
     candidate: ModelMeasurement
@@ -86,11 +86,11 @@ def measure_pair(
 ) -> MeasuredPair:
     """Measure two models.
 
-    samples: Rows to compare outputs on, and to time; None: made from the inputs' description.
-    labels: The right answers for them; None: not known.
-    told: Gets what is going on.
+    samples: Rows to compare outputs on, and to time; None: generated.
+    labels: Correct answers for the rows; None: unknown.
+    told: Called with progress messages.
 
-    Raises Misused, and Rejected where a model cannot be run.
+    Raises Misused, and Rejected if a model cannot run.
     """
     pair = Opened(original, candidate, samples, labels)
     told("comparing outputs")
@@ -112,7 +112,7 @@ def measure_pair(
 
 
 class Opened:
-    """Two models, open, and rows for them. Raises Rejected where one cannot be opened or run."""
+    """Open two models, and their rows. Raises Rejected if one cannot be opened or run."""
 
     def __init__(
         self, original: Path, candidate: Path, samples: Path | None, labels: Path | None
@@ -127,20 +127,19 @@ class Opened:
         )
         if samples is None and self._trial.problem:
             raise Rejected(
-                f"the model does not run on inputs made from its description: "
-                f"{self._trial.problem}; give some with --inputs"
+                f"the model does not run on generated inputs: {self._trial.problem}; use --inputs"
             )
         self._labels = None if labels is None else read_labels(labels)
 
     def batches(self) -> Iterator[Arrays]:
-        """The rows."""
+        """Return the rows, in batches."""
         if self._samples is None:
             return iter([self._trial.feeds(8 * ROWS_TOGETHER)])
         return read_samples(self._samples, self.sessions[0].inputs)
 
     def compare(self, most: int = MAX_ROWS) -> Quality:
-        """Compare outputs on the rows, up to `most`. Raises Misused."""
-        decides = self._samples is not None  # noise is of no class
+        """Compare outputs on at most `most` rows. Raises Misused."""
+        decides = self._samples is not None  # generated rows have no class
         tally, partial = Tally(self.sessions[0].outputs, self._labels, decides=decides), False
         for batch in self.batches():
             expected, got = (run_named(one, batch) for one in self.sessions)
@@ -150,9 +149,9 @@ class Opened:
         return tally.quality(partial=partial)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Seconds of runs of both, by rows: the original's fastest, and that times the ratio.
+        """Return run seconds of both by batch size: the original's fastest, and it times the ratio.
 
-        The ratio is of time on the processor, as what else the machine does distorts the clock.
+        The ratio is of processor time, since other programs distort the clock.
         """
         found: tuple[dict[int, float], dict[int, float]] = ({}, {})
         for rows, feeds in self._timed():
@@ -160,7 +159,7 @@ class Opened:
             times = compare_in_turn(runs[0], runs[1], budget=TIMED_SECONDS)
             found[0][rows] = times.before.fastest
             found[1][rows] = times.before.fastest * times.ratio.median
-            if times.before.fastest > LONGEST_TIMED:
+            if times.before.fastest > MAX_TIMED:
                 break
         return found
 
@@ -172,7 +171,7 @@ class Opened:
             yield size, first.repeated(size) if vary else first.inputs
 
     def unbatchable(self, place: int) -> str:
-        """Why the server would not batch requests of one of them; "" where it would."""
+        """Return the reason why the server would not batch the model's requests; "" if it would."""
         session = self.sessions[place]
         reason = why_unbatchable(session.inputs, session.outputs, session.rows)
         if reason or self._trial.problem:
@@ -180,7 +179,7 @@ class Opened:
         return find_influence(session, self._trial.requests(ROWS_TOGETHER))
 
     def row_influence(self, place: int) -> float:
-        """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""
+        """Return the influence of the other rows on a row's outputs; 0 for none."""
         session = self.sessions[place]
         first = next(self.batches())
         if why_rows_are_fixed(session.inputs, session.outputs):

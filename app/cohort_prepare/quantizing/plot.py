@@ -1,4 +1,4 @@
-"""The plot of size and speed: what is smaller and faster than all others is on the front."""
+"""Plot of size and speed, with the front of recipes that no other beats in both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLUE, GREY, GREEN, DARK = "#1f6fb4", "#b0b0b0", "#2c8a3d", "#303030"
 
 
 def draw_pareto(result: Quantized, limits: Limits, title: str, path: Path) -> None:
-    """Write the plot of what was measured to `path`, a `.png` or `.svg`.
+    """Plot the measurements to `path`, a `.png` or `.svg`.
 
     Raises Misused and OSError.
     """
@@ -63,7 +63,7 @@ def draw_pareto(result: Quantized, limits: Limits, title: str, path: Path) -> No
     axes.minorticks_off()
     axes.set_xlim(min(point[0] for point in points) / 1.3, max(point[0] for point in points) * 1.9)
     axes.set_ylim(0, max(point[1] for point in points) * 1.25)
-    axes.set_xlabel("speed in service, beside the original's (mean over batch sizes, one thread)")
+    axes.set_xlabel("server speed relative to the original (mean over batch sizes, one thread)")
     axes.set_ylabel("size in MiB")
     axes.set_title(
         f"{title}: {'recommended ' + result.chosen if result.chosen else 'none recommended'}"

@@ -1,4 +1,4 @@
-"""How far a quantized model's outputs are from the original's, counted a batch at a time."""
+"""Compare a quantized model's outputs with the original's, batch by batch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from cohort_prepare.failures import Misused
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What became of the outputs.
+    """Quality of the outputs.
 
-    rows: How many were compared.
-    cosine: Of the two models' values for a row, on average; of a column where rows are single
-        numbers. Of several outputs, that which is furthest off.
-    least_cosine: The smallest of a row.
-    noise: The power of the difference as a share of the outputs'.
-    max_absolute, max_relative: The largest differences of floats.
-    decision: The output that decides; default "": none is known to.
-    changed: Rows that are decided otherwise; default 0.
-    labels: What is right by the labels; default None: there are none.
-    broken: Why the outputs cannot be used; default "": they can.
+    rows: Rows compared.
+    cosine: Mean cosine similarity of the two models' values per row, or of a column if rows are
+        single numbers. For several outputs, the lowest.
+    least_cosine: Smallest cosine of a row.
+    noise: Power of the difference as a share of the outputs' power.
+    max_absolute, max_relative: Largest differences of floats.
+    decision: Output that decides a class; default "": unknown.
+    changed: Rows with another decision; default 0.
+    labels: Accuracy by the labels; default None: no labels.
+    broken: Reason why the outputs are unusable; default "": they are usable.
     """
 
     rows: int
@@ -45,11 +45,11 @@ class Quality:
 
 
 class Tally:
-    """Counts towards a Quality.
+    """Accumulates a Quality.
 
     outputs: The model's outputs.
-    labels: The right answer for each row, in order; default None: not known.
-    decides: Whether what the rows decide means something; default True.
+    labels: Correct answer for each row, in order; default None: unknown.
+    decides: True if the rows have a meaningful class; default True.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Tally:
         self._broken = ""
 
     def add(self, expected: Arrays, got: Arrays) -> None:
-        """Compare the outputs for a batch. Raises Misused where labels do not go with them."""
+        """Compare the outputs of a batch. Raises Misused if the labels do not fit them."""
         rows = max((len(one) for one in expected.values() if one.ndim), default=1)
         (found,) = compare([Pair(expected, got)], _ANY)
         if any(one.largest == inf or _shapes_differ(expected, got, one.output) for one in found):
@@ -88,11 +88,11 @@ class Tally:
 
     @property
     def rows(self) -> int:
-        """How many were compared."""
+        """Number of rows compared."""
         return self._rows
 
     def quality(self, *, partial: bool = False) -> Quality:
-        """What was found. Raises Misused where labels are left, unless rows are, too: `partial`."""
+        """Return the result. Raises Misused if labels remain, unless rows do as well: `partial`."""
         left = self._labels is not None and len(self._labels) > self._rows
         if self._labels is not None and left and not partial and not self._broken:
             raise Misused(f"there are {len(self._labels)} labels for {self._rows} rows")

@@ -1,4 +1,4 @@
-"""Quantize a model by one recipe or by all that suit it, measure each, and take one or none."""
+"""Quantize a model with one or all suitable recipes, measure each, and choose one or none."""
 
 from __future__ import annotations
 
@@ -40,15 +40,14 @@ from cohort_prepare.steps import StepDifference, StepRecord, add_step
 def quantize_model(
     model: Path, out: Path, options: QuantizeOptions, *, told: Callable[[str], None]
 ) -> Quantized:
-    """Quantize `model` and write the recipe taken to `out`, with a record of this step in it.
+    """Quantize `model`, and write the chosen recipe's model, with a record of the step, to `out`.
 
-    A recipe asked for by name is taken unless its outputs lose more than allowed; of "auto", the
-    fastest of those that are worth it, or none. Where none is taken, nothing is written.
+    A named recipe is chosen unless its outputs lose more than allowed. "auto" chooses the fastest
+    that pays, or none. If no recipe is chosen, nothing is written.
 
-    told: Gets what is going on.
+    told: Called with progress messages.
 
-    Raises Misused, Rejected where there is nothing to quantize or a recipe asked for by name fails,
-    and OSError.
+    Raises Misused, Rejected if nothing can be quantized or a named recipe fails, and OSError.
     """
     _check(model, out, options)
     with temporary_folder(out.parent) as folder:
@@ -65,15 +64,14 @@ def quantize_model(
 
 def _check(model: Path, out: Path, options: QuantizeOptions) -> None:
     if out.exists() and out.samefile(model):
-        raise Misused(f"--out {out} is the model itself: name another file")
+        raise Misused(f"--out {out} is the model itself: use another file")
     if options.recipe == "static" and options.calibration is None:
         raise Misused(
-            "the static recipe needs --calibration: a .npz file with about a hundred rows or more "
-            "like those of real requests, by input name; or a .jsonl file of recorded requests; or "
-            "a folder of those"
+            "the static recipe needs --calibration with at least a hundred realistic rows. Use a "
+            ".npz file with inputs by name, a .jsonl file of requests, or a folder of those"
         )
     if options.labels is not None and options.inputs is None and options.calibration is None:
-        raise Misused("--labels needs the rows that they are for: give --inputs")
+        raise Misused("--labels needs --inputs")
     for path in (options.calibration, options.inputs, options.labels):
         if path is not None and not path.exists():
             raise Misused(f"{path} not found")
@@ -101,7 +99,7 @@ class _Bench:
             operators = ", ".join(sorted(facts.operators))
             raise Rejected(
                 "nothing to quantize: the model has no MatMul, Gemm, Conv or embedding with "
-                f"weights of its own; its operators are {operators}",
+                f"constant weights; its operators are {operators}",
                 {
                     "operators": dict(facts.operators),
                     "size_bytes": model_size(self.model),
@@ -112,7 +110,7 @@ class _Bench:
         return facts
 
     def try_recipes(self) -> list[Candidate]:
-        """All that suit the model, measured."""
+        """Return all suitable recipes, measured."""
         options = self.options
         families = FAMILIES if options.recipe == "auto" else (options.recipe,)
         if options.calibration is None:
@@ -122,9 +120,7 @@ class _Bench:
         seven_bits = sums_overflow() if options.seven_bits is None else options.seven_bits
         recipes = suitable(families, self.facts, options.methods, seven_bits=seven_bits)
         if not recipes:
-            raise Rejected(
-                f"the {options.recipe} recipe needs a MatMul or Gemm: the model has none"
-            )
+            raise Rejected(f"the {options.recipe} recipe needs a model with a MatMul or Gemm")
         static = [one for one in recipes if isinstance(one, StaticRecipe)]
         candidates = [self._try(one) for one in recipes if not isinstance(one, StaticRecipe)]
         if static:
@@ -139,7 +135,7 @@ class _Bench:
         return self._attempt(recipe, work)
 
     def _attempt(self, recipe: Recipe, work: Callable[[], Candidate]) -> Candidate:
-        """The candidate, or why there is none; the failure of a recipe asked for by name is all."""
+        """Return the candidate, or its failure; raise the failure of a named recipe."""
         try:
             return work()
         except Rejected as error:
@@ -148,7 +144,7 @@ class _Bench:
             return Candidate(recipe, failure=str(error))
 
     def _static(self, recipes: list[StaticRecipe]) -> Candidate:
-        """The static recipe by the method whose outputs are closest."""
+        """Apply the static recipe with the calibration method whose outputs are closest."""
         methods = tuple(one.method for one in recipes)
         self.rows = self._workshop.ask(
             int,
@@ -167,7 +163,7 @@ class _Bench:
         return replace(self._measured(*chosen), methods=qualities)
 
     def _measured(self, recipe: Recipe, path: Path, quality: Quality) -> Candidate:
-        """Measure a model, less the nodes that make it lose too much."""
+        """Measure a model, without the nodes that lose too much quality."""
         found = None
         if self._may_search(recipe) and why_unacceptable(quality, self.options.limits):
             found = self._search(recipe)
@@ -179,7 +175,7 @@ class _Bench:
         return Candidate(recipe, path, pair, found=found)
 
     def _may_search(self, recipe: Recipe) -> bool:
-        """Whether there is time, and whom for: of "auto", for the recipe that was calibrated."""
+        """Return True if there is time for a search; "auto" searches for static only."""
         wanted = self.options.recipe != "auto" or isinstance(recipe, StaticRecipe)
         return wanted and self.options.search_seconds > 0 and not isinstance(recipe, Float16Recipe)
 
@@ -197,7 +193,7 @@ class _Bench:
         )
 
     def _build(self, recipe: Recipe) -> tuple[Path, Quality]:
-        """Apply a recipe; the model, and how far its outputs are from the original's."""
+        """Apply a recipe; return the model and the quality of its outputs."""
         out = self._folder / recipe_name(recipe) / "model.onnx"
         out.parent.mkdir()
         doing = f"applying {recipe_name(recipe)}"
@@ -235,5 +231,5 @@ def _write(model: Path, chosen: Candidate, out: Path) -> None:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    """For a child, whose working folder is another."""
+    """Return an absolute path, since child processes have other working folders."""
     return None if path is None else path.absolute()

@@ -1,9 +1,9 @@
-"""The ranges of activations, by what calibration rows make of them.
+"""Find the ranges of activations on calibration rows.
 
-ONNX Runtime's calibrators are fed one batch at a time: given all, those with histograms keep every
-activation of every batch. Their histograms begin with the bins that they will end with, since one
-that grows by bins of the first batch's width has no bound; and with more bins than they quantize
-to, since among as many there is only one threshold to choose: the largest value.
+ONNX Runtime's calibrators are given one batch at a time; otherwise those with histograms keep
+every activation. Histograms get their final bins first, since histograms that grow from the first
+batch's bins are unbounded. There are more bins than quantized levels, since with as many, the only
+possible threshold is the largest value.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ BINS = 1024
 QUANTIZED_BINS = 128
 
 PERCENTILE = 99.99
-"""Of an activation's values, the share that is in its range."""
+"""Percentage of an activation's values inside its range."""
 
 OPERATORS = ("Conv", "ConvTranspose", "Gather", "Gemm", "MatMul")
-"""Operators with large weights: products, and embeddings."""
+"""Operators with large weights: products and embeddings."""
 
 BETWEEN = (
     "Add", "AveragePool", "Clip", "Concat", "Flatten", "GlobalAveragePool", "LeakyRelu", "MaxPool",
     "Mul", "Pad", "Relu", "Reshape", "Resize", "Squeeze", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""Operators between convolutions, which then need no conversion from and to FP32."""
+"""Operators between convolutions, quantized to avoid conversions to and from FP32."""
 
 Batches = Callable[[], Iterator[Arrays]]
 
@@ -47,13 +47,13 @@ def find_ranges(
     external: bool,
     told: Callable[[str], None],
 ) -> int:
-    """Write `<method>.json` to `folder`, as `quantize_static` reads it, for each of `methods`.
+    """Write `<method>.json` to `folder` for each of `methods`, as `quantize_static` reads it.
 
-    batches: Gives the calibration rows anew each time.
-    external: Whether the model's weights are in a file of their own.
-    told: Gets how far it is.
+    batches: Returns an iterator of the calibration rows at each call.
+    external: True if the model's weights are in a separate file.
+    told: Called with progress messages.
 
-    Returns the number of rows. Raises Misused where a row holds NaN or infinity.
+    Returns the number of rows. Raises Misused if a row has NaN or infinity.
     """
     from onnxruntime.quantization.calibrate import (
         CalibrationMethod,
@@ -103,7 +103,7 @@ def find_ranges(
 
 
 class _OneBatch:
-    """What ONNX Runtime's calibrators read from."""
+    """Data source of ONNX Runtime's calibrators."""
 
     def __init__(self, batch: Arrays) -> None:
         self._batch: Arrays | None = batch
@@ -114,7 +114,7 @@ class _OneBatch:
 
 
 def _empty_histograms(method: str, found: Any) -> Any:
-    """A collector whose histograms have the bins that all values will fall into."""
+    """Return a collector whose histograms have bins for all values."""
     from onnxruntime.quantization.calibrate import HistogramCollector
 
     collector = HistogramCollector(
@@ -139,8 +139,8 @@ def _check(batch: Arrays, before: int) -> None:
         if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
             row = int(np.argwhere(~finite)[0][0]) if array.ndim else 0
             raise Misused(
-                f"calibration row {before + row} of input {quoted(name)} holds NaN or infinity, "
-                "which has no range: leave such rows out"
+                f"calibration row {before + row} of input {quoted(name)} has NaN or infinity, "
+                "which have no range: remove such rows"
             )
 
 

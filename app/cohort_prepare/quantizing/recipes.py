@@ -1,4 +1,4 @@
-"""What can be done to a model's weights, as data, and what suits a model and this processor."""
+"""Quantization recipes as data, and the choice of those that suit a model and this processor."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FAMILIES: tuple[Family, ...] = ("dynamic", "static", "fp16", "int4")
 
 @dataclass(frozen=True, slots=True)
 class DynamicRecipe:
-    """INT8 weights; each run finds the scale of its activations from what it is given.
+    """INT8 weights; each run computes the scale of its activations.
 
-    weights: Their datatype.
-    reduce_range: Whether weights keep seven bits: without VNNI, sums of products of eight overflow.
-    excluded: Names of nodes that stay as they are; default none.
+    weights: Datatype of the weights.
+    reduce_range: True for 7-bit weights: without VNNI, sums of products of 8 bits overflow.
+    excluded: Names of nodes to keep in float; default none.
     """
 
     weights: Literal["int8", "uint8"]
@@ -35,13 +35,13 @@ class DynamicRecipe:
 
 @dataclass(frozen=True, slots=True)
 class StaticRecipe:
-    """INT8 weights by channel and INT8 activations, whose scales were found beforehand (QDQ).
+    """INT8 weights by channel and INT8 activations with calibrated scales (QDQ).
 
-    method: How the range of an activation follows from what was seen of it.
-    activations: Their datatype.
-    reduce_range: Whether weights keep seven bits.
-    convolutional: Whether what lies between convolutions is INT8, too; else products alone are.
-    excluded: Names of nodes that stay as they are; default none.
+    method: Calibration method for activation ranges.
+    activations: Datatype of the activations.
+    reduce_range: True for 7-bit weights.
+    convolutional: True to quantize operators between convolutions as well, not products only.
+    excluded: Names of nodes to keep in float; default none.
     """
 
     method: Method
@@ -54,7 +54,7 @@ class StaticRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Float16Recipe:
-    """Weights and activations in FP16; inputs and outputs stay as they are."""
+    """Weights and activations in FP16; inputs and outputs keep their datatypes."""
 
     excluded: tuple[str, ...] = ()
     family: Literal["fp16"] = "fp16"
@@ -65,7 +65,7 @@ class Int4Recipe:
     """INT4 weights of matrix products, in blocks with a scale each (MatMulNBits).
 
     block_size: Weights in a block.
-    excluded: Names of nodes that stay as they are; default none.
+    excluded: Names of nodes to keep in float; default none.
     """
 
     block_size: int = 32
@@ -77,24 +77,24 @@ Recipe = DynamicRecipe | StaticRecipe | Float16Recipe | Int4Recipe
 
 
 def recipe_name(recipe: Recipe) -> str:
-    """What it is called in tables and files: "static-minmax"."""
+    """Return the recipe's name for tables and files, such as "static-minmax"."""
     name = f"static-{recipe.method}" if isinstance(recipe, StaticRecipe) else recipe.family
     return f"{name}-excluding-{len(recipe.excluded)}" if recipe.excluded else name
 
 
 def excluding(recipe: Recipe, nodes: Sequence[str]) -> Recipe:
-    """The same recipe for all but `nodes`."""
+    """Return the recipe with `nodes` kept in float."""
     return replace(recipe, excluded=tuple(sorted(nodes)))
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """What of a model can be quantized.
+    """Parts of a model that can be quantized.
 
-    operators: How often each operator occurs, those in subgraphs included.
-    quantizable: Names of the nodes whose weights can be, in the order of the graph.
-    quantizable_bytes: Of those weights.
-    weight_bytes: Of all weights.
+    operators: Number of nodes by operator, including subgraphs.
+    quantizable: Names of nodes with quantizable weights, in graph order.
+    quantizable_bytes: Bytes of those weights.
+    weight_bytes: Bytes of all weights.
     """
 
     operators: Mapping[str, int]
@@ -106,12 +106,12 @@ class GraphFacts:
 def suitable(
     families: Sequence[Family], facts: GraphFacts, methods: Sequence[Method], *, seven_bits: bool
 ) -> list[Recipe]:
-    """The recipes of `families` for a model, in the order in which they are tried."""
+    """Return the recipes of `families` for a model, in the order to try them."""
     convolutional = any(name in facts.operators for name in ("Conv", "ConvTranspose"))
     recipes: list[Recipe] = []
     for family in families:
         if family == "dynamic":
-            # ONNX Runtime's ConvInteger takes 3 times as long with signed weights.
+            # ONNX Runtime's ConvInteger is 3 times slower with signed weights.
             weights: Literal["int8", "uint8"] = "uint8" if convolutional else "int8"
             recipes.append(DynamicRecipe(weights, seven_bits))
         elif family == "static":
@@ -127,13 +127,13 @@ def suitable(
 
 
 def on_arm() -> bool:
-    """Whether the processor is an ARM, whose kernels prefer signed activations."""
+    """Return True on ARM, whose kernels prefer signed activations."""
     return platform.machine().lower() in {"arm64", "aarch64"}
 
 
 @cache
 def sums_overflow() -> bool:
-    """Whether this processor's sums of INT8 products may overflow: x86 without VNNI.
+    """Return True if sums of INT8 products may overflow: on x86 without VNNI.
 
     https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html
     """
@@ -142,6 +142,6 @@ def sums_overflow() -> bool:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return True  # not Linux: seven bits are right everywhere
+        return True  # not Linux: seven bits are correct on any processor
     flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
     return not {"avx512_vnni", "avx_vnni"} & set(flags)

@@ -1,4 +1,4 @@
-"""What is asked for, and what comes of it."""
+"""Options and results of quantization."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from cohort_prepare.quantizing.verdict import Limits
 
 @dataclass(frozen=True, slots=True)
 class QuantizeOptions:
-    """What is asked for.
+    """Options of quantization.
 
     recipe: A family of recipes, or "auto" (default) for all.
-    calibration: Rows for the static recipe, as `read_samples` reads them; default None.
-    inputs: Rows to measure on; default None: those of the calibration, or else generated ones.
-    labels: The right answer for each of the rows measured on, a `.npy`; default None.
-    limits: What outputs may lose.
-    methods: Of the static recipe, of which the one with the closest outputs is taken; default all.
-    seven_bits: Whether weights keep seven bits; default None: where this processor needs it.
-    search_seconds: For the search for nodes to exclude, where outputs lose too much; default 60;
-        0: none is searched for.
-    job_seconds: What each step may take; default 3600.
+    calibration: Rows for the static recipe, for `read_samples`; default None.
+    inputs: Rows to measure on; default None: the calibration's, or generated ones.
+    labels: Correct answers for the rows to measure on, a `.npy`; default None.
+    limits: Allowed loss of quality.
+    methods: Calibration methods, of which the one with the closest outputs is used; default all.
+    seven_bits: True for 7-bit weights; default None: if this processor needs it.
+    search_seconds: Time limit of the search for nodes to exclude; default 60; 0: no search.
+    job_seconds: Time limit of each step; default 3600.
     """
 
     recipe: Family | Literal["auto"] = "auto"
@@ -49,19 +48,19 @@ class QuantizeOptions:
 
     @property
     def generated(self) -> bool:
-        """Whether outputs are compared on generated inputs."""
+        """True if outputs are compared on generated inputs."""
         return self.inputs is None and self.calibration is None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A recipe and what came of it.
+    """A recipe and its result.
 
-    path: The model that it made; None where it failed.
-    pair: What was measured; None where it failed.
-    failure: Why it failed; default "".
-    methods: The quality by each method of calibration that was compared; default none.
-    found: What the search for nodes to exclude found; default None: none was needed.
+    path: Its model; None if it failed.
+    pair: Its measurements; None if it failed.
+    failure: Reason of a failure; default "".
+    methods: Quality by calibration method; default none.
+    found: Result of the search for nodes to exclude; default None: no search.
     """
 
     recipe: Recipe
@@ -73,22 +72,22 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the recipe."""
         return recipe_name(self.recipe)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What came of quantizing.
+    """Result of quantization.
 
-    facts: What of the model could be quantized.
-    candidates: The recipes tried, in order.
-    chosen: The name of the one taken; "" for none.
-    reason: Why that one, or none, in a sentence.
-    acceptable: Whether it was written.
-    calibration_rows: How many rows the static recipe was calibrated with.
-    generated: Whether outputs were compared on generated inputs.
-    notes: What somebody who takes the model should know, a sentence each.
+    facts: Parts of the model that could be quantized.
+    candidates: Recipes tried, in order.
+    chosen: Name of the chosen recipe; "" for none.
+    reason: Reason of the choice.
+    acceptable: True if the model was written.
+    calibration_rows: Rows used to calibrate the static recipe.
+    generated: True if outputs were compared on generated inputs.
+    notes: Notes for users of the model.
     """
 
     facts: GraphFacts
@@ -102,19 +101,19 @@ class Quantized:
 
     @property
     def pairs(self) -> dict[str, MeasuredPair]:
-        """What was measured, by name."""
+        """Measurements by recipe name."""
         return {one.name: one.pair for one in self.candidates if one.pair is not None}
 
     @property
     def original(self) -> ModelMeasurement | None:
-        """The model as it was given."""
+        """Measurements of the original model."""
         return next((pair.original for pair in self.pairs.values()), None)
 
 
 def align(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The same candidates beside one original: the fastest of its runs and loads beside any.
+    """Return the candidates with one original that has the fastest runs and loads of all.
 
-    A candidate's own times keep their ratio to it.
+    The ratio of each candidate to its original does not change.
     """
     seen = [one.pair.original for one in candidates if one.pair is not None]
     if not seen:
@@ -138,7 +137,7 @@ def _beside(original: ModelMeasurement, pair: MeasuredPair) -> MeasuredPair:
 
 
 def quality_text(quality: Quality) -> str:
-    """What became of the outputs, in words."""
+    """Describe the quality of the outputs."""
     if quality.broken:
         return quality.broken
     rows = quality.rows

@@ -1,4 +1,4 @@
-"""Rows to calibrate with and to measure on, read a batch at a time."""
+"""Read rows to calibrate with and to measure on, in batches."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from cohort_prepare.failures import Misused
 
 ROWS_AT_ONCE = 32
 
-LONGEST_RECORDED = 64 << 20
-"""Bytes of a recorded request: what a server takes at most by default."""
+MAX_RECORDED = 64 << 20
+"""Maximum bytes of a recorded request: a server's default limit."""
 
 RECORDED = (".jsonl", ".ndjson")
 
 
 def read_samples(path: Path, inputs: Sequence[TensorSpec]) -> Iterator[Arrays]:
-    """Batches of up to ROWS_AT_ONCE rows for a model that takes `inputs`.
+    """Yield batches of up to ROWS_AT_ONCE rows for a model with `inputs`.
 
-    path: A `.npz` with the inputs by name; recorded requests, a line of JSON each, as `/predict` or
-        `/v2/models/…/infer` take them; or a folder of those and, for a model with one input, of
-        `.npy` files. Of a folder, one file is in memory at a time.
+    path: A `.npz` with inputs by name, or recorded requests for `/predict` or
+        `/v2/models/…/infer`, one JSON per line. Or a folder of those and, for a model with one
+        input, of `.npy` files; one file is in memory at a time.
 
-    Where the model's first dimension is fixed, every batch has that many rows, and what is left
-    over is dropped. Raises Misused, with the file's name, also where it has no rows.
+    If the model's first dimension is fixed, every batch has that many rows, and a rest is dropped.
+    Raises Misused with the file's name, also if it has no rows.
     """
     count = 0
     for batch in _batches(path, inputs):
@@ -57,13 +57,13 @@ def _batches(path: Path, inputs: Sequence[TensorSpec]) -> Iterator[Arrays]:
             yield from _cut(read_cases(file), inputs, file)
         else:
             raise Misused(
-                f"{file} is none of: a .npz file with the inputs by name, a .jsonl file with a "
-                "request on each line, a folder of those"
+                f"{file} must be a .npz file with the inputs by name, a .jsonl file with a request "
+                "per line, or a folder of those"
             )
 
 
 def _fixed_rows(inputs: Sequence[TensorSpec]) -> int | None:
-    """How many rows each run must have, None where they vary."""
+    """Return the fixed number of rows of a run; None if it is variable."""
     sizes = [spec.shape[0] for spec in inputs if spec.shape]
     return next((size for size in sizes if isinstance(size, int)), None)
 
@@ -78,7 +78,7 @@ def _cut(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Iterator[Arr
 def _single(path: Path, inputs: Sequence[TensorSpec]) -> Cases:
     if len(inputs) != 1:
         raise Misused(
-            f"{path}: a .npy file is for a model with one input; this one has {len(inputs)}: "
+            f"{path}: a .npy file needs a model with one input; this one has {len(inputs)}: "
             "write .npz files with the inputs by name"
         )
     try:
@@ -86,19 +86,19 @@ def _single(path: Path, inputs: Sequence[TensorSpec]) -> Cases:
     except OSError as error:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
-        raise Misused(f"{path} is no .npy file of numbers: {error}") from error
+        raise Misused(f"{path} is not a .npy file of numbers: {error}") from error
     return Cases({inputs[0].name: array})
 
 
 def _recorded(path: Path, inputs: Sequence[TensorSpec]) -> Iterator[Arrays]:
-    """The inputs of requests, one for each line."""
+    """Yield the inputs of requests, one per line."""
     try:
         with path.open("rb") as file:
             number = 0
-            while line := file.readline(LONGEST_RECORDED + 1):
+            while line := file.readline(MAX_RECORDED + 1):
                 number += 1
-                if len(line) > LONGEST_RECORDED:
-                    raise Misused(f"{path}:{number} is longer than {LONGEST_RECORDED >> 20} MiB")
+                if len(line) > MAX_RECORDED:
+                    raise Misused(f"{path}:{number} is longer than {MAX_RECORDED >> 20} MiB")
                 if not line.strip():
                     continue
                 try:
@@ -120,13 +120,13 @@ def _inputs_of(line: bytes, inputs: Sequence[TensorSpec]) -> Arrays:
 
 
 def _tensor_of(given: Any) -> tuple[str, Array]:
-    """An input of `/v2/models/…/infer`."""
+    """Decode an input of `/v2/models/…/infer`."""
     try:
         name, datatype, shape = given["name"], given["datatype"], given["shape"]
         data = given["data"]
     except (KeyError, TypeError):
         raise InvalidInput(
-            f"an input has name, datatype, shape and data, got {shortened(repr(given))}"
+            f"an input must have name, datatype, shape and data, got {shortened(repr(given))}"
         ) from None
     if not isinstance(name, str) or not isinstance(datatype, str) or not isinstance(shape, list):
         raise InvalidInput(f"input {quoted(str(name))} has a wrong name, datatype or shape")
@@ -134,7 +134,7 @@ def _tensor_of(given: Any) -> tuple[str, Array]:
 
 
 def _joined(requests: Iterable[Arrays], rows: int) -> Iterator[Arrays]:
-    """Consecutive requests whose rows are of the same shape, as one batch of up to `rows`."""
+    """Join consecutive requests with rows of the same shape into batches of up to `rows`."""
     held: list[Arrays] = []
     count, layout = 0, None
     for request in requests:

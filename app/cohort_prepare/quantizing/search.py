@@ -1,7 +1,7 @@
-"""Find the nodes to leave as they are, so that a recipe's outputs are acceptable.
+"""Find nodes to keep in float, so that a recipe's outputs are acceptable.
 
-Each node is quantized alone, which tells how much noise it makes; then those that make the most are
-excluded, twice as many each time, until the outputs are acceptable.
+Each node is quantized alone to measure its noise. Then the noisiest are excluded, twice as many
+each time, until the outputs are acceptable.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from time import monotonic
 
 RANKING_SHARE = 0.6
-"""Of the time, for quantizing nodes alone."""
+"""Share of the time for quantizing nodes alone."""
 
-MOST_EXCLUDED = 0.5
-"""Of the nodes: where more must stay, little is gained."""
+MAX_EXCLUDED = 0.5
+"""Share of the nodes: if more must be excluded, little is gained."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found.
+    """Result of a search.
 
-    excluded: The nodes to exclude; None: none were found that suffice.
-    noise: How much noise each node makes that was quantized alone, by its name.
-    tried: How many sets of nodes were excluded.
-    complete: Whether there was time for everything.
+    excluded: Nodes to exclude; None if no tried set suffices.
+    noise: Noise of each node that was quantized alone, by name.
+    tried: Number of sets tried.
+    complete: True if the time sufficed for everything.
     """
 
     excluded: tuple[str, ...] | None
@@ -44,11 +44,11 @@ def search_nodes(
 ) -> SearchResult:
     """Search for a small set of nodes to exclude.
 
-    nodes: The names of those that may be, in the order of the graph.
-    noise_of: Quantizes all but the nodes given, and says how much noise the outputs have.
-    acceptable: Quantizes all but the nodes given, and says whether the outputs are acceptable.
-    seconds: For all of it; what has begun is ended.
-    told: Gets how far it is.
+    nodes: Names of candidates, in graph order.
+    noise_of: Quantizes all but the given nodes, and returns the noise of the outputs.
+    acceptable: Quantizes all but the given nodes, and returns True if the outputs are acceptable.
+    seconds: Time limit; a step in progress is completed.
+    told: Called with progress messages.
     """
     started = clock()
     noise: dict[str, float] = {}
@@ -59,7 +59,7 @@ def search_nodes(
         noise[node] = noise_of([other for other in nodes if other != node])
     ranked = sorted(noise, key=lambda node: -noise[node])
     tried, count, enough, short = 0, 1, 0, 0
-    most = min(len(ranked), int(MOST_EXCLUDED * len(nodes)))
+    most = min(len(ranked), int(MAX_EXCLUDED * len(nodes)))
     late = False
     while count <= most and not enough:
         if late := clock() - started > seconds:
@@ -85,5 +85,5 @@ def search_nodes(
 
 
 def _ends_first(nodes: Sequence[str]) -> list[str]:
-    """The first and the last, which are the most sensitive as a rule, then the others."""
+    """Put the first and last node, often the most sensitive, before the others."""
     return [*nodes[:1], *(nodes[-1:] if len(nodes) > 1 else ()), *nodes[1:-1]]

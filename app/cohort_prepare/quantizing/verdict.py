@@ -1,7 +1,7 @@
-"""Whether a recipe's outputs are acceptable, whether it pays, and which is best: decisions only.
+"""Decide if a recipe's outputs are acceptable, if it pays, and which recipe is best.
 
-Differences that chance explains are none: rows that a recipe gets wrong which were right, and those
-that it gets right which were wrong, are compared by a sign test.
+Differences that may be chance do not count: rows that became wrong are compared with rows that
+became right by a sign test.
 """
 
 from __future__ import annotations
@@ -15,65 +15,65 @@ from cohort_prepare.quantizing.measuring import MeasuredPair
 from cohort_prepare.quantizing.quality import Quality
 
 CHANCE = 0.05
-"""An outcome of the sign test that is less likely than this is no chance."""
+"""Significance level of the sign test."""
 
-LEAST_COSINE = 0.99
-"""Of outputs that decide nothing, on average over the rows."""
+MIN_COSINE = 0.99
+"""For outputs without a decision, mean over the rows."""
 
 SLOWER_BELOW, FASTER_FROM, SMALLER_TO = 0.9, 1.1, 0.75
-"""Of the original's speed at any batch size, below which a recipe is slower; of it on average, from
-which it pays; of the original's size, up to which it pays where it is not slower."""
+"""Ratios to the original: a recipe is slower if its speed at any batch size is below the first.
+It pays if its mean speed reaches the second, or its size does not exceed the third."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What outputs may lose.
+    """Allowed loss of quality.
 
-    drop: Of accuracy, in absolute terms: 0.01 is a percentage point. Without labels, the share of
-        rows that may be decided otherwise.
+    drop: Absolute loss of accuracy; 0.01 is a percentage point. Without labels, the share of rows
+        with another decision.
     """
 
     drop: float = 0.01
 
 
 NEARLY_AS_FAST = 0.95
-"""Of the fastest recipe's speed, from which the size decides."""
+"""Share of the fastest recipe's speed above which the size decides."""
 
 
 def why_unacceptable(quality: Quality, limits: Limits) -> str:
-    """Why outputs are not acceptable; "" where they are."""
+    """Return the reason why outputs are not acceptable; "" if they are."""
     if quality.broken:
-        return f"its outputs cannot be used: {quality.broken}"
+        return f"its outputs are unusable: {quality.broken}"
     rows = quality.rows
     if (labels := quality.labels) is not None:
         drop = (labels.lost - labels.gained) / rows
         chance = sign_test(labels.lost, labels.gained)
         if drop > limits.drop and chance < CHANCE:
             return (
-                f"accuracy falls by {drop:.2%} ({labels.lost} of {rows} rows lost, "
-                f"{labels.gained} gained), where {limits.drop:.2%} is allowed"
+                f"accuracy drops by {drop:.2%} ({labels.lost} of {rows} rows lost, "
+                f"{labels.gained} gained), more than the allowed {limits.drop:.2%}"
             )
         return ""
     if quality.decision:
         allowed = max(1, int(limits.drop * rows))
         if quality.changed > allowed:
             return (
-                f"it decides otherwise on {quality.changed} of {rows} rows "
-                f"({quality.changed / rows:.2%}), where at most {allowed} may be"
+                f"its decision differs on {quality.changed} of {rows} rows "
+                f"({quality.changed / rows:.2%}), more than the allowed {allowed}"
             )
         return ""
-    if quality.cosine < LEAST_COSINE:
-        return f"the outputs' cosine is {quality.cosine:.4f}, where {LEAST_COSINE:g} is asked for"
+    if quality.cosine < MIN_COSINE:
+        return f"the outputs' cosine is {quality.cosine:.4f}, below the required {MIN_COSINE:g}"
     return ""
 
 
 def least_drop(rows: int) -> float:
-    """The smallest fall of accuracy that `rows` labelled rows can tell from chance."""
+    """Return the smallest significant loss of accuracy on `rows` labelled rows."""
     return next(count for count in range(1, 100) if sign_test(count, 0) < CHANCE) / max(rows, 1)
 
 
 def speeds(pair: MeasuredPair) -> Mapping[int, float]:
-    """How many times as fast as the original it is in service, by rows."""
+    """Return the speed relative to the original in a server, by batch size."""
     rows = pair.original.seconds.keys() & pair.candidate.seconds.keys()
     return {
         count: pair.original.in_service(count) / pair.candidate.in_service(count)
@@ -82,12 +82,12 @@ def speeds(pair: MeasuredPair) -> Mapping[int, float]:
 
 
 def overall(ratios: Mapping[int, float]) -> float:
-    """Their geometric mean."""
+    """Return the geometric mean of the ratios."""
     return float(prod(ratios.values()) ** (1 / len(ratios)))
 
 
 def why_not(pair: MeasuredPair, limits: Limits) -> str:
-    """Why a recipe is not worth taking; "" where it is."""
+    """Return the reason why a recipe does not pay; "" if it does."""
     if reason := why_unacceptable(pair.quality, limits):
         return reason
     ratios = speeds(pair)
@@ -105,12 +105,12 @@ def why_not(pair: MeasuredPair, limits: Limits) -> str:
 
 
 def loses_batching(pair: MeasuredPair) -> bool:
-    """Whether the original's requests can share runs, and the quantized model's cannot."""
+    """Return True if the original can be batched, but the quantized model cannot."""
     return not pair.original.unbatchable and bool(pair.candidate.unbatchable)
 
 
 def best(pairs: Mapping[str, MeasuredPair], limits: Limits) -> str:
-    """The recipe to take, or "": the fastest on average; of nearly equal ones the smallest."""
+    """Return the best recipe, or "": the fastest on average, or the smallest of similar ones."""
     good = {name: pair for name, pair in pairs.items() if not why_not(pair, limits)}
     if not good:
         return ""
@@ -122,7 +122,7 @@ def best(pairs: Mapping[str, MeasuredPair], limits: Limits) -> str:
 
 
 def closest(qualities: Mapping[str, Quality], limits: Limits) -> str:
-    """Whose outputs are closest: acceptable ones before others, then those with less noise."""
+    """Return the name with the closest outputs: acceptable ones first, then by noise."""
     return min(
         qualities,
         key=lambda name: (bool(why_unacceptable(qualities[name], limits)), qualities[name].noise),
@@ -130,7 +130,7 @@ def closest(qualities: Mapping[str, Quality], limits: Limits) -> str:
 
 
 def pareto(pairs: Mapping[str, MeasuredPair], limits: Limits) -> Sequence[str]:
-    """The acceptable recipes than which none is both smaller and faster on average."""
+    """Return acceptable recipes that no other beats in both size and mean speed."""
     good = {
         name: pair for name, pair in pairs.items() if not why_unacceptable(pair.quality, limits)
     }

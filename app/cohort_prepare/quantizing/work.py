@@ -1,6 +1,6 @@
-"""The jobs that quantize and measure, each in a process of its own (`Workshop`).
+"""Jobs that quantize and measure, each in a separate process (`Workshop`).
 
-Their arguments and answers are dataclasses as JSON has them, and paths as text.
+Arguments and results are dataclasses as JSON, and paths as text.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cohort_prepare.quantizing.search import SearchResult, search_nodes
 from cohort_prepare.quantizing.verdict import Limits, why_unacceptable
 
 RANKING_ROWS = 128
-"""On which the noise of a node is measured."""
+"""Rows on which the noise of a node is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A recipe to apply, see `build`, to a model whose outputs are compared with the original's."""
+    """A recipe to apply (see `build`) to a model, and rows to compare outputs on."""
 
     recipe: Recipe
     prepared: Path
@@ -44,12 +44,12 @@ class Build:
     labels: Path | None
 
     def apply(self, recipe: Recipe, out: Path) -> None:
-        """Write the model by another recipe to `out`."""
+        """Write the model of another recipe to `out`."""
         build(recipe, self.prepared, self.original, self.ranges, out)
 
 
 def _job(function: Callable[..., object]) -> Callable[..., Any]:
-    """Let a function take arguments as JSON has them, and answer so."""
+    """Make a function accept and return JSON values."""
     checked = validate_call(function)
 
     @wraps(function)
@@ -67,7 +67,7 @@ def read_graph(model: Path, out: Path) -> GraphFacts:
 
 @_job
 def calibrate(prepared: Path, samples: Path, methods: tuple[Method, ...], folder: Path) -> int:
-    """Find ranges, see `find_ranges`; give the number of rows."""
+    """Find ranges (see `find_ranges`); return the number of rows."""
     inputs = open_session(prepared, chain=(Provider("cpu"),)).inputs
 
     def batches() -> Iterator[Arrays]:
@@ -79,20 +79,20 @@ def calibrate(prepared: Path, samples: Path, methods: tuple[Method, ...], folder
 
 @_job
 def build_and_compare(building: Build) -> Quality:
-    """Apply a recipe, and say how far outputs are from the original's."""
+    """Apply a recipe; return the quality of its outputs."""
     building.apply(building.recipe, building.out)
     return Opened(building.original, building.out, building.samples, building.labels).compare()
 
 
 @_job
 def measure(building: Build) -> MeasuredPair:
-    """Measure a model that was built beside its original; see `measure_pair`."""
+    """Measure a built model against its original; see `measure_pair`."""
     return measure_pair(building.original, building.out, building.samples, building.labels, tell)
 
 
 @_job
 def search(building: Build, nodes: tuple[str, ...], limits: Limits, seconds: float) -> SearchResult:
-    """Find nodes to exclude from a recipe, see `search_nodes`; models are made beside its `out`."""
+    """Find nodes to exclude (see `search_nodes`); models are built next to `out`."""
 
     def compare(excluded: Sequence[str], labels: Path | None, rows: int) -> Quality:
         with tempfile.TemporaryDirectory(dir=building.out.parent) as name:

@@ -1,4 +1,4 @@
-"""Where jobs are done: each in a process of its own, in a folder that goes away."""
+"""Run jobs, each in a separate process and a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """Does jobs.
+    """Runs jobs.
 
-    folder: Where files are made.
-    seconds: What a job may take.
-    told: Gets what is going on.
+    folder: Folder for files.
+    seconds: Time limit of a job.
+    told: Called with progress messages.
     """
 
     folder: Path
@@ -30,12 +30,12 @@ class Workshop:
     told: Callable[[str], None]
 
     def ask(self, answers: type[T], job: str, doing: str, **arguments: object) -> T:
-        """Have a job of `quantizing.work` done.
+        """Run a job of `quantizing.work`; return its result.
 
-        answers: What it answers with.
-        doing: What it does, as in "calibrating".
+        answers: Type of the result.
+        doing: Description, such as "calibrating".
 
-        Raises Misused, Rejected where a tool or a model fails, and OSError where the system does.
+        Raises Misused, Rejected if a tool or model fails, and OSError if the system does.
         """
         self.told(doing)
         try:
@@ -43,13 +43,13 @@ class Workshop:
                 f"cohort_prepare.quantizing.work:{job}",
                 arguments,
                 folder=self.folder,
-                cwd=self.folder,  # where tools leave what they forget
+                cwd=self.folder,  # tools leave temporary files here
                 seconds=self.seconds,
                 doing=doing,
                 told=lambda text: self.told(f"{doing}: {text}"),
             )
         except JobTimedOut as error:
             raise Rejected(
-                f"{doing} took longer than {self.seconds:g} s; --timeout allows more"
+                f"{doing} took longer than {self.seconds:g} s; increase --timeout"
             ) from error
         return TypeAdapter(answers).validate_python(answer)

@@ -1,5 +1,5 @@
-"""`cohort convert config.pbtxt`: Cohort's files made from Triton's file.
+"""`cohort convert config.pbtxt`: convert Triton's configuration to Cohort's.
 
-An `ensemble_scheduling` becomes a pipeline.yaml, any other ONNX model's file a config.yaml. Fields
-without a counterpart are listed, each with advice (`left_out`).
+An `ensemble_scheduling` becomes a pipeline.yaml, the file of another ONNX model a config.yaml.
+Fields without a counterpart are listed with advice (`left_out`).
 """

@@ -1,4 +1,4 @@
-"""A pipeline.yaml of an `ensemble_scheduling`."""
+"""Convert an `ensemble_scheduling` to a pipeline.yaml."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cohort_prepare.triton.reading import Fields
 from cohort_prepare.triton.text_format import MAX_BYTES, parse_text_format
 
 Tensors = Mapping[str, str]
-"""Where the ensemble's tensors come from, by their names: inputs, and step.output."""
+"""Sources of the ensemble's tensors by name: inputs, or step.output."""
 
 
 def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The keys of a pipeline.yaml, and notes. Raises Misused.
+    """Return the keys of a pipeline.yaml, and notes. Raises Misused.
 
-    path: The config.pbtxt. Those of the steps' models are read from the folders next to its own.
+    path: The config.pbtxt. Files of the steps' models are read from folders next to its folder.
     """
     file = path.name
     inputs = _names(fields, "input")
@@ -32,8 +32,8 @@ def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
         for output, tensor in _map(step, "output_map").items():
             if tensor in tensors:
                 raise Misused(
-                    f"{file}: the tensor {quoted(tensor)} comes from {quoted(tensors[tensor])}, "
-                    f"and from step {quoted(name)}: rename one of them"
+                    f"{file}: tensor {quoted(tensor)} comes from {quoted(tensors[tensor])} and "
+                    f"from step {quoted(name)}: rename one of them"
                 )
             tensors[tensor] = f"{name}.{output}"
     used: set[str] = set()
@@ -47,18 +47,16 @@ def pipeline(fields: Fields, path: Path) -> tuple[dict[str, Any], list[str]]:
         outputs[name] = {"from": _source(name, tensors, used, f"output {quoted(name)}", file)}
         if labels := one.text("label_filename"):
             outputs[name]["labels"] = labels
-            notes.append(
-                f"keep {quoted(labels)} in the folder of the pipeline.yaml: it has the labels"
-            )
+            notes.append(f"copy {quoted(labels)}, the labels, to the folder of the pipeline.yaml")
     for name in inputs:
         if name not in used:
-            notes.append(f"the input {quoted(name)} is left out: no step and no output uses it")
+            notes.append(f"input {quoted(name)} is omitted: no step or output uses it")
     taken: dict[str, dict[str, Any]] = {name: {} for name in inputs if name in used}
     return {"inputs": taken, "steps": made, "outputs": outputs}, notes
 
 
 def _named(fields: Fields, file: str, inputs: Sequence[str]) -> dict[str, Fields]:
-    """The steps, by the names of their models.
+    """Return the steps by model name.
 
     They are numbered if a model runs twice, or if an input has the name of its output.
     """
@@ -67,8 +65,8 @@ def _named(fields: Fields, file: str, inputs: Sequence[str]) -> dict[str, Fields
     steps = fields.message("ensemble_scheduling").messages("step")
     if len(steps) > MAX_STEPS:
         raise Misused(
-            f"{file} has {len(steps)} steps, and a pipeline takes {MAX_STEPS}: split it, a step "
-            "may run another pipeline"
+            f"{file} has {len(steps)} steps, but a pipeline is limited to {MAX_STEPS}: split it; a "
+            "step may run another pipeline"
         )
     for step in steps:
         model = step.text("model_name")
@@ -87,7 +85,7 @@ def _names(fields: Fields, side: str) -> list[str]:
 
 
 def _map(step: Fields, name: str) -> dict[str, str]:
-    """A map of names to names."""
+    """Return a map of names to names."""
     return {key: str(value) for key, value in step.pairs(name).items()}
 
 
@@ -106,13 +104,13 @@ def _step(name: str, step: Fields, tensors: Tensors, used: set[str], file: str) 
 def _source(tensor: str, tensors: Tensors, used: set[str], where: str, file: str) -> str:
     if tensor not in tensors:
         hint = did_you_mean(tensor, tensors)
-        raise Misused(f"{file}: {where} is from {quoted(tensor)}, which no step gives{hint}")
+        raise Misused(f"{file}: {where} is from {quoted(tensor)}, which no step returns{hint}")
     used.add(tensor)
     return tensors[tensor]
 
 
 def _on_model(step: str, model: str, path: Path) -> list[str]:
-    """Notes on the model of a step, from its own config.pbtxt if it has one."""
+    """Return notes on a step's model, from its config.pbtxt if there is one."""
     own = path.absolute().parent.parent / model / path.name
     try:
         if not own.is_file() or own.stat().st_size > MAX_BYTES:
@@ -126,7 +124,7 @@ def _on_model(step: str, model: str, path: Path) -> list[str]:
         return []
     backend = fields.text("backend") or fields.text("platform")
     return [
-        f"step {quoted(step)}: model {quoted(model)} is of the backend {quoted(backend)}, and "
-        "Cohort serves ONNX: export it (cohort convert). Code before or after a model is its "
-        "transform (docs/guide/transform.md): take the step away, and have the next one do it"
+        f"step {quoted(step)}: model {quoted(model)} has the backend {quoted(backend)}, but "
+        "Cohort serves ONNX: export it (cohort convert). Code before or after a model becomes a "
+        "transform (docs/guide/transform.md): remove the step, and do its work in the next one's"
     ]

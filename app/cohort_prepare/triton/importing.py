@@ -1,4 +1,4 @@
-"""From a config.pbtxt to a file of Cohort's, which is checked before it is written."""
+"""Convert a config.pbtxt to a file for Cohort, and validate it before it is written."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ENSEMBLE = "ensemble"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of converting a config.pbtxt.
+    """Result of converting a config.pbtxt.
 
-    out: The file that was written; None: nothing of it is worth keeping.
-    kind: The name that its file must have.
-    text: The content of the file.
-    notes: Sentences on what was not carried over, and what to do.
+    out: File that was written; None if the result is empty.
+    kind: Name that the file must have.
+    text: Content of the file.
+    notes: Fields that were not converted, with advice.
     """
 
     out: Path | None
@@ -46,7 +46,7 @@ def import_config(path: Path, out: Path | None) -> Imported:
 
     out: The file; default None: a new pipeline.yaml or config.yaml next to it.
 
-    Raises Misused, and OSError where it cannot be read or written.
+    Raises Misused, and OSError if a file cannot be read or written.
     """
     fields = Fields(parse_text_format(_text(path), path.name), path.name)
     kind = PIPELINE_FILE if _is_ensemble(fields) else CONFIG_FILE
@@ -57,7 +57,8 @@ def import_config(path: Path, out: Path | None) -> Imported:
     name = fields.text("name")
     if name and name != (folder := path.absolute().parent.name):
         notes.append(
-            f"the model is called {quoted(name)}: a folder has the name, and is {quoted(folder)}"
+            f"the model is named {quoted(name)}, but its folder {quoted(folder)}: Cohort uses the "
+            "folder's name"
         )
     notes += fields.left_out()
     if not tree:
@@ -66,8 +67,8 @@ def import_config(path: Path, out: Path | None) -> Imported:
     _check(text, kind, path.name)
     target = out or path.with_name(kind)
     if out is None and os.path.lexists(target):
-        raise Misused(f"{target} is there already; name another file with --out")
-    write_whole(target, f"# Made of {path.name!a} by cohort convert.\n{text}")
+        raise Misused(f"{target} already exists; use another file with --out")
+    write_whole(target, f"# Converted from {path.name!a} by cohort convert.\n{text}")
     return Imported(target, kind, text, notes)
 
 
@@ -97,7 +98,7 @@ def _yaml(tree: dict[str, Any]) -> str:
 
 
 def _check(text: str, kind: str, file: str) -> None:
-    """See that what was made is valid. Raises Misused."""
+    """Validate the result. Raises Misused."""
     try:
         if kind == PIPELINE_FILE:
             parse_pipeline(text)

@@ -1,4 +1,4 @@
-"""A config.yaml from Triton's file for an ONNX model."""
+"""Convert Triton's file for an ONNX model to a config.yaml."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cohort_prepare.triton.reading import Fields
 BACKENDS = frozenset({"onnxruntime", "onnxruntime_onnx"})
 
 LEVELS = {"-1": "basic", "1": "extended", "2": "none"}
-"""The levels of graph optimization, by the numbers of the ONNX Runtime backend."""
+"""Graph optimization levels by the numbers of the ONNX Runtime backend."""
 
 CACHE_MB = 64
-"""A response cache has this size: Triton sets one for all models on its command line."""
+"""Size of a response cache: Triton sets one for all models on its command line."""
 
 
 def is_onnx(fields: Fields) -> bool:
@@ -29,11 +29,11 @@ def _file(fields: Fields) -> str:
 
 
 def model_config(fields: Fields, file: str) -> tuple[dict[str, Any], list[str]]:
-    """The keys of a config.yaml, and notes. Raises Misused for a model of another backend."""
+    """Return the keys of a config.yaml, and notes. Raises Misused for other backends."""
     if not is_onnx(fields):
         named = fields.text("backend") or fields.text("platform") or _file(fields)
         raise Misused(
-            f"{file} is of the backend {quoted(named)}, and Cohort serves ONNX: export the model "
+            f"{file} has the backend {quoted(named)}, but Cohort serves ONNX: export the model "
             "(cohort convert). Code around a model becomes a transform: docs/guide/transform.md"
         )
     notes: list[str] = []
@@ -49,7 +49,9 @@ def model_config(fields: Fields, file: str) -> tuple[dict[str, Any], list[str]]:
     }
     if fields.message("response_cache").truth("enable"):
         config["cache"] = {"max_mb": CACHE_MB}
-        notes.append(f"cache: {{max_mb: {CACHE_MB}}} is a guess: Triton has a size for all models")
+        notes.append(
+            f"cache: {{max_mb: {CACHE_MB}}} is a guess: Triton has one size for all models"
+        )
     if _file(fields) != "model.onnx":
         notes.append(f"rename {quoted(_file(fields))} to model.onnx in each version's folder")
     for one in fields.messages("input"):
@@ -85,7 +87,7 @@ def _timeout(fields: Fields, notes: list[str]) -> float | None:
     microseconds = queue.number("default_timeout_microseconds")
     if not microseconds:
         return None
-    notes.append("timeout_ms is for the whole request, and Triton's time is for its wait alone")
+    notes.append("timeout_ms limits the whole request; Triton's timeout limits its wait only")
     return microseconds / 1000
 
 
@@ -100,9 +102,7 @@ def _labels(fields: Fields, notes: list[str]) -> dict[str, Any]:
         one.numbers("dims")
         if name := one.text("label_filename"):
             found[one.text("name")] = {"labels": name}
-            notes.append(
-                f"copy {quoted(name)} into each version's folder, where labels are read from"
-            )
+            notes.append(f"copy {quoted(name)}, the labels, to each version's folder")
     return found
 
 
@@ -117,17 +117,17 @@ def _session(fields: Fields, notes: list[str]) -> dict[str, Any]:
             found["intra_op_threads"] = int(text)
         else:
             notes.append(
-                f"the parameter {quoted(key)} is not carried over: ONNX Runtime's "
-                "options are under session or providers (docs/reference/configuration.md)"
+                f"the parameter {quoted(key)} is not converted: set ONNX Runtime's options "
+                "under session or providers (docs/reference/configuration.md)"
             )
     if libraries := fields.message("model_operations").texts("op_library_filename"):
         found["custom_op_libraries"] = libraries
-        notes.append("put the libraries of operators into a folder that COHORT_CUSTOM_OPS names")
+        notes.append("copy the operator libraries to a folder listed in COHORT_CUSTOM_OPS")
     return found
 
 
 def _providers(fields: Fields, notes: list[str]) -> list[Any] | None:
-    """The chain of execution providers; None: whatever the machine has."""
+    """Return the chain of execution providers; None for the machine's default."""
     chain: list[Any] = []
     accelerators = fields.message("optimization").message("execution_accelerators")
     kinds = {one.word("kind") for one in fields.messages("instance_group")} - {""}
@@ -139,18 +139,18 @@ def _providers(fields: Fields, notes: list[str]) -> list[Any] | None:
             chain.append({"tensorrt": options} if options else "tensorrt")
             kinds.add("KIND_GPU")
         elif name not in {"auto_io_binding", "gpu_io"}:
-            notes.append(f"the accelerator {quoted(name)} is not carried over: {_SEE_PROVIDERS}")
+            notes.append(f"accelerator {quoted(name)} is not converted: {_SEE_PROVIDERS}")
     cpu: list[Any] = []
     for one in accelerators.messages("cpu_execution_accelerator"):
         if one.text("name") == "openvino":
             cpu.append("openvino")
             notes += [
-                f"openvino's {quoted(key)} is not carried over: {_SEE_PROVIDERS}"
+                f"openvino's {quoted(key)} is not converted: {_SEE_PROVIDERS}"
                 for key in one.pairs("parameters")
             ]
         else:
             notes.append(
-                f"the accelerator {quoted(one.text('name'))} is not carried over: {_SEE_PROVIDERS}"
+                f"accelerator {quoted(one.text('name'))} is not converted: {_SEE_PROVIDERS}"
             )
     if "KIND_GPU" in kinds:
         device = min(gpus) if gpus else 0
@@ -158,13 +158,13 @@ def _providers(fields: Fields, notes: list[str]) -> list[Any] | None:
         if len(gpus) > 1:
             notes.append(
                 f"of the GPUs {', '.join(map(str, sorted(gpus)))} only {device} is used: start a "
-                "server for each, with CUDA_VISIBLE_DEVICES, behind a balancer"
+                "server for each with CUDA_VISIBLE_DEVICES, behind a load balancer"
             )
         return [*chain, *cpu, "cpu"]
     return [*cpu, "cpu"] if cpu or "KIND_CPU" in kinds else None
 
 
-_SEE_PROVIDERS = "write execution providers and their options under providers"
+_SEE_PROVIDERS = "set execution providers and their options under providers"
 
 
 def _tensorrt(accelerator: Fields, notes: list[str]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _tensorrt(accelerator: Fields, notes: list[str]) -> dict[str, Any]:
         elif key == "max_workspace_size_bytes" and text.isascii() and text.isdigit():
             options["trt_max_workspace_size"] = int(text[:19])
         else:
-            notes.append(f"tensorrt's {quoted(key)} is not carried over: {_SEE_PROVIDERS}")
+            notes.append(f"tensorrt's {quoted(key)} is not converted: {_SEE_PROVIDERS}")
     return options
 
 

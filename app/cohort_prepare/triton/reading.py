@@ -1,4 +1,4 @@
-"""Fields of a `config.pbtxt` by their paths, with a record of the fields that were read."""
+"""Fields of a `config.pbtxt` by path, with a record of the fields that were read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_NOTES = 64
 
 
 class Fields:
-    """The fields of a message, with a record of those that were read.
+    """Fields of a message, with a record of those that were read.
 
-    file: The file's name in errors.
-    path: The path of the message in the file.
+    file: File name for errors.
+    path: Path of the message in the file.
     """
 
     def __init__(self, message: Message, file: str, path: str = "") -> None:
@@ -31,32 +31,32 @@ class Fields:
         return name in self._fields
 
     def text(self, name: str) -> str:
-        """A string; "" without the field."""
+        """Return a string; "" without the field."""
         found = self._last(name)
         if found is None:
             return ""
         if isinstance(found, Message | Word):
-            raise self._wrong(name, "must be a text in quotes")
+            raise self._wrong(name, "must be a quoted string")
         return found
 
     def word(self, name: str) -> str:
-        """A name of an enum; "" without the field."""
+        """Return the name of an enum value; "" without the field."""
         found = self._last(name)
         if found is not None and not isinstance(found, Word):
             raise self._wrong(name, "must be a name such as TYPE_FP32, without quotes")
         return found or ""
 
     def truth(self, name: str) -> bool:
-        """A truth value; False without the field."""
+        """Return a boolean; False without the field."""
         return self.word(name).lower() in {"true", "t", "1"}
 
     def number(self, name: str) -> int:
-        """A whole number; 0 without the field."""
+        """Return an integer; 0 without the field."""
         numbers = self.numbers(name)
         return numbers[-1] if numbers else 0
 
     def numbers(self, name: str) -> list[int]:
-        """Whole numbers."""
+        """Return all integers of a field."""
         found = []
         for one in self._values(name):
             try:
@@ -69,14 +69,14 @@ class Fields:
         return found
 
     def texts(self, name: str) -> list[str]:
-        """Strings."""
+        """Return all strings of a field."""
         found = self._values(name)
         if any(isinstance(one, Message | Word) for one in found):
-            raise self._wrong(name, "must be texts in quotes")
+            raise self._wrong(name, "must be quoted strings")
         return [str(one) for one in found]
 
     def messages(self, name: str) -> list[Fields]:
-        """The messages of a field; an empty list without the field."""
+        """Return the messages of a field; an empty list without the field."""
         if name not in self._inside:
             path = f"{self._path}{name}."
             found = []
@@ -88,12 +88,12 @@ class Fields:
         return self._inside[name]
 
     def message(self, name: str) -> Fields:
-        """The last message of a field; an empty one without the field."""
+        """Return the last message of a field; an empty one without the field."""
         found = self.messages(name)
         return found[-1] if found else Fields(Message(), self._file, f"{self._path}{name}.")
 
     def pairs(self, name: str) -> dict[str, Fields | str]:
-        """A map: each a message with key and value, of which strings are given as such."""
+        """Return a map, written as messages with key and value; values are strings or messages."""
         found: dict[str, Fields | str] = {}
         for one in self.messages(name):
             values = one._fields.get("value", [""])
@@ -102,11 +102,11 @@ class Fields:
         return found
 
     def left_out(self) -> list[str]:
-        """A sentence for each field that was not read, with advice."""
+        """Return a note for each field that was not read, with advice."""
         paths = dict.fromkeys(self._untaken())
         notes = list(dict.fromkeys(reason(path) for path in islice(paths, MAX_NOTES)))
         if len(paths) > MAX_NOTES:
-            notes.append(f"{len(paths) - MAX_NOTES} more fields are not carried over")
+            notes.append(f"{len(paths) - MAX_NOTES} more fields are not converted")
         return [one for one in notes if one]
 
     def _untaken(self) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Protobuf's text format, as a `config.pbtxt` has it, read without the messages' definitions.
+"""Parse protobuf's text format, as in `config.pbtxt`, without the message definitions.
 
-Its length and depth are bounded, and reading takes time by its length alone.
+Length and depth are limited; parsing takes linear time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_DEPTH = 32
 
 
 class Word(str):
-    """A value without quotes: a number, a name of an enum, or true or false."""
+    """A value without quotes: a number, an enum value, true or false."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
 class Message:
-    """The values of each field, in the order of the file."""
+    """Values of each field, in file order."""
 
     fields: dict[str, list[Value]] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ Value: TypeAlias = "Message | Word | str"
 
 
 def parse_text_format(text: str, file: str) -> Message:
-    """Read a message; `file` is what errors call it. Raises Misused, which names the line."""
+    """Parse a message; `file` is for error messages. Raises Misused with the line."""
     return _Reader(text, file).message()
 
 
@@ -61,21 +61,19 @@ class _Reader:
         self._file = file
         self._line = 1
         if len(text) > MAX_BYTES:
-            raise Misused(
-                f"{file} has more than {MAX_BYTES >> 20} MiB, more than a model's config may have"
-            )
+            raise Misused(f"{file} exceeds the limit of {MAX_BYTES >> 20} MiB")
         self._tokens = self._read(text)
         self._kind, self._token = next(self._tokens)
 
     def message(self, end: str = _END, depth: int = 0) -> Message:
-        """The fields up to `end`, which is taken."""
+        """Parse fields up to `end`, which is consumed."""
         if depth > MAX_DEPTH:
-            raise self._wrong(f"more than {MAX_DEPTH} messages are within each other")
+            raise self._wrong(f"messages are nested more than {MAX_DEPTH} deep")
         message = Message()
         while self._token != end or self._kind == "string":
             name = self._token
             if self._kind != "word" or not _NAME.fullmatch(name):
-                raise self._wrong("a field's name is expected", found=True)
+                raise self._wrong("expected a field name", found=True)
             self._next()
             colon = self._take(":")
             values = message.fields.setdefault(name, [])
@@ -86,7 +84,7 @@ class _Reader:
             elif colon or self._token in _CLOSES:
                 values.append(self._value(depth))
             else:
-                raise self._wrong(f"':' or '{{' is expected after {quoted(name)}", found=True)
+                raise self._wrong(f"expected ':' or '{{' after {quoted(name)}", found=True)
             if not self._take(","):
                 self._take(";")
         if end:
@@ -107,7 +105,7 @@ class _Reader:
         for opens, closes in _CLOSES.items():
             if self._take(opens):
                 return self.message(closes, depth + 1)
-        raise self._wrong("a value is expected", found=True)
+        raise self._wrong("expected a value", found=True)
 
     def _take(self, sign: str) -> bool:
         if self._kind == "sign" and self._token == sign:
@@ -123,7 +121,7 @@ class _Reader:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise self._wrong(f"{quoted(text[at])} is not expected")
+                raise self._wrong(f"unexpected {quoted(text[at])}")
             at = match.end()
             kind = match.lastgroup or ""
             if kind == "line":
@@ -131,7 +129,7 @@ class _Reader:
             elif kind != "blank":
                 yield kind, match.group()
         yield "end", _END
-        raise self._wrong("it ends too early")
+        raise self._wrong("unexpected end of file")
 
     def _wrong(self, sentence: str, *, found: bool = False) -> Misused:
         got = ""

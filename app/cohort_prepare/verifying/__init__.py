@@ -1,8 +1,8 @@
-"""`cohort verify`: whether a model gives what its source gives, by how much not, and why not.
+"""`cohort verify`: compare a model with its source, and look for the cause of differences.
 
-Both are run on the same cases, and what they give is measured (`comparison`) by a criterion that
-depends on what the model computes in (`tolerance`). Where they differ, simple tests look for what
-is behind it (`diagnosis`). `verify_model` does all of it; `compare_models` compares any two.
+Both run on the same cases. `comparison` measures their outputs by a criterion that depends on the
+datatype of the computation (`tolerance`). If they differ, `diagnosis` runs simple tests to find the
+cause. `verify_model` does all of it; `compare_models` compares any two models.
 """
 
 from cohort_prepare.verifying.comparison import ComparedCase, Verification, compare_models

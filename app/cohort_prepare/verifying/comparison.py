@@ -1,4 +1,4 @@
-"""Run two models on the same cases and measure how far their outputs are apart, batch by batch."""
+"""Run two models on the same cases, and measure the differences of outputs batch by batch."""
 
 from __future__ import annotations
 
@@ -19,39 +19,38 @@ from cohort_prepare.evaluating.pairing import Matched, match_outputs, settle
 from cohort_prepare.verifying.tolerance import FLOOR, Allowed
 
 ModelAnswer = Arrays | str
-"""Outputs by name, or why the model refused."""
+"""Outputs by name, or the reason of a failed run."""
 
 RunCases = Callable[[Sequence[Arrays]], list[ModelAnswer]]
-"""Runs a model on each of some inputs."""
+"""Runs a model on each of several inputs."""
 
 GROUP_BYTES = 128 << 20
-"""Of inputs that are run in one call."""
+"""Maximum size of inputs that are run in one call."""
 
-MOST_KEPT_BYTES = 64 << 20
-"""Of cases that are kept to look for a reason."""
+MAX_KEPT_BYTES = 64 << 20
+"""Maximum size of cases kept for the diagnosis."""
 
 POINTS = 20_000
-"""Of each output that are kept to draw."""
+"""Values of each output kept for the plot."""
 
 POINTS_PER_CASE = 2_000
 
 
 COLUMN_SHARES = 100
-"""A value may be off by so many shares of its own column, where that is less than a share of its
-row."""
+"""Allowance of a value in units of `share` of its column's largest value, if below its row's."""
 
-LEAST_SHARE = 5e-3
-"""Of what the row allows, and always allowed: four roundings of its largest value in FP32."""
+MIN_SHARE = 5e-3
+"""Share of the row's allowance that is always allowed: four FP32 roundings of its largest value."""
 
-LEAST_ROWS = 3
-"""That tell how large the values of a column are."""
+MIN_ROWS = 3
+"""Rows needed to estimate the size of a column's values."""
 
 
 def session_run(session: Session, names: Mapping[str, str] | None = None) -> RunCases:
-    """Runs of an ONNX model.
+    """Return a function that runs an ONNX model.
 
-    names: What its inputs are called in the cases; default None: the same. Floats and whole numbers
-        are given to it in its own datatype.
+    names: Names of its inputs in the cases; default None: the same. Floats and integers are
+        converted to the input's datatype.
     """
     known = names or {}
 
@@ -76,13 +75,13 @@ def _run_session(session: Session, case: Arrays) -> ModelAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedCase:
-    """One case that both models were run on.
+    """A case that both models ran.
 
-    expected, got: Outputs of the source and of the model by the source's names, alike in shape and
-        kind of elements where they can be made so; None where the model refused.
-    refused: Why the model refused; else "".
-    ratios: For each row its largest difference, 1 being what is allowed.
-    counts: Whether a difference is a verdict; else it is told.
+    expected, got: Outputs of the source and the model by the source's names, with equal shapes and
+        kinds if possible. `got` is None if the model failed.
+    refused: Reason why the model failed; else "".
+    ratios: Largest difference of each row; 1 is the allowed difference.
+    counts: True if a difference is a failure; otherwise it is only a note.
     """
 
     case: Case
@@ -94,27 +93,27 @@ class ComparedCase:
 
     @property
     def rows_off(self) -> Flags:
-        """For each row, whether it differs by more than is allowed."""
+        """True for each row that differs by more than is allowed."""
         return self.ratios > 1
 
     @property
     def ratio(self) -> float:
-        """The largest of all rows."""
+        """Largest ratio of all rows."""
         return float(self.ratios.max(initial=0.0))
 
     @property
     def agrees(self) -> bool:
-        """Whether all rows do."""
+        """True if all rows agree."""
         return not self.rows_off.any()
 
 
 @dataclass(slots=True)
 class OutputTotals(Differences):
-    """One output over all cases that count.
+    """Differences of one output over all cases that count.
 
-    name: As the source has it. matched: As the model has it.
-    rows, rows_off: How many were compared, and how many differ by more than is allowed.
-    points: Values of the source and of the model, to draw.
+    name: Name in the source. matched: Name in the model.
+    rows, rows_off: Rows compared, and rows that differ by more than is allowed.
+    points: Values of the source and the model for the plot.
     """
 
     name: str = ""
@@ -125,7 +124,7 @@ class OutputTotals(Differences):
     points: list[tuple[Numbers, Numbers]] = field(default_factory=list)
 
     def add_case(self, measured: Measured, off: Flags) -> None:
-        """Count a case in, `off` being its rows that differ by more than is allowed."""
+        """Add a case; `off` marks the rows that differ by more than is allowed."""
         self.add(measured)
         self.rows += len(off)
         self.rows_off += int(np.count_nonzero(off))
@@ -139,17 +138,17 @@ class OutputTotals(Differences):
 
 @dataclass(slots=True)
 class Verification:
-    """What the comparison of two models gave.
+    """Result of a comparison.
 
     outputs: By the source's name.
-    cases, agreeing: How many were compared, and on how many the models agree.
-    rows: How many were compared in them.
-    level: Rows whose two best classes are level in the source, so that rounding chose another.
-    skipped: Cases that the source refused, with its reason; they say nothing of the model.
-    problems: Why the model is not the source: nothing where it agrees.
-    notes: What else is to be known.
-    worst: The case with the largest difference, and the row in it.
-    kept: Cases to look for a reason in: the first ones, up to 64 MiB.
+    cases, agreeing: Cases compared, and cases without differences.
+    rows: Rows in all cases.
+    level: Rows whose two best scores are equal in the source, where rounding chose the other class.
+    skipped: Cases that the source rejected, with the reason; they do not count.
+    problems: Reasons why the model differs from its source; empty if it agrees.
+    notes: Further notes.
+    worst: The case with the largest difference, and its row.
+    kept: Cases for the diagnosis: the first ones, up to 64 MiB.
     """
 
     allowed: Allowed
@@ -167,12 +166,12 @@ class Verification:
 
     @property
     def good(self) -> bool:
-        """Whether the model gives what its source gives."""
+        """True if the model agrees with its source."""
         return not self.problems
 
     @property
     def differs(self) -> bool:
-        """Whether more rows differ than are allowed to."""
+        """True if more rows differ than are allowed to."""
         return self.rows_off > self.allowed.rows_off * self.rows
 
 
@@ -185,15 +184,15 @@ def compare_models(
     missing: bool = False,
     seen: Callable[[ComparedCase], None] = lambda _: None,
 ) -> Verification:
-    """Run both on each of `cases` and compare.
+    """Run both models on each of `cases`, and compare.
 
-    reference: The source; a case that it refuses is skipped.
-    candidate: The model; to refuse a case that the source takes is a difference.
-    missing: Whether missing values (NaN) are something to agree on, where the source gives numbers
-        for them; default no: that they do not is told.
-    seen: Told each case, in order.
+    reference: The source; cases that it rejects are skipped.
+    candidate: The model; a case that only the model rejects is a difference.
+    missing: True if differences for missing values (NaN) count, if the source returns numbers for
+        them; default False: they are only a note.
+    seen: Called with each case, in order.
 
-    Memory is bounded by groups of cases of 128 MiB. Raises what the runs raise.
+    Memory is bounded by groups of cases of 128 MiB. Raises the errors of the runs.
     """
     found = Verification(allowed)
     kept_bytes = 0
@@ -210,7 +209,7 @@ def compare_models(
             compared = _compare_case(found, case, expected, got, counts=counts)
             seen(compared)
             kept_bytes += _size(compared)
-            if kept_bytes <= MOST_KEPT_BYTES:
+            if kept_bytes <= MAX_KEPT_BYTES:
                 found.kept.append(compared)
     return found
 
@@ -277,7 +276,7 @@ def _count(found: Verification, compared: ComparedCase) -> None:
 
 
 def _compare_output(found: Verification, pair: Matched, case: Case, *, counts: bool) -> Numbers:
-    """For each row of the case its largest difference."""
+    """Return the largest difference of each row of the case."""
     totals = found.outputs.setdefault(
         pair.name,
         OutputTotals(name=pair.name, matched=pair.matched, datatype=str(pair.got.dtype)),
@@ -294,7 +293,7 @@ def _compare_output(found: Verification, pair: Matched, case: Case, *, counts: b
 
 
 def ratios(measured: Measured, allowed: Allowed) -> Numbers:
-    """For each row its largest difference, 1 being what is allowed; infinite for another label."""
+    """Return each row's largest difference; 1 is allowed, infinity is for another label."""
     rows = len(measured.unequal)
     if rows == 0:
         return np.zeros(0)
@@ -306,16 +305,17 @@ def ratios(measured: Measured, allowed: Allowed) -> Numbers:
     if allowed.by_decision and is_scores(measured):
         return np.where(_decides_otherwise(measured, limit), np.inf, 0.0)
     limits = limit[:, None]
-    if measured.got.ndim == 2 and rows >= LEAST_ROWS:  # a column may be small beside the others
+    # A column's values may be much smaller than the others'.
+    if measured.got.ndim == 2 and rows >= MIN_ROWS:
         columns = COLUMN_SHARES * allowed.share * size.max(0, initial=0.0)
-        limits = np.minimum(limits, np.maximum(columns, LEAST_SHARE * limits))
+        limits = np.minimum(limits, np.maximum(columns, MIN_SHARE * limits))
     with np.errstate(divide="ignore", invalid="ignore"):
         shares: Numbers = np.where(distance > 0, distance / limits, 0.0)
     return np.asarray(shares.max(1, initial=0.0))
 
 
 def _decides_otherwise(measured: Measured, limit: Numbers) -> Any:
-    """Rows whose argmax differs, and was no tie in the source: ahead by more than is allowed."""
+    """Mark rows with another argmax whose scores are not almost equal in the source."""
     expected, got = np.asarray(measured.expected, np.float64), measured.got
     best = np.take_along_axis(expected, expected.argmax(-1)[..., None], -1)[..., 0]
     chosen = np.take_along_axis(expected, got.argmax(-1)[..., None], -1)[..., 0]

@@ -1,4 +1,4 @@
-"""Say what is behind a difference, where a simple test tells: only what fits all that was seen."""
+"""Find the cause of a difference by simple tests that must explain all cases."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cohort_prepare.verifying.input_mistakes import find_input_mistake
 from cohort_prepare.verifying.output_mistakes import find_output_mistake, same_outputs
 from cohort_prepare.verifying.tolerance import Allowed
 
-MOST_CASES = 6
-"""That are run again for each guess."""
+MAX_CASES = 6
+"""Maximum number of cases that are run again for each guess."""
 
 GENERAL = (
-    "check, in this order: is the model of the same training as the source (not another epoch or "
-    "seed); is all of the preprocessing in it (convert the whole Pipeline, with its scaler and "
-    "encoders, or do the same to its inputs); do its inputs have the same order and layout; was "
-    "the source in evaluation mode when it was exported (model.eval())"
+    "check in this order. Is the model from the same training as the source (epoch, seed)? Does "
+    "it include all preprocessing (convert the whole Pipeline with scaler and encoders, or apply "
+    "it to the inputs)? Are the order and layout of its inputs the same? Was the source in "
+    "evaluation mode at export (model.eval())?"
 )
 
 
 def diagnose(found: Verification, reference: RunCases, candidate: RunCases) -> list[str]:
-    """Describe the difference: how far it goes first, then what is behind it and what to do."""
+    """Describe the extent of the difference, and its likely cause with a fix."""
     judged = [one for one in found.kept if one.counts]
     off = [one for one in judged if not one.agrees]
     summary = _summary(found)
@@ -38,7 +38,7 @@ def diagnose(found: Verification, reference: RunCases, candidate: RunCases) -> l
         lambda: _frozen_rows(judged),
         lambda: _frozen_length(judged),
         lambda: find_output_mistake(judged, found.allowed),
-        lambda: find_input_mistake(off[:MOST_CASES], candidate, found.allowed),
+        lambda: find_input_mistake(off[:MAX_CASES], candidate, found.allowed),
         lambda: _rows_influence(off, found.allowed, candidate),
         lambda: _overflow(off),
         lambda: _narrow_integers(judged),
@@ -55,10 +55,10 @@ def _summary(found: Verification) -> str:
     far = found.cases - found.agreeing
     if found.agreeing:
         return (
-            f"it agrees on {found.agreeing} of {found.cases} cases and is off on {far}, in "
+            f"it agrees on {found.agreeing} of {found.cases} cases and differs on {far}, in "
             f"{found.rows_off} of {found.rows} rows"
         )
-    return f"it is off on all {found.cases} cases, in {found.rows_off} of {found.rows} rows"
+    return f"it differs on all {found.cases} cases, in {found.rows_off} of {found.rows} rows"
 
 
 def _random(
@@ -69,31 +69,31 @@ def _random(
         return ""
     if not _repeats(candidate, inputs, allowed):
         return (
-            "the model gives other outputs for the same inputs each time: dropout, "
-            "BatchNormalization in training mode or something random is in it; export in "
-            "evaluation mode (model.eval(), training=TrainingMode.EVAL)"
+            "the model's outputs change from run to run for the same inputs: it has dropout, "
+            "BatchNormalization in training mode or random operators. Export in evaluation mode "
+            "(model.eval(), training=TrainingMode.EVAL)"
         )
     if not _repeats(reference, inputs, allowed):
         return (
-            "the source gives other outputs for the same inputs each time: put it into evaluation "
-            "mode (model.eval()) where it is loaded, or fix its seed"
+            "the source's outputs change from run to run for the same inputs: set evaluation mode "
+            "(model.eval()) when it is loaded, or fix its seed"
         )
     return ""
 
 
 def _missing(off: Sequence[ComparedCase]) -> str:
-    """Only rows with NaN differ."""
+    """Test if only rows with NaN differ."""
     if any(one.case.purpose != "missing" for one in off):
         return ""
     return (
-        "the two differ only where values are missing (NaN): an imputer was left out, or fills in "
-        "another value, or trees send them to another side; convert the whole Pipeline, with its "
-        "imputer, or replace missing values before the model is called"
+        "the two differ only for missing values (NaN): an imputer was omitted or fills in another "
+        "value, or trees send them to another side. Convert the whole Pipeline with its imputer, "
+        "or replace missing values before the model"
     )
 
 
 REPEATED = 8
-"""Runs of the same inputs: an average that a training mode moves on may move slowly."""
+"""Runs of the same inputs: a running average of a training mode may change slowly."""
 
 
 def _repeats(run: RunCases, inputs: Arrays, allowed: Allowed) -> bool:
@@ -102,7 +102,7 @@ def _repeats(run: RunCases, inputs: Arrays, allowed: Allowed) -> bool:
 
 
 def _frozen_rows(judged: Sequence[ComparedCase]) -> str:
-    """Batches of one size agree, those of all others do not."""
+    """Test if batches of one size agree, and those of all others differ."""
     agreeing = {one.case.rows for one in judged if one.agrees}
     failing = {one.case.rows for one in judged if not one.agrees}
     if len(agreeing) != 1 or not failing or agreeing & failing:
@@ -112,8 +112,8 @@ def _frozen_rows(judged: Sequence[ComparedCase]) -> str:
     refused = next((one.refused for one in judged if one.refused), "")
     how = f"fail ({refused})" if refused else "differ"
     return (
-        f"batches of {size} agree, batches of {sizes} {how}: the batch axis was frozen at export; "
-        "export with an open first dimension (dynamic_shapes, or dynamic_axes in the older "
+        f"batches of {size} agree, batches of {sizes} {how}: the batch axis was frozen at export. "
+        "Export with a variable first dimension (dynamic_shapes, or dynamic_axes in the older "
         "exporter, and no fixed batch size in a reshape)"
     )
 
@@ -128,15 +128,15 @@ def _frozen_length(judged: Sequence[ComparedCase]) -> str:
     refused = next((one.refused for one in judged if one.refused), "")
     how = f"fail ({refused})" if refused else "differ"
     return (
-        f"length {length} agrees, lengths {lengths} {how}: an open dimension was frozen at export; "
-        "name it in dynamic_shapes (dynamic_axes in the older exporter), or give the model "
-        f"a fixed length of {length}"
+        f"length {length} agrees, lengths {lengths} {how}: a variable dimension was frozen at "
+        "export. Name it in dynamic_shapes (dynamic_axes in the older exporter), or give the "
+        f"model a fixed length of {length}"
     )
 
 
 def _rows_influence(off: Sequence[ComparedCase], allowed: Allowed, candidate: RunCases) -> str:
-    """The model's rows depend on their neighbours, or on how many there are."""
-    for one in off[:MOST_CASES]:
+    """Test if the model's rows depend on other rows of the batch, or on their number."""
+    for one in off[:MAX_CASES]:
         rows, inputs = one.case.rows, one.case.inputs
         if rows < 2 or one.got is None or any(len(array) != rows for array in inputs.values()):
             continue
@@ -152,9 +152,9 @@ def _rows_influence(off: Sequence[ComparedCase], allowed: Allowed, candidate: Ru
         alone = {name: np.concatenate([each[name] for each in answers]) for name in together}
         if not same_outputs(alone, together, allowed):
             return (
-                "a row's outputs depend on the other rows of its batch, and the source's do not: "
+                "a row's outputs depend on other rows of its batch, unlike the source's: "
                 "BatchNormalization in training mode, a mean over the batch, or dynamic "
-                "quantization; export in evaluation mode (model.eval()), or quantize statically"
+                "quantization. Export in evaluation mode (model.eval()), or quantize statically"
             )
     return ""
 
@@ -168,18 +168,18 @@ def _overflow(off: Sequence[ComparedCase]) -> str:
             if np.isfinite(expected).all() and not np.isfinite(got).all():
                 return (
                     f"output {quoted(name)} has NaN or infinity where the source has numbers "
-                    f"({one.case.title}): numbers in between overflow, as those above 65504 do in "
-                    "FP16; keep the layers concerned in FP32, use BF16, or scale the inputs"
+                    f"({one.case.title}): intermediate values overflow, in FP16 above 65504. Keep "
+                    "those layers in FP32, use BF16, or scale the inputs"
                 )
     return ""
 
 
 INTEGER_LIMITS = (127, 255, 32767, 65535, 1 << 24, (1 << 31) - 1, (1 << 32) - 1)
-"""The last whole number that a narrower datatype holds: INT8, UINT8, …, FP32, INT32, UINT32."""
+"""Maximum integers of narrower datatypes: INT8, UINT8, …, FP32, INT32, UINT32."""
 
 
 def _narrow_integers(judged: Sequence[ComparedCase]) -> str:
-    """All rows of small whole numbers agree, and only such with larger ones differ."""
+    """Test if rows of small integers agree, and only rows with larger ones differ."""
     small, large = -1, None
     for one in judged:
         rows = one.case.rows
@@ -199,9 +199,9 @@ def _narrow_integers(judged: Sequence[ComparedCase]) -> str:
     for limit in INTEGER_LIMITS:
         if large is not None and 0 <= small <= limit < large:
             return (
-                f"rows with whole numbers up to {small} agree, those with {large} and above "
-                f"differ: they are cut to a narrower datatype, which ends at {limit}; keep ids as "
-                "INT64 in the model, without a cast"
+                f"rows with integers up to {small} agree, those with {large} and above differ: "
+                f"values are cast to a narrower datatype with maximum {limit}. Keep ids as INT64 "
+                "in the model, without a cast"
             )
     return ""
 
@@ -210,17 +210,16 @@ def _refused(off: Sequence[ComparedCase]) -> str:
     refused = next((one for one in off if one.refused), None)
     if refused is None:
         return ""
-    return (
-        f"the model does not take what the source takes ({refused.case.title}): {refused.refused}"
-    )
+    title = refused.case.title
+    return f"the model rejects inputs that the source accepts ({title}): {refused.refused}"
 
 
 FAR = 10
-"""In tolerances: a row between 1 and this is neither equal nor another result altogether."""
+"""In tolerances: rows above this are clearly different, rows below 1 are equal."""
 
 
 def _depends_on_values(judged: Sequence[ComparedCase]) -> str:
-    """Among rows of ordinary size some agree and the rest is far off, with nothing in between."""
+    """Test if rows of ordinary size are either equal or clearly different, with none between."""
     sizes = [_row_sizes(one) for one in judged]
     middle = float(np.median(np.concatenate(sizes)))
     ordinary = [(size > middle / 10) & (size < middle * 10) for size in sizes]
@@ -234,17 +233,17 @@ def _depends_on_values(judged: Sequence[ComparedCase]) -> str:
         return ""
     titles = ", ".join(one.case.title for one in judged if not one.agrees)
     return (
-        f"the difference depends on the inputs' values (far off: {titles[:200]}): a branch that "
-        "depends on values may have been frozen when the model was traced, which PyTorch's older "
-        "exporter does without a word; export with torch.export (dynamo=True), write the branch as "
-        "torch.where or torch.cond, and look for clipped or rounded values otherwise"
+        f"the difference depends on the inputs' values (large for: {titles[:200]}): a branch on "
+        "values may have been frozen by tracing, as in PyTorch's older exporter. Export "
+        "with torch.export (dynamo=True), or write the branch as torch.where or torch.cond. Also "
+        "check for clipped or rounded values"
     )
 
 
 def _all_kinds(judged: Sequence[ComparedCase], ordinary: Sequence[Flags]) -> bool:
-    """Whether the source's outputs differ from row to row where the model agrees.
+    """Return True if the source's outputs vary between the rows where the model agrees.
 
-    Rows of one leaf of a tree, or whose probabilities are 0 and 1, agree with much.
+    Rows in one leaf of a tree, or with probabilities of 0 and 1, agree too easily.
     """
     rows = [
         np.asarray(array, np.float64).reshape(one.case.rows, -1)[those & ~one.rows_off]
@@ -259,7 +258,7 @@ def _all_kinds(judged: Sequence[ComparedCase], ordinary: Sequence[Flags]) -> boo
 
 
 def _row_sizes(one: ComparedCase) -> Numbers:
-    """The largest magnitude of each row's inputs."""
+    """Return the largest magnitude of each row's inputs."""
     sizes = np.zeros(one.case.rows)
     for array in one.case.inputs.values():
         if array.dtype.kind in "fiu" and array.ndim and len(array) == one.case.rows and array.size:

@@ -1,4 +1,4 @@
-"""Mistakes in how a model takes its inputs: given them otherwise, it agrees with its source."""
+"""Find mistakes in the inputs: with changed inputs, the model agrees with its source."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from cohort_prepare.verifying.comparison import ComparedCase, RunCases
 from cohort_prepare.verifying.output_mistakes import same_outputs
 from cohort_prepare.verifying.tolerance import Allowed
 
-MOST_SWAPPED = 32
-"""Columns of which all pairs are tried."""
+MAX_SWAPPED = 32
+"""Maximum number of columns for which all pairs are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What may have been done to the inputs, and what to do about it."""
+    """A possible change of the inputs, and the fix for it."""
 
     change: Callable[[Arrays], Arrays]
     seen: str
 
 
 def find_input_mistake(off: Sequence[ComparedCase], candidate: RunCases, allowed: Allowed) -> str:
-    """The first guess with which the model agrees on all of `off`, or ""."""
+    """Return the first guess for which the model agrees on all of `off`, or ""."""
     if not off:
         return ""
     for guess in _guesses(off[0].case.inputs):
         if all(_explains(guess, one, candidate, allowed) for one in off):
-            return f"the model agrees where {guess.seen}"
+            return f"the model agrees if {guess.seen}"
     return ""
 
 
@@ -55,7 +55,7 @@ def _guesses(inputs: Arrays) -> Iterator[Guess]:
                     other: arrays[one],
                 },
                 f"inputs {quoted(one)} and {quoted(other)} are swapped: swap their names in the "
-                "model, or their order where it is exported",
+                "model, or their order at export",
             )
     for name, array in inputs.items():
         if array.dtype.kind == "f":
@@ -73,15 +73,15 @@ def _changes(array: Array) -> Iterator[tuple[Callable[[Array], Array], str]]:
     def number(factor: float, offset: float) -> Callable[[Array], Array]:
         return lambda values: np.asarray(values * factor + offset, values.dtype)  # type: ignore[operator]
 
-    left_out = "preprocessing was left out; put it into the model, or into what calls it"
+    left_out = "preprocessing was omitted; add it to the model, or to the client"
     yield number(1 / 255, 0), f"is divided by 255: {left_out}"
     yield number(1 / 127.5, -1), f"is scaled to -1 to 1 (x / 127.5 - 1): {left_out}"
-    yield number(255, 0), "is multiplied by 255: preprocessing is in it twice; leave one out"
-    order = "give the columns in the order of the source's training"
+    yield number(255, 0), "is multiplied by 255: preprocessing is applied twice; remove one"
+    order = "use the order of the source's training columns"
     if array.ndim == 2 and array.shape[1] > 1:
         columns = array.shape[1]
         yield lambda values: values[:, ::-1], f"has its columns reversed: {order}"
-        if columns <= MOST_SWAPPED:
+        if columns <= MAX_SWAPPED:
             for one, other in combinations(range(columns), 2):
                 places = list(range(columns))
                 places[one], places[other] = other, one
@@ -91,7 +91,7 @@ def _changes(array: Array) -> Iterator[tuple[Callable[[Array], Array], str]]:
                 )
         yield from _shifts(columns, order)
     if array.ndim == 4:
-        layout = "export it with the source's layout, or add a transpose behind the input"
+        layout = "export it with the source's layout, or add a transpose after the input"
         yield _read_as((0, 2, 3, 1)), f"is read as NHWC instead of NCHW: {layout}"
         yield _read_as((0, 3, 1, 2)), f"is read as NCHW instead of NHWC: {layout}"
         yield _transposed_from((0, 2, 3, 1)), f"is read as NHWC instead of NCHW: {layout}"
@@ -102,7 +102,7 @@ def _changes(array: Array) -> Iterator[tuple[Callable[[Array], Array], str]]:
             if array.shape[axis] == 3:
                 yield (
                     lambda values, axis=axis: np.flip(values, axis),  # type: ignore[misc]
-                    "has its channels reversed (RGB and BGR): take the order of the source",
+                    "has its channels reversed (RGB and BGR): use the source's order",
                 )
 
 
@@ -115,12 +115,12 @@ def _shifts(columns: int, order: str) -> Iterator[tuple[Callable[[Array], Array]
 
 
 def _read_as(axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    """The same memory in the order of other axes, as a reshape in place of a transpose reads it."""
+    """Reorder memory as a reshape used instead of a transpose would."""
     return lambda values: np.ascontiguousarray(values.transpose(axes)).reshape(values.shape)
 
 
 def _transposed_from(axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    """What a transpose by `axes` in the model makes the source's memory of again."""
+    """Undo the effect that a transpose by `axes` in the model has on the source's memory."""
     return lambda values: values.reshape([values.shape[axis] for axis in axes]).transpose(
         np.argsort(axes)
     )

@@ -1,4 +1,4 @@
-"""Mistakes that show in outputs alone: what is done to one side's gives the other's exactly."""
+"""Find mistakes that show in outputs alone: a function of one side gives the other exactly."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cohort_prepare.verifying.comparison import ComparedCase, ModelAnswer, ratio
 from cohort_prepare.verifying.tolerance import Allowed
 
 ROWS_ORDERED = 256
-"""Looked at for another order of columns."""
+"""Rows in which another order of columns is looked for."""
 
 COLUMNS_ORDERED = 256
 
 Sides = list[tuple[Array, Array]]
-"""An output of the source and of the model, case by case."""
+"""An output of the source and the model, by case."""
 
 
 def same_outputs(one: ModelAnswer, other: ModelAnswer, allowed: Allowed) -> bool:
-    """Whether two answers agree; two refusals do."""
+    """Return True if two answers agree, or both are failures."""
     if isinstance(one, str) or isinstance(other, str):
         return isinstance(one, str) and isinstance(other, str)
     matched = match_outputs(one, other)
@@ -35,14 +35,14 @@ def same_outputs(one: ModelAnswer, other: ModelAnswer, allowed: Allowed) -> bool
 
 
 def same(expected: Array, got: Array, allowed: Allowed) -> bool:
-    """Whether two arrays agree in all rows."""
+    """Return True if two arrays agree in all rows."""
     if expected.shape != got.shape:
         return False
     return bool((ratios(measure_rows(expected, got), allowed) <= 1).all())
 
 
 def find_output_mistake(cases: Sequence[ComparedCase], allowed: Allowed) -> str:
-    """The mistake that explains all cases, or ""."""
+    """Return a description of the mistake that explains all cases, or ""."""
     answered = [one for one in cases if one.got is not None and one.counts]
     if not answered:
         return ""
@@ -61,19 +61,19 @@ def find_output_mistake(cases: Sequence[ComparedCase], allowed: Allowed) -> str:
 
 
 def same_kind_of(expected: Array, got: Array, allowed: Allowed) -> bool:
-    """Whether the two agree, and can be compared at all."""
+    """Return True if two arrays have the same datatype and agree."""
     return expected.dtype == got.dtype and same(expected, got, allowed)
 
 
 def softmax(scores: Array) -> Array:
-    """Along the last axis, in FP64."""
+    """Apply softmax along the last axis, in FP64."""
     numbers = np.asarray(scores, np.float64)
     powers = np.exp(numbers - numbers.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
 def sigmoid(scores: Array) -> Array:
-    """1 / (1 + exp(-x)), in FP64."""
+    """Compute 1 / (1 + exp(-x)) in FP64."""
     return np.asarray(1 / (1 + np.exp(-np.asarray(scores, np.float64))))
 
 
@@ -84,24 +84,24 @@ def _exp(scores: Array) -> Array:
 FUNCTIONS: Sequence[tuple[str, Callable[[Array], Array], str, str]] = (
     (
         *("softmax", softmax),
-        "the model gives logits: add a softmax to what is exported, or apply it to the answer",
-        "the source gives logits: export the model without its softmax, or compare with the "
+        "the model returns logits: add a softmax to the exported model, or apply it in the client",
+        "the source returns logits: export the model without its softmax, or compare with the "
         "source's probabilities",
     ),
     (
         *("sigmoid", sigmoid),
-        "the model gives logits: add a sigmoid to what is exported, or apply it to the answer",
-        "the source gives logits: export the model without its sigmoid, or compare with the "
+        "the model returns logits: add a sigmoid to the exported model, or apply it in the client",
+        "the source returns logits: export the model without its sigmoid, or compare with the "
         "source's probabilities",
     ),
     (
         *("exp", _exp),
-        "the model gives logarithms: export the probabilities",
-        "the source gives logarithms: export these",
+        "the model returns logarithms: export the probabilities",
+        "the source returns logarithms: export these",
     ),
 )
 
-TWICE = "it is applied twice; leave one out, mostly the one beside the loss"
+TWICE = "it is applied twice; remove one, usually the one next to the loss"
 
 
 def _function(sides: Sides, allowed: Allowed) -> str:
@@ -134,7 +134,7 @@ def _numbers(sides: Sides) -> bool:
 
 
 def _stack(sides: Sides) -> tuple[Numbers, Numbers]:
-    """Rows of a fixed number of columns; each row as the model would be asked."""
+    """Stack the rows of all cases, up to ROWS_ORDERED."""
     stacked = [
         np.concatenate([np.asarray(side[place], np.float64) for side in sides])[:ROWS_ORDERED]
         for place in (0, 1)
@@ -143,7 +143,7 @@ def _stack(sides: Sides) -> tuple[Numbers, Numbers]:
 
 
 def _order(sides: Sides, allowed: Allowed) -> str:
-    """The columns are the source's in another order."""
+    """Test if the columns are the source's in another order."""
     if not _numbers(sides) or len({e.shape[1:] for e, _ in sides}) > 1 or sides[0][0].ndim != 2:
         return ""
     columns = sides[0][0].shape[1]
@@ -164,8 +164,8 @@ def _order(sides: Sides, allowed: Allowed) -> str:
         ]
         seen = f"in another order (the source's column {'; '.join(moved[:4])})"
     return (
-        f"its columns are the source's {seen}: put the classes in the source's order (its "
-        "classes_, or its own list of names, with or without a background class)"
+        f"its columns are the source's {seen}: use the source's class order (its classes_, or its "
+        "list of names, with or without a background class)"
     )
 
 
@@ -181,27 +181,27 @@ def _axes(sides: Sides, allowed: Allowed) -> str:
             for e, g in sides
         ):
             return (
-                f"equal after transposing the model's axes to {list(axes)}: its layout is another "
-                "(NCHW and NHWC?); add a transpose before the output, or leave one out"
+                f"equal after transposing the model's axes to {list(axes)}: the layouts differ "
+                "(NCHW and NHWC?); add or remove a transpose before the output"
             )
     return ""
 
 
 def _sums(sides: Sides, _: Allowed) -> str:
-    """The source sums to 1 along the last axis, the model over all axes but the rows'."""
+    """Test if the source sums to 1 along the last axis, and the model over all axes but rows."""
     if not _numbers(sides) or any(e.ndim < 3 for e, _ in sides):
         return ""
     if not all(_sums_to_one(e) and _sums_to_one(g.reshape(len(g), -1)) for e, g in sides):
         return ""
     return (
-        "the two sum to 1 along other axes: Softmax before opset 13 took all axes from its own on "
-        "together; convert the opset with onnx.version_converter instead of changing its number, "
-        "or export at opset 13 or later"
+        "the two sum to 1 along other axes: before opset 13, Softmax merged all following axes. "
+        "Convert the opset with onnx.version_converter instead of changing its number, or export "
+        "at opset 13 or higher"
     )
 
 
 def _linear(sides: Sides, allowed: Allowed) -> str:
-    """The model's is the source's times a number, and something added."""
+    """Test if the model's output is a linear function of the source's."""
     if not _numbers(sides):
         return ""
     expected = np.concatenate([np.asarray(e, np.float64).reshape(-1) for e, _ in sides])
@@ -220,13 +220,13 @@ def _linear(sides: Sides, allowed: Allowed) -> str:
     if not fits or factor == 0:
         return ""
     return (
-        f"the model's is the source's times {factor:.6g}, plus {offset:.6g}: a last step was left "
-        "out or done twice (a base score, a mean instead of a sum, the scaling of the target)"
+        f"the model's output is the source's times {factor:.6g}, plus {offset:.6g}: a last step "
+        "was omitted or applied twice (base score, mean for sum, target scaling)"
     )
 
 
 def _labels(sides: Sides, _: Allowed) -> str:
-    """Each of the source's labels has one of the model's."""
+    """Test if each of the source's labels corresponds to one of the model's."""
     pairs: dict[object, object] = {}
     for one, other in _elements(sides):
         if pairs.setdefault(one, other) != other:
@@ -234,13 +234,10 @@ def _labels(sides: Sides, _: Allowed) -> str:
     if len(pairs) < 2 or len(set(map(str, pairs.values()))) < len(pairs):
         return ""
     if all(str(one) == str(other) for one, other in pairs.items()):
-        return (
-            "labels are the same but for their datatype: give them as the source does, as text or "
-            "as whole numbers"
-        )
+        return "labels differ only in their datatype: return text or integers as the source does"
     shown = ", ".join(f"{one!r} is {other!r}" for one, other in list(pairs.items())[:4])
     return (
-        f"labels are encoded differently ({shown}): export the source's own labels (its "
+        f"labels are encoded differently ({shown}): export the source's labels (its "
         "LabelEncoder, classes_), or write them as the model's classes"
     )
 

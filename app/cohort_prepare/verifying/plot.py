@@ -1,4 +1,4 @@
-"""A picture of how far two models are apart."""
+"""Plot of the differences of two models."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cohort_prepare.failures import Misused
 from cohort_prepare.onnx_files import temporary_folder
 from cohort_prepare.verifying.comparison import OutputTotals, Verification
 
-MOST_OUTPUTS = 4
-"""Drawn, one below the other."""
+MAX_OUTPUTS = 4
+"""Maximum number of plots, one below the other."""
 
 SOURCE, MODEL = "#1f4e79", "#c0504d"
 
 
 def draw_differences(found: Verification, path: Path) -> None:
-    """Draw each output of numbers: the model's values by the source's, and their differences.
+    """Plot each float output: the model's values against the source's, and their differences.
 
-    A PNG, in place of what is at `path`. Raises Misused where nothing can be drawn, and OSError.
+    Writes a PNG to `path`. Raises Misused if nothing can be plotted, and OSError.
     """
     import matplotlib as mpl
 
@@ -31,8 +31,8 @@ def draw_differences(found: Verification, path: Path) -> None:
 
     drawn = [one for one in found.outputs.values() if any(len(p[0]) for p in one.points)]
     if not drawn:
-        raise Misused("there is nothing to plot: no output of floats was compared")
-    drawn = drawn[:MOST_OUTPUTS]
+        raise Misused("nothing to plot: no float output was compared")
+    drawn = drawn[:MAX_OUTPUTS]
     figure = Figure(figsize=(10, 4.4 * len(drawn)), dpi=110, layout="constrained")
     rows = figure.subplots(len(drawn), 2, squeeze=False)
     for (left, right), output in zip(rows, drawn, strict=True):

@@ -1,4 +1,4 @@
-"""How far a model may be from its source, by the datatype that it computes in."""
+"""Allowed differences between a model and its source, by the datatype of the computation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FLOOR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What counts as agreement.
+    """Criterion for agreement.
 
-    computation: What it was chosen by: "FP32", "trees in FP32", "INT8", …
-    share: Floats may differ by this share of the largest number in their row.
-    rows_off: The share of rows that may differ all the same.
-    by_decision: Whether rows of scores are held to their argmax instead, ties left out.
+    computation: Datatype that it was chosen for: "FP32", "trees in FP32", "INT8", …
+    share: Floats may differ by this share of their row's largest number.
+    rows_off: Share of rows that may differ more.
+    by_decision: True if rows of scores need the same argmax instead, except for ties.
     """
 
     computation: str
@@ -29,7 +29,7 @@ class Allowed:
 
     @property
     def text(self) -> str:
-        """The criterion in words."""
+        """Description of the criterion."""
         share = f"{self.share:g} of the row's largest value"
         if self.by_decision:
             share = f"scores have the same argmax, other values are within {share}"
@@ -44,15 +44,15 @@ ALLOWED: Mapping[Precision, Allowed] = {
     "trees": Allowed("trees in FP32", 1e-4, rows_off=0.01),
     "float32": Allowed("FP32", 1e-4),
 }
-"""Of trees, thresholds are rounded: a row may take another branch."""
+"""Trees allow rows off, since thresholds are rounded: a row may take another branch."""
 
 
 def allowed_for(
     hints: GraphHints, outputs: Sequence[TensorSpec] = (), *, share: float | None = None
 ) -> Allowed:
-    """Choose by what the model computes in; the coarsest counts.
+    """Choose the criterion for the least precise datatype of the model's computation.
 
-    share: As the user asks; default None: as the datatype needs.
+    share: From the user; default None: from the datatype.
     """
     precision = hints.precision
     if precision in {"trees", "float32"} and any(one.datatype == "FP16" for one in outputs):

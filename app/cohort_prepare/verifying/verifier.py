@@ -1,4 +1,4 @@
-"""The whole of `cohort verify`: open both, make the cases, compare, count labels, find reasons."""
+"""All of `cohort verify`: open both models, make cases, compare, count labels, find causes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from cohort_prepare.verifying.output_mistakes import same_outputs
 from cohort_prepare.verifying.tolerance import allowed_for
 
 UNLIKELY = 0.05
-"""A worse accuracy that chance gives less often than this is a difference."""
+"""Significance level for a loss of accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found.
+    """Result of `verify_model`.
 
-    accuracy: Where labels were given; else None.
-    generated: Whether inputs were.
+    accuracy: Accuracy of both models; None without labels.
+    generated: True if inputs were generated.
     """
 
     found: Verification
@@ -61,15 +61,14 @@ def verify_model(
     """Compare the ONNX model at `model` with its source.
 
     source: A framework's model, or an ONNX file.
-    inputs: A file and the rows in it; default None: generated.
-    labels: The right answer for each row of `inputs`; default None.
-    tolerance: The share of a row's largest value that floats may be off by; default None: by what
-        the model computes in.
-    generated: Whether inputs are generated besides the given ones; default no.
-    option: What gives inputs, for messages.
-    seen: Told each case, in order.
+    inputs: A file and its rows; default None: generated.
+    labels: Correct answer for each row of `inputs`; default None.
+    tolerance: Allowed difference as a share of a row's largest value; default None: by datatype.
+    generated: True to generate inputs in addition to the given ones; default False.
+    option: Command-line option for inputs, for messages.
+    seen: Called with each case, in order.
 
-    Raises Misused where the two cannot be compared, and Rejected where one of them does not open.
+    Raises Misused if the two cannot be compared, and Rejected if one of them cannot be opened.
     """
     hints = _hints(model)
     if isinstance(source, Path):
@@ -83,7 +82,7 @@ def verify_model(
     def look(compared: ComparedCase) -> None:
         seen(compared)
         case = compared.case
-        if count is not None and case.start is not None:  # else the rows come again
+        if count is not None and case.start is not None:  # otherwise the rows are repeated
             count.add(case.start, case.rows, compared.expected, compared.got)
 
     missing = hints.takes_missing or _takes_missing(source)
@@ -101,7 +100,7 @@ def verify_model(
     else:
         found = compared_on(given)
     if inputs is not None and inputs[1].outputs:
-        found.notes[f"the outputs in {inputs[0]} are not read: the source gives its own"] = None
+        found.notes[f"the outputs in {inputs[0]} are ignored: the source's outputs are used"] = None
     if not found.cases:
         layout = _layout(session, hints, reference, candidate, found) if inputs is None else ""
         if not layout:
@@ -109,21 +108,21 @@ def verify_model(
         found.problems.append(layout)
     if not found.rows_off and not any(one.finite for one in found.outputs.values()):
         raise Misused(
-            "the source gives NaN or infinity alone for all rows, so there is nothing to compare: "
-            f"give other rows with {option}"
+            "the source returns only NaN or infinity, so there is nothing to compare: use other "
+            f"rows with {option}"
         )
     _judge(found, reference, candidate)
     accuracy = count.total() if count else None
     if accuracy and accuracy.after < accuracy.before and accuracy.chance < UNLIKELY:
         found.problems.append(
-            f"the model is right less often: {accuracy.after:.4g} of the rows, the source "
-            f"{accuracy.before:.4g}; {accuracy.lost} rows were lost and {accuracy.gained} won"
+            f"the model is less accurate: {accuracy.after:.4g} of the rows, the source "
+            f"{accuracy.before:.4g}; {accuracy.lost} rows were lost and {accuracy.gained} gained"
         )
     return Verified(found, accuracy, inputs is None)
 
 
 CLASSIC = frozenset({"sklearn", "xgboost", "lightgbm"})
-"""Frameworks whose models refuse missing values unless they handle them."""
+"""Frameworks whose models reject missing values unless they handle them."""
 
 
 def _takes_missing(source: SourceModel | Path) -> bool:
@@ -133,31 +132,31 @@ def _takes_missing(source: SourceModel | Path) -> bool:
 
 
 def _hints(model: Path) -> GraphHints:
-    if model.suffix == ".ort":  # no ONNX
+    if model.suffix == ".ort":  # not ONNX
         return GraphHints()
     return read_hints(model)
 
 
 def _open(path: Path) -> Session:
     if not path.is_file():
-        raise Misused(f"{path} is no file")
+        raise Misused(f"{path} is not a file")
     try:
         session = open_session(path)
     except LoadFailed as error:
-        raise Rejected(f"ONNX Runtime does not open {path}: {error}") from error
+        raise Rejected(f"ONNX Runtime cannot open {path}: {error}") from error
     for spec in session.inputs:
         if not spec.transportable:
-            raise Misused(f"{path}: input {quoted(spec.name)} is {spec.datatype}, no tensor")
+            raise Misused(f"{path}: input {quoted(spec.name)} is {spec.datatype}, not a tensor")
     return session
 
 
 def _onnx_run(path: Path, model: Session) -> RunCases:
-    """Runs of a source in ONNX, its inputs by the model's names: by name, else by place."""
+    """Return a function that runs an ONNX source, with inputs matched by name or position."""
     source = _open(path)
     if len(source.inputs) != len(model.inputs):
         raise Misused(
-            f"{path} takes {len(source.inputs)} inputs, the model {len(model.inputs)}: they are "
-            "not the same model"
+            f"{path} has {len(source.inputs)} inputs, the model {len(model.inputs)}: they are not "
+            "the same model"
         )
     theirs = {spec.name for spec in source.inputs}
     left = [spec.name for spec in source.inputs if spec.name not in _names(model.inputs)]
@@ -182,7 +181,7 @@ def _on_generated(
     compared_on: Callable[[Sequence[Case]], Verification],
     given: Sequence[Case],
 ) -> Verification:
-    """Of the length that the model takes, or else one that the source does; on `given`, too."""
+    """Compare on `given` and generated cases, of a length that the model or the source accepts."""
     length = find_trial(session.run, session.inputs).length or LENGTHS_TRIED[0]
     found = compared_on([*given, *_cases(session, hints, length)])
     if found.cases or not any(one.length for one in _cases(session, hints, length)):
@@ -211,7 +210,7 @@ def _layout(
     candidate: RunCases,
     found: Verification,
 ) -> str:
-    """Whether the source takes images in the other layout, and then gives the same."""
+    """Test if the source accepts images in the other layout, and then agrees."""
     case = generated_cases(session.inputs, hints)[0].inputs
     images = [name for name, array in case.items() if array.ndim == 4]
     if not images:
@@ -225,62 +224,62 @@ def _layout(
         same = same_outputs(expected, got, found.allowed)
         other = "NCHW" if layout == "NHWC" else "NHWC"
         return (
-            f"the source takes input {quoted(images[0])} as {layout}, the model as {other}"
-            + (", and gives the same then" if same else ", and even so they differ")
-            + ": callers who send what the source takes are refused; export it with the source's "
-            "layout, or tell callers to transpose"
+            f"the source reads input {quoted(images[0])} as {layout}, the model as {other}"
+            + (", and agrees after transposing" if same else ", and differs even after transposing")
+            + ": the model rejects the source's inputs; export it with the source's layout, or "
+            "transpose in the client"
         )
     return ""
 
 
 def _nothing_compared(found: Verification, option: str, *, given: bool) -> str:
     if not found.skipped:
-        return "there are no rows to compare on, or fewer than the model takes in one run"
+        return "there are no rows to compare on, or fewer than a run of the model needs"
     title, reason = found.skipped[0]
     if given:
-        return f"the source does not take the inputs ({title}): {reason}"
-    return f"the source takes none of the generated inputs ({reason}): give some with {option}"
+        return f"the source rejects the inputs ({title}): {reason}"
+    return f"the source rejects all generated inputs ({reason}): use {option}"
 
 
 def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> None:
-    """Fill in problems and notes."""
+    """Add problems and notes to the result."""
     for one in found.kept:
         if one.case.purpose == "missing" and not one.counts and not one.agrees:
             found.notes[
-                "with NaN among the inputs the two differ: where values can be missing, compare on "
-                "rows that show it (--inputs), or replace them before the model is called"
+                "with NaN among the inputs the two differ: if values can be missing, compare on "
+                "such rows (--inputs), or replace them before the model"
             ] = None
         if one.case.purpose == "fixed" and one.refused:
             found.notes[
-                "the model takes a fixed number of rows, its source any: requests are not batched; "
-                "export with an open first dimension (dynamic axes)"
+                "the model has a fixed number of rows, its source any: requests are not batched; "
+                "export with a variable first dimension (dynamic axes)"
             ] = None
     if found.level:
         found.notes[
-            f"in {found.level} rows the two best classes are level, and rounding chose another"
+            f"in {found.level} rows the two best scores are equal, and rounding chose another class"
         ] = None
     for output in found.outputs.values():
         if output.values and not output.finite:
             found.notes[
-                f"the source gives NaN or infinity alone for output {quoted(output.name)}: nothing "
-                "was compared of it"
+                f"the source returns only NaN or infinity for output {quoted(output.name)}, which "
+                "was not compared"
             ] = None
     if found.skipped:
         titles = ", ".join(title for title, _ in found.skipped)[:200]
-        found.notes[f"not compared, since the source refuses them: {titles}"] = None
+        found.notes[f"not compared, since the source rejects them: {titles}"] = None
     if found.differs:
         found.problems += diagnose(found, reference, candidate)
     elif found.rows_off:
         found.notes[
-            f"{found.rows_off} of {found.rows} rows are off, which is allowed for "
+            f"{found.rows_off} of {found.rows} rows differ, which is allowed for "
             f"{found.allowed.computation}"
         ] = None
 
 
 def write_worst(found: Verification, model: Path, path: Path) -> str:
-    """Write the inputs that show the largest difference, with what the source gives for them.
+    """Write the inputs with the largest difference, and the source's outputs for them.
 
-    One row where it shows alone, else its batch. Says which. Raises OSError.
+    Writes one row if it differs alone, otherwise its batch. Returns its title. Raises OSError.
     """
     if found.worst is None:
         raise ValueError("there is no difference")

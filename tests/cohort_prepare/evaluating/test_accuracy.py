@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cohort.tensors import Array, Arrays, TensorSpec
 from cohort_prepare.evaluating.accuracy import (
-    MOST_EXACT,
+    MAX_EXACT,
     LabelCount,
     PairedAccuracy,
     find_decision,
@@ -53,8 +53,8 @@ def test_the_sign_test_splits_all_outcomes(lost: int, gained: int) -> None:
 def test_the_sign_test_of_many_rows_continues_that_of_few() -> None:
     """At the number of rows from which it is no longer exact, to a hundredth."""
     for lead in (0, 40, 90):
-        exact = sign_test((MOST_EXACT + lead) // 2, (MOST_EXACT - lead) // 2)
-        normal = sign_test((MOST_EXACT + lead) // 2 + 1, (MOST_EXACT - lead) // 2 + 1)
+        exact = sign_test((MAX_EXACT + lead) // 2, (MAX_EXACT - lead) // 2)
+        normal = sign_test((MAX_EXACT + lead) // 2 + 1, (MAX_EXACT - lead) // 2 + 1)
         assert normal == pytest.approx(exact, abs=0.01)
 
 
@@ -90,7 +90,7 @@ def test_one_score_for_each_row_speaks_for_the_second_class() -> None:
     labels = np.array([0, 1])
     assert counted(labels, {"y": np.array([[0.4], [0.6]])}).both == 2
     assert counted(labels, {"y": np.array([[-3.0], [0.2]])}).both == 2
-    with pytest.raises(Misused, match="leave --labels out"):
+    with pytest.raises(Misused, match="remove --labels"):
         counted(np.array([0, 5]), {"y": np.array([[0.4], [0.6]])})
 
 
@@ -119,14 +119,14 @@ def test_a_model_without_an_answer_is_wrong() -> None:
 
 def test_labels_are_never_counted_for_other_rows() -> None:
     """More rows than labels are refused."""
-    with pytest.raises(Misused, match="1 labels for more rows"):
+    with pytest.raises(Misused, match="more rows than the 1 labels"):
         LabelCount(np.array([0]), ()).add(0, 2, {"y": SCORES}, {"y": SCORES})
 
 
 def test_labels_that_are_no_classes_are_told() -> None:
     """Not a number, infinity and what no integer holds, without a warning of numpy's."""
     for odd in (np.nan, np.inf, 1e300, 0.5):
-        with pytest.raises(Misused, match="none of the model's 2 classes"):
+        with pytest.raises(Misused, match="one of the model's 2 classes"):
             fit_labels(np.array([0, odd]), 2)
 
 

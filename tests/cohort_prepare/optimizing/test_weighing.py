@@ -42,14 +42,14 @@ def test_overflow_of_float16_is_said(tmp_path: Path) -> None:
     """Infinity where there was a number is explained."""
     lossy = OPTIMIZE_STEPS["fp16"].allowed
     found = _weigh(tmp_path, onnx_models.times(1.0), onnx_models.times(float("inf")), lossy)
-    assert "beyond 65504" in found.problem
+    assert "exceed 65504" in found.problem
 
 
 def test_what_does_not_open_is_no_result(tmp_path: Path) -> None:
     """ONNX Runtime's reason is given."""
     broken = onnx_models.mlp()
     del broken.graph.initializer[:]
-    assert "does not open the result" in _weigh(tmp_path, onnx_models.mlp(), broken).problem
+    assert "cannot open the result" in _weigh(tmp_path, onnx_models.mlp(), broken).problem
 
 
 def test_rows_that_begin_to_influence_each_other_are_said(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_given_inputs_are_used(tmp_path: Path) -> None:
     write_cases(cases, Cases({"x": np.zeros((3, 3), np.float32)}))
     assert _weigh(tmp_path, *models, cases=cases).problem == ""
     write_cases(cases, Cases({"z": np.zeros((3, 3), np.float32)}))
-    with pytest.raises(Misused, match=r"cases\.npz has 'z', and the model no input"):
+    with pytest.raises(Misused, match=r"cases\.npz has 'z', but the model has no such input"):
         _weigh(tmp_path, *models, cases=cases)
 
 
@@ -86,7 +86,7 @@ def test_models_that_never_agree_with_themselves_are_refused(tmp_path: Path) -> 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in "xy"]
     graph = helper.make_graph([node], "graph", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    with pytest.raises(Rejected, match="something random"):
+    with pytest.raises(Rejected, match="random operators"):
         check_runs(onnx_models.save(model, tmp_path / "model.onnx"))
 
 

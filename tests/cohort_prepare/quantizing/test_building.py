@@ -150,7 +150,7 @@ def test_rows_without_a_range_are_said(folder: Path) -> None:
     """NaN in a row, with its number."""
     broken = ROWS.copy()
     broken[5, 3] = np.nan
-    with pytest.raises(Misused, match="row 5 of input 'x' holds NaN"):
+    with pytest.raises(Misused, match="row 5 of input 'x' has NaN"):
         find_ranges(
             folder / "prepared.onnx",
             lambda: iter([{"x": broken}]),

@@ -72,12 +72,12 @@ def test_a_recipe_that_costs_batching_says_so_before_it_is_published(rows: Path)
     (recipe,) = found["recipes"]
     assert (recipe["rows"], recipe["costs_batching"]) == ("refuted", True)
     assert found["original"]["rows"] == "proven"
-    (note,) = [one for one in found["notes"] if "costs batching" in one]
+    (note,) = [one for one in found["notes"] if "cannot be batched" in one]
     assert "DynamicQuantizeLinear" in note
     shown = run_in(
         rows, "quantize", DIGITS, "--out", "w.onnx", "--recipe", "dynamic", "--inputs", "rows.npz"
     )
-    assert "dynamic costs batching in service, since rows may influence" in shown.stdout.lower()
+    assert "dynamic cannot be batched, since rows may influence" in shown.stdout.lower()
 
 
 def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
@@ -111,18 +111,18 @@ def test_outputs_that_lose_too_much_are_not_written(tmp_path: Path) -> None:
         "--labels", "labels.npy", "--search-seconds", "0", folder=tmp_path,
     )  # fmt: skip
     assert (code, found["recommended"], found["out"], found["bytes"]) == (1, None, None, None)
-    assert "Accuracy falls by" in said
+    assert "Accuracy drops by" in said
     assert not (tmp_path / "q.onnx").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--recipe", "static"), "--calibration: a .npz file"),
-        (("--labels", "labels.npy"), "give --inputs"),
+        (("--recipe", "static"), "--calibration with at least"),
+        (("--labels", "labels.npy"), "--labels needs --inputs"),
         (("--inputs", "nowhere.npz"), "nowhere.npz not found"),
-        (("--recipe", "int4", "--method", "entropy"), "--method is for the static recipe"),
-        (("--plot", "plot.gif"), "name a .png or .svg file"),
+        (("--recipe", "int4", "--method", "entropy"), "--method needs the static recipe"),
+        (("--plot", "plot.gif"), "must be a .png or .svg file"),
     ],
 )
 def test_wrong_use_is_said(

@@ -49,7 +49,7 @@ def test_what_chance_explains_is_no_drop(lost: int, gained: int, rows: int) -> N
 def test_a_fall_of_accuracy_is_refused_with_its_figures() -> None:
     """Fifteen more of a thousand rows are wrong."""
     assert why_unacceptable(labelled(18, 3), Limits(0.01)) == (
-        "accuracy falls by 1.50% (18 of 1000 rows lost, 3 gained), where 1.00% is allowed"
+        "accuracy drops by 1.50% (18 of 1000 rows lost, 3 gained), more than the allowed 1.00%"
     )
     assert why_unacceptable(labelled(18, 3), Limits(0.02)) == ""
 
@@ -94,9 +94,9 @@ def test_a_recipe_that_costs_batching_is_told_with_those_that_keep_it() -> None:
         Candidate(Float16Recipe(), pair=pairs["fp16"]),
     ]
     made = decide(FACTS, QuantizeOptions(), candidates, calibration_rows=0, notes=())
-    (note,) = [one for one in made.notes if "batching" in one]
-    assert note.startswith("dynamic costs batching in service, since rows may influence each other")
-    assert note.endswith("; batching stays with fp16")
+    (note,) = [one for one in made.notes if "batched" in one]
+    assert note.startswith("dynamic cannot be batched, since rows may influence each other")
+    assert note.endswith("; fp16 can be batched")
 
 
 def test_the_best_is_the_fastest_of_those_worth_it() -> None:

@@ -85,11 +85,11 @@ def test_an_ensemble_answers_as_its_models_do(tmp_path: Path) -> None:
     (models / "both/config.pbtxt").write_text(ENSEMBLE)
     done = run_in(models, "convert", "both/config.pbtxt")
     assert done.exit_code == 0, done.output
-    assert "max_batch_size is not carried over" in done.output
-    assert "the input 'IDLE' is left out" in done.output
+    assert "max_batch_size is not converted" in done.output
+    assert "input 'IDLE' is omitted" in done.output
     again = run_in(models, "convert", "both/config.pbtxt")
     assert again.exit_code == 2
-    assert "there already" in again.output
+    assert "already exists" in again.output
     rows = np.array([[0.5, -1.25, 3.0, 0.001], [1, 2, 3, 4]], np.float32)
     with cohort(models, tmp_path, grpc_port=free_port()) as server:
         wait_until(lambda: server.get("/v2/models/both/ready").status_code == 200)
@@ -155,17 +155,17 @@ def test_keys_of_a_model_become_those_of_a_config(
         ("dynamic_batching { preferred_batch_size: [ 4, 8 ] }", "preferred_batch_size is not"),
         (
             "instance_group [ { count: 2 } ]",
-            "instance_group.count is not carried over: one session",
+            "instance_group.count is not converted: one session",
         ),
         ("instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]", "of the GPUs 0, 1 only 0"),
         ('default_model_filename: "resnet.onnx"', "rename 'resnet.onnx' to model.onnx"),
         ('parameters { key: "execution_mode" value: { string_value: "1" } }', "'execution_mode'"),
-        ("model_transaction_policy { decoupled: true }", "stays on Triton"),
+        ("model_transaction_policy { decoupled: true }", "keep decoupled models on Triton"),
         ('sequence_batching { control_input [ { name: "START" } ] }', "control_input is not"),
-        ("something_new { a: 1 }", "'something_new' is not carried over"),
+        ("something_new { a: 1 }", "'something_new' is not converted"),
         ("dynamic_batching { something_new: 1 }", "dynamic_batching.something_new is not"),
-        ("input [ { reshape { shape: [ ] } } ]", "input.reshape is not carried over"),
-        ('name: "other"', "the model is called 'other'"),
+        ("input [ { reshape { shape: [ ] } } ]", "input.reshape is not converted"),
+        ('name: "other"', "the model is named 'other'"),
     ],
 )
 def test_what_is_not_carried_over_is_named(tmp_path: Path, text: str, note: str) -> None:
@@ -178,22 +178,26 @@ def test_models_of_other_backends_are_named(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"backend 'python'.*transform"):
         imported(tmp_path, 'backend: "python"', "same.1")
     made = imported(tmp_path, ENSEMBLE, "both")
-    assert any("step 'same_1': model 'same.1' is of the backend 'python'" in one
+    assert any("step 'same_1': model 'same.1' has the backend 'python'" in one
                for one in made.notes)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('value: "RAW"', 'value: "RAWW"', "input 'x' is from 'RAWW', which no step gives; did you"),
+        (
+            'value: "RAW"',
+            'value: "RAWW"',
+            "input 'x' is from 'RAWW', which no step returns; did you",
+        ),
         ('name: "SCORES"', 'name: "OTHER"', "output 'OTHER' is from 'OTHER'"),
-        ('value: "plain:0"', 'value: "SCORES"', "'SCORES' comes from 'mlp.y', and from step"),
+        ('value: "plain:0"', 'value: "SCORES"', "'SCORES' comes from 'mlp.y' and from step"),
         (
             'model_name: "mlp"',
             'model_name: "../mlp"',
             "'../mlp', in a step, is not a valid model name",
         ),
-        ('model_name: "mlp"', "model_name: mlp", "model_name must be a text in quotes"),
+        ('model_name: "mlp"', "model_name: mlp", "model_name must be a quoted string"),
         ("model_version: 1", 'model_version: "1"', "step.model_version must be a whole number"),
         ("ensemble_scheduling {", "ensemble_scheduling: 7 x {", "must be a message in braces"),
     ],

@@ -79,7 +79,7 @@ def test_outputs_are_matched_by_name_then_by_shape() -> None:
     assert found.rows_off == 0
     assert found.outputs["scores"].matched == "variable"
     told = " ".join(found.notes)
-    assert "'more' is the model's alone" in told
+    assert "'more' exists only in the model" in told
     assert "shape [4, 1] in the model" in told
 
 

@@ -104,7 +104,7 @@ def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
     assert ended.exit_code == 1
     found = json.loads(ended.stdout)
     assert found["accuracy"]["only_source_right"] > 20
-    assert any("right less often" in one for one in found["problems"])
+    assert any("less accurate" in one for one in found["problems"])
     assert (trained / "mine.npz").is_file()
 
 
@@ -114,13 +114,13 @@ def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
         (("source.onnx", "nowhere.onnx"), "nowhere.onnx"),
         (("nowhere.onnx", "source.onnx"), "nowhere.onnx"),
         (("source.onnx", "junk.onnx"), "junk.onnx is not an ONNX model"),
-        (("source.onnx", "source.onnx", "--inputs", "cut.npz"), "is no .npz file"),
+        (("source.onnx", "source.onnx", "--inputs", "cut.npz"), "is not an .npz file"),
         (
             ("source.onnx", "source.onnx", "--inputs", "named.npz"),
-            "has 'z', and the model no input of that name",
+            "has 'z', but the model has no such input",
         ),
         (("source.onnx", "source.onnx", "--labels", "cut.npz"), "--inputs"),
-        (("source.onnx", "pair.onnx"), "takes 1 inputs, the model 2"),
+        (("source.onnx", "pair.onnx"), "has 1 inputs, the model 2"),
     ],
 )
 def test_wrong_use_is_told(

@@ -99,6 +99,12 @@ def test_code_in_docstrings_is_left_out() -> None:
     assert [text for _, _, text in read("app/one.py", source)] == ["Send it::", "Then wait."]
 
 
+def test_examples_in_help_texts_are_left_out() -> None:
+    """They are indented after click's mark for text that keeps its lines."""
+    source = '"""Send it.\n\n\\b\n  cohort bench   nothing of this\n\nThen wait."""\n'
+    assert [text for _, _, text in read("app/one.py", source)] == ["Send it.", "Then wait."]
+
+
 def test_paragraphs_items_and_cells_of_markdown() -> None:
     """Links and emphasis are read as text, and code spans stay; blocks of code are left out."""
     source = """\

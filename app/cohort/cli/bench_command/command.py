@@ -1,4 +1,4 @@
-"""`cohort bench`: an honest load test of any server of the Open Inference Protocol."""
+"""`cohort bench`: a load test for any server of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
     from cohort.cli.bench_command.loops import LoadOutcome
 
 INTERRUPTED = 130
-"""What a shell makes of a program that Ctrl-C ended."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 @click.command()
 @click.argument("url", default="http://127.0.0.1:8000")
-@click.option("--model", required=True, help="The model to ask.")
-@click.option("--version", help="Its version; default: the one that answers by itself.")
+@click.option("--model", required=True, help="Model to send requests to.")
+@click.option("--version", help="Model version; default: the server's choice.")
 @click.option("--grpc", is_flag=True, help="URL is HOST:PORT of the server's gRPC port.")
 @click.option(
     "--connections", "callers", default=8, show_default=True, type=click.IntRange(1, 10_000),
-    help="Callers, each with a connection of its own.",
+    help="Concurrent callers, each with its own connection.",
 )  # fmt: skip
 @click.option(
     "--rate", type=click.FloatRange(0.1, 1e6), metavar="PER_SECOND",
-    help="Ask so often, answered or not (an open loop); default: again once answered.",
+    help="Send requests at this rate without waiting for answers; default: wait.",
 )  # fmt: skip
 @click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(0.1, 86_400))
 @click.option("--warm-up", default=1.0, show_default=True, type=click.FloatRange(0, 3600),
-    help="Seconds before that do not count.")  # fmt: skip
+    help="Warm-up seconds, not counted.")  # fmt: skip
 @click.option("--rows", default=1, show_default=True, type=click.IntRange(1, 1_000_000),
-    help="Rows of a request, where the model takes any number.")  # fmt: skip
+    help="Rows per request, if the model accepts any number.")  # fmt: skip
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224",
-    help="The shape of an input, where sizes of it may be any.")  # fmt: skip
+    help="Shape of an input with variable dimensions; repeatable.")  # fmt: skip
 @click.option(
-    "--binary", is_flag=True, help="Send values as bytes, not as JSON (gRPC always does)."
+    "--binary", is_flag=True, help="Send binary tensors instead of JSON (always on for gRPC)."
 )
-@click.option("--key", envvar="COHORT_API_KEY", help="The caller's key; default: COHORT_API_KEY.")
-@click.option("--seed", default=0, show_default=True, help="Of the values and the moments.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+@click.option("--key", envvar="COHORT_API_KEY", help="API key; default: COHORT_API_KEY.")
+@click.option("--seed", default=0, show_default=True, help="Random seed for values and times.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> None:
-    """Measure how a server at URL answers requests for a model, ours or any of the protocol.
+    """Benchmark a model on any Open Inference server at URL.
 
     \b
-      cohort bench --model iris                       8 callers, each asks again once answered
-      cohort bench --model iris --rate 500            500 a second by chance, answered or not
+        cohort bench --model iris                       8 callers, one request at a time each
+        cohort bench --model iris --rate 500            500 requests/s at random (Poisson) times
       cohort bench 127.0.0.1:8001 --grpc --model iris
 
-    Ctrl-C ends it early, and what was measured until then is reported.
+    Ctrl-C stops early and reports the results so far.
     """
     from rich.console import Console
 
@@ -62,7 +62,8 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
         url = f"http://{url}"
     console = Console(stderr=True)
     try:
-        with console.status(f"{asked['warm_up']:g} s to warm up, then {asked['seconds']:g} s"):
+        warm_up, seconds = asked["warm_up"], asked["seconds"]
+        with console.status(f"Warming up for {warm_up:g} s, then measuring for {seconds:g} s"):
             outcome, rows = asyncio.run(_run(url, _shapes(shapes), asked))
     except TargetUnusable as error:
         fail(str(error))
@@ -121,5 +122,5 @@ def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:
         except ValueError:
             equals = ""
         if not (name and equals) or any(size < 0 for size in shapes.get(name, ())):
-            raise click.UsageError(f"--shape is NAME=SIZE,SIZE, not {text!r}")
+            raise click.UsageError(f"--shape must be NAME=SIZE,SIZE, got {text!r}")
     return shapes

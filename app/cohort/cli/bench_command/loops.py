@@ -1,8 +1,9 @@
-"""Requests in a closed and in an open loop.
+"""Closed-loop and open-loop load generators.
 
-A closed loop asks again once it is answered: a server that stalls is asked less, and its stall is
-seen by as many requests as there are callers. An open loop asks when it is time to, answered or
-not, and counts each wait from that moment: what a caller waits who comes by chance, without
+In a closed loop each caller sends its next request after an answer. A server that stalls gets
+fewer requests, so the stall shows in at most one request per caller.
+
+An open loop sends requests at planned times and measures latency from those times. That avoids
 coordinated omission (https://www.youtube.com/watch?v=lJ8ydIuPFeU).
 """
 
@@ -15,31 +16,31 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 
-MOST_IN_FLIGHT = 10_000
-"""Requests of an open loop that are on their way at once; further ones are counted as not sent."""
+MAX_IN_FLIGHT = 10_000
+"""Concurrent requests of an open loop; further ones are counted as not sent."""
 
 DRAIN_SECONDS = 60.0
-"""How long answers are waited for after the end; what comes later counts as a failure."""
+"""Wait for answers after the end; later answers count as failures."""
 
 UNANSWERED = f"no answer {DRAIN_SECONDS:g} s after the end"
 
 Send = Callable[[int], Awaitable[str]]
-"""Sends a request on one of so many connections; "" where it succeeded, else why it failed."""
+"""Send a request on the connection of this number; return "" or the reason of a failure."""
 
 
 @dataclass
 class LoadOutcome:
-    """What came of a run.
+    """Result of a load test.
 
-    seconds: How long it took, without the warm-up.
-    answered: Answers that came in those seconds, whenever they were due: what the server did.
-    latencies: Seconds of each answer to what was due in them, those of failures left out.
-    late: By how many seconds this client began each of those after it was due.
-    drained: Seconds after the end until the last was answered.
-    failures: How often each failure was.
-    not_sent: Requests that were due and not sent, since too many waited.
-    busy: The share of a core that this client used.
-    stopped: Whether it was ended before its time, as Ctrl-C does.
+    seconds: Duration without the warm-up.
+    answered: Answers received in those seconds: the server's throughput.
+    latencies: Seconds from the due time to the answer, of successful requests that were due then.
+    late: Seconds by which this client started each request after its due time.
+    drained: Seconds after the end until the last answer.
+    failures: Number of failures by reason.
+    not_sent: Due requests that were not sent because too many were in flight.
+    busy: Share of a core that this client used.
+    stopped: True if the test was stopped early, for example by Ctrl-C.
     """
 
     seconds: float = 0.0
@@ -54,7 +55,7 @@ class LoadOutcome:
 
 
 class _Clock:
-    """Counts what happens after the warm-up, until the end."""
+    """Record results between the warm-up and the end."""
 
     def __init__(self, warm_up: float, seconds: float) -> None:
         self.outcome = LoadOutcome()
@@ -76,13 +77,13 @@ class _Clock:
                 self.outcome.latencies.append(now - due)
 
     def stop(self) -> bool:
-        """Let it end now; False during the warm-up, when there is nothing to report."""
+        """End now; return False during the warm-up, when there is nothing to report."""
         self.ends = min(self.ends, perf_counter())
         self.outcome.stopped = True
         return self.ends > self.begins
 
     def end(self) -> None:
-        """The seconds are over; what is on its way is still waited for."""
+        """Take the times at the end. Requests in flight may still finish."""
         self.outcome.seconds = self.ends - self.begins
         took = max(perf_counter() - self.begins, 1e-9)
         self.outcome.busy = (process_time() - self._used) / took
@@ -93,7 +94,10 @@ class _Clock:
 
 
 async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: float) -> LoadOutcome:
-    """Have so many callers ask, each again once it is answered, until it is cancelled or over."""
+    """Have `callers` clients send requests, each after its last answer, until the end.
+
+    Cancellation ends it early.
+    """
     clock = _Clock(warm_up, seconds)
 
     async def ask(caller: int) -> None:
@@ -116,12 +120,12 @@ async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: floa
 async def open_loop(
     send: Send, *, rate: float, callers: int, seconds: float, warm_up: float, seed: int = 0
 ) -> LoadOutcome:
-    """Ask so often in a second, at moments that are drawn as chance callers come (Poisson).
+    """Send `rate` requests a second at random times (a Poisson process) until the end.
 
-    It ends when its time is over, or when it is cancelled.
+    Cancellation ends it early.
     """
     clock = _Clock(warm_up, seconds)
-    drawn = random.Random(seed)  # noqa: S311 - moments, no secrets
+    drawn = random.Random(seed)  # noqa: S311 - times, not secrets
     waiting: set[asyncio.Task[None]] = set()
 
     async def ask(number: int, due: float) -> None:
@@ -141,9 +145,9 @@ async def open_loop(
             if late > 0:
                 await asyncio.sleep(late)
             elif not number % 64:
-                await asyncio.sleep(0)  # what is answered is to be read, also behind schedule
+                await asyncio.sleep(0)  # let answers be read even if behind schedule
             number += 1
-            if len(waiting) >= MOST_IN_FLIGHT:
+            if len(waiting) >= MAX_IN_FLIGHT:
                 clock.outcome.not_sent += due >= clock.begins
                 await asyncio.sleep(0)
                 continue

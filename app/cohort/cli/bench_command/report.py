@@ -1,4 +1,4 @@
-"""What a load test found, as a table for people and as JSON for programs."""
+"""Results of a load test, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cohort.cli.bench_command.loops import LoadOutcome
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 BUCKETS_PER_DECADE = 10
 BUSY = 0.85
-"""The share of a core from which the client itself may be what is measured."""
+"""Share of a core above which the client itself may limit the result."""
 
-MOST_DRAINED, MOST_LATE = 0.2, 0.5
-"""What is warned of: shares of the run after its end, and of half the answers' time."""
+MAX_DRAINED, MAX_LATE = 0.2, 0.5
+"""Limits for warnings: time to drain as a share of the run, lateness as a share of the median."""
 
 BAR_CHARACTERS = 40
 
 
 def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, Any]:
-    """What JSON has: what was asked for, and what came of it. Times are in milliseconds."""
+    """Return the options and the results for `--json`. Times are in milliseconds."""
     latencies, late = sorted(outcome.latencies), at(0.99, sorted(outcome.late))
     failed = sum(outcome.failures.values())
     return {
@@ -52,14 +52,14 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def at(share: float, ordered: Sequence[float]) -> float | None:
-    """The value that a share of the others do not exceed; None where there are none."""
+    """Return the quantile at `share` of sorted values; None if there are no values."""
     if not ordered:
         return None
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
 def histogram(ordered: Sequence[float]) -> list[tuple[float, int]]:
-    """Counts by buckets that grow by the same factor, ten to a power of ten: ends and counts."""
+    """Count values in logarithmic buckets, ten to a decade. Returns upper bounds and counts."""
     counts: dict[int, int] = {}
     for value in ordered:
         place = floor(log10(max(value, 1e-9)) * BUCKETS_PER_DECADE)
@@ -81,34 +81,31 @@ def _warnings(
 ) -> list[str]:
     found = []
     if outcome.stopped:
-        found.append(f"it was ended after {outcome.seconds:.3g} of {asked['seconds']:g} s")
+        found.append(f"stopped after {outcome.seconds:.3g} of {asked['seconds']:g} s")
     due = len(outcome.latencies) + failed + outcome.not_sent
-    if outcome.drained > MOST_DRAINED * outcome.seconds:
+    if outcome.drained > MAX_DRAINED * outcome.seconds:
         found.append(
-            f"the server did not keep up: it answered {outcome.answered:,} of {due:,} in the time, "
-            f"the last {outcome.drained:.1f} s after it"
+            f"the server did not keep up: {outcome.answered:,} of {due:,} requests were answered "
+            f"in time, the last {outcome.drained:.1f} s after the end"
         )
     if not outcome.latencies:
-        found.append("nothing that was asked in that time was answered; --seconds makes it longer")
-    if late is not None and middle is not None and late > MOST_LATE * middle:
+        found.append("no request was answered; try more --seconds")
+    if late is not None and middle is not None and late > MAX_LATE * middle:
         found.append(
-            f"this client began one in a hundred requests {1000 * late:.3g} ms late or more: it "
-            "may be what was measured, and not the server"
+            f"this client started 1 % of the requests at least {1000 * late:.3g} ms late: it may "
+            "be the bottleneck"
         )
     if outcome.busy > BUSY:
-        found.append(
-            f"this client used {outcome.busy:.2f} of a core: it may be what was measured, and not "
-            "the server"
-        )
+        found.append(f"this client used {outcome.busy:.2f} of a core: it may be the bottleneck")
     if outcome.not_sent:
-        found.append(f"{outcome.not_sent} requests were due and not sent: too many waited")
+        found.append(f"{outcome.not_sent} requests were not sent because too many were in flight")
     if failed:
-        found.append(f"{failed} requests failed; their times are not among the others")
+        found.append(f"{failed} requests failed; latencies leave them out")
     return found
 
 
 def draw_outcome(found: dict[str, Any]) -> RenderableType:
-    """The same for people."""
+    """Format the result of `describe_outcome` for a terminal."""
     times = Table(box=None, pad_edge=False)
     for name in found["latency_ms"]:
         times.add_column(name, justify="right")
@@ -121,15 +118,15 @@ def draw_outcome(found: dict[str, Any]) -> RenderableType:
         bars.add_row(Text(f"≤ {end:.3g} ms", justify="right"), bar, f"{count:,}")
     failures = [Text(f"{count:,} x {why}", style="red") for why, count in found["failed"].items()]
     if found["loop"] == "closed":
-        loop = "each asked again once answered: less while the server was slow (--rate does not)"
+        loop = "closed loop (slow answers reduce the load; --rate does not)"
     else:
-        loop = f"{found['rate']:g} requests/s by chance, answered or not"
-    version = f"version {found['version']}" if found["version"] else "the version that answers"
+        loop = f"open loop, {found['rate']:g} requests/s at random times"
+    version = f"version {found['version']}" if found["version"] else "default version"
     return Group(
         Text(f"{found['model']}, {version}, at {found['url']}: {found['protocol']}"),
         Text(
-            f"{found['seconds']:g} s, {found['connections']:,} callers, requests of "
-            f"{found['rows']:,} row{'s' * (found['rows'] != 1)}; {loop}"
+            f"{found['seconds']:g} s, {found['connections']:,} callers, "
+            f"{found['rows']:,} row{'s' * (found['rows'] != 1)} per request; {loop}"
         ),
         Text(
             f"{found['answered']:,} answered, {sum(found['failed'].values()):,} failed, "

@@ -1,4 +1,4 @@
-"""A model of any server that speaks the Open Inference Protocol, over HTTP or gRPC."""
+"""Benchmark targets: a model on any Open Inference server, over HTTP or gRPC."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ WORDS = ("a", "model", "reads", "this")
 
 
 class TargetUnusable(Exception):
-    """A sentence on why nothing can be sent to it."""
+    """Reason why no request can be sent to the target."""
 
 
 InputShapes = Mapping[str, Sequence[int]]
 
 
 class LoadTarget(NamedTuple):
-    """Where requests go.
+    """Target of a benchmark.
 
-    send: Sends one.
-    rows: How many rows each has.
+    send: Sends one request.
+    rows: Rows per request.
     """
 
     send: Send
@@ -40,26 +40,28 @@ class LoadTarget(NamedTuple):
 def make_inputs(
     inputs: Sequence[tuple[str, str, Sequence[int]]], rows: int, shapes: InputShapes, seed: int
 ) -> dict[str, Array]:
-    """Values for inputs: their names, datatypes and shapes, in which -1 is any size.
+    """Make arrays for inputs, given as (name, datatype, shape); -1 is a variable dimension.
 
-    rows: For the first dimension, where that may be any.
-    shapes: Those that are given.
+    rows: Size of the first dimension, if it is variable.
+    shapes: Shapes from the user, by input.
 
-    Numbers are between 0 and 1, and whole ones 0 or 1, which most models take. Raises
+    Floats are between 0 and 1 and integers are 0 or 1; most models accept these. Raises
     TargetUnusable.
     """
     drawn = np.random.default_rng(seed)
     made: dict[str, Array] = {}
     for name, datatype, declared in inputs:
         if datatype not in BY_NAME:
-            raise TargetUnusable(f"inputs of {datatype}, such as {name}, cannot be made up here")
+            raise TargetUnusable(f"input {name} has datatype {datatype}, which cannot be generated")
         free = [rows if place == 0 else 1 for place in range(len(declared))]
         shape = tuple(
             int(size) if int(size) >= 0 else other
             for size, other in zip(declared, free, strict=True)
         )
         if rows > 1 and name not in shapes and shape[:1] != (rows,):
-            raise TargetUnusable(f"{name} is {list(declared)}: --rows {rows} cannot be sent to it")
+            raise TargetUnusable(
+                f"input {name} has shape {list(declared)}, which does not allow --rows {rows}"
+            )
         shape = tuple(shapes.get(name, shape))
         if datatype == "BYTES":
             made[name] = np.array(
@@ -81,7 +83,7 @@ def make_inputs(
 def v2_body(
     arrays: Mapping[str, Array], datatypes: Mapping[str, str], *, binary: bool
 ) -> tuple[bytes, dict[str, str]]:
-    """A request for `/v2/models/{model}/infer`, and its headers."""
+    """Return a body for `/v2/models/{model}/infer`, and its headers."""
     parts: list[bytes] = []
     inputs: list[dict[str, Any]] = []
     for name, array in arrays.items():
@@ -118,14 +120,14 @@ async def http_target(
     key: str | None,
     seed: int,
 ) -> AsyncIterator[LoadTarget]:
-    """Over HTTP, on as many connections as callers. Raises TargetUnusable.
+    """Open an HTTP target with a connection for each caller. Raises TargetUnusable.
 
-    No proxy of the environment is asked, which would be measured. Each connection has a client of
-    its own: at each request a pool of httpx looks through all its connections and all who wait.
+    Proxies from the environment are ignored, since they would be measured as well. Each connection
+    has its own client: httpx scans all connections and waiting requests of a pool at each request.
     """
     import httpx
 
-    headers = {"accept-encoding": "identity"}  # what most clients of the protocol ask for
+    headers = {"accept-encoding": "identity"}  # as most clients send
     headers |= {"authorization": f"Bearer {_key(key)}"} if key else {}
     path = f"{url.rstrip('/')}/v2/models/{quote(model, '')}" + (
         f"/versions/{quote(version, '')}" if version else ""
@@ -147,21 +149,21 @@ async def http_target(
             described = await client.get(path)
             if described.status_code != httpx.codes.OK:
                 raise TargetUnusable(
-                    f"{path} answered {described.status_code}: {described.text[:200]}"
+                    f"{path} responded {described.status_code}: {described.text[:200]}"
                 )
             inputs = [
                 (one["name"], one["datatype"], one["shape"]) for one in described.json()["inputs"]
             ]
         except httpx.RemoteProtocolError as error:
             raise TargetUnusable(
-                f"{url} answers no HTTP ({error}); a gRPC port is asked with --grpc"
+                f"{url} does not speak HTTP ({error}); use --grpc for a gRPC port"
             ) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise TargetUnusable(
                 f"{url} cannot be reached: {str(error) or type(error).__name__}"
             ) from None
         except (ValueError, KeyError, TypeError):
-            raise TargetUnusable(f"{path} does not describe a model as the protocol does") from None
+            raise TargetUnusable(f"{path} does not return Open Inference model metadata") from None
         arrays = make_inputs(inputs, rows, shapes, seed)
         body, sent = v2_body(arrays, {name: kind for name, kind, _ in inputs}, binary=binary)
 
@@ -196,7 +198,7 @@ async def grpc_target(
     key: str | None,
     seed: int,
 ) -> AsyncIterator[LoadTarget]:
-    """The same over gRPC, without TLS. Raises TargetUnusable."""
+    """Open a gRPC target, without TLS. Raises TargetUnusable."""
     try:
         from grpc import StatusCode, aio
     except ImportError:
@@ -225,7 +227,7 @@ async def grpc_target(
                 asked.SerializeToString(), timeout=REPLY_SECONDS, metadata=metadata
             )
         except aio.AioRpcError as error:
-            hint = "; is it the HOST:PORT of its gRPC port, which is not that of HTTP?"
+            hint = "; is this the gRPC port? It differs from the HTTP port"
             raise TargetUnusable(
                 f"{address}: {error.code().name}: {error.details()}"
                 + hint * (error.code() is StatusCode.UNAVAILABLE)
@@ -260,12 +262,11 @@ def _rows(arrays: Mapping[str, Array]) -> int:
 
 def _key(key: str) -> str:
     if not key.strip().isascii():
-        raise TargetUnusable("the key has other characters than a header can have")
+        raise TargetUnusable("the key must be ASCII")
     return key.strip()
 
 
 def _refused(where: str, said: str) -> TargetUnusable:
     return TargetUnusable(
-        f"{where} does not take what was made up for the model ({said}); --shape NAME=1,3 says "
-        "what shape an input has"
+        f"{where} rejected the generated inputs ({said}); set input shapes with --shape NAME=1,3"
     )

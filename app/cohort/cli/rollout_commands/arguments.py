@@ -1,4 +1,4 @@
-"""What is typed after `cohort rollout set`."""
+"""Parse the arguments of `cohort rollout set`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import rich_click as click
 
 
 def parse_pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    """Split VARIANT=NUMBER at the sign, by variant. Raises BadParameter."""
+    """Split VARIANT=NUMBER arguments into a dict by variant. Raises BadParameter."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, _, value = text.partition("=")
@@ -21,7 +21,7 @@ def parse_pairs(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse_weight(text: str) -> float:
-    """Read a weight, without its percent sign. Raises BadParameter."""
+    """Parse a weight without its percent sign. Raises BadParameter."""
     try:
         weight = float(text) if text.isascii() and "_" not in text else nan
     except ValueError:
@@ -32,7 +32,7 @@ def parse_weight(text: str) -> float:
 
 
 def parse_version(text: str) -> int:
-    """Read a version. Raises BadParameter."""
+    """Parse a version number. Raises BadParameter."""
     if not (text.isascii() and text.isdecimal()):
         raise click.BadParameter(f"a version must be a positive integer, got {text!r}")
     return int(text)

@@ -1,4 +1,4 @@
-"""What a command checks on disk before it edits the rollouts file."""
+"""Checks of commands before they edit the rollouts file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
-    """Exit unless the model exists; without a models folder that is not checked."""
+    """Exit if the model does not exist. Skipped if there is no models folder."""
     from cohort.errors import did_you_mean, quoted
 
     folder = settings.models_folder
@@ -30,7 +30,7 @@ def check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
 
 
 def check_version(settings: Settings, model: str, name: str, version: int) -> None:
-    """Exit unless a version that is named is there; without a models folder that is not checked."""
+    """Exit if a version does not exist. Skipped if there is no models folder."""
     from cohort.errors import available
 
     folder = settings.models_folder / model
@@ -42,23 +42,23 @@ def check_version(settings: Settings, model: str, name: str, version: int) -> No
 
 
 def check_first(model: str, shares: Mapping[str, float], versions: Mapping[str, int]) -> None:
-    """Exit unless a model's first rollout names all variants, by shares in percent and versions."""
+    """Exit if a model's first rollout lacks variants or versions. Shares are in percent."""
     rest = 100 - sum(shares.values())
     if rest < 0 or (shares.keys() <= versions.keys() and rest <= 1e-9):
-        return  # complete, or too much: that is told by its sum
+        return  # complete, or over 100 %, which is reported elsewhere
     wanted = {**({"stable": rest} if rest > 0 else {}), **shares}
     words = [f"{name}={share:g}%" for name, share in wanted.items()]
     words += [
         f"--version {name}={versions.get(name, place)}" for place, name in enumerate(wanted, 1)
     ]
     fail(
-        f"{model} has no rollout: its first names all variants and their versions, "
-        f"such as: cohort rollout set {model} {' '.join(words)}"
+        f"{model} has no rollout: name all variants and their versions, "
+        f"for example: cohort rollout set {model} {' '.join(words)}"
     )
 
 
 def check_highest(settings: Settings, model: str, version: int) -> None:
-    """Exit unless this version would serve without a rollout."""
+    """Exit if the model would serve another version without a rollout."""
     from cohort.registry import hold_back
     from cohort.repository import VERSION_FILES, scan
 
@@ -73,7 +73,7 @@ def check_highest(settings: Settings, model: str, version: int) -> None:
 
 
 def read_signatures(settings: Settings, model: str, versions: Iterable[int]) -> Signatures:
-    """The signatures of a model's versions, as far as their files tell."""
+    """Return the signatures of a model's versions, as far as their files can be read."""
     from cohort.repository import MODEL_FILE, ConfigProblems, load_model_config
     from cohort.session import read_signature
 
@@ -91,7 +91,7 @@ def read_signatures(settings: Settings, model: str, versions: Iterable[int]) -> 
 
 
 def read_file(settings: Settings) -> RolloutsFile:
-    """Read the rollouts file, or exit with what is wrong with it."""
+    """Read the rollouts file; print its problems and exit if it is invalid."""
     from cohort.cli.rollout_commands.yaml_edit import RolloutsFile
     from cohort.repository import ConfigProblems
 
@@ -104,28 +104,28 @@ def read_file(settings: Settings) -> RolloutsFile:
 
 
 def rollout_of(file: RolloutsFile, model: str) -> Rollout:
-    """The rollout of a model; exit where it has none."""
+    """Return the rollout of a model; exit if it has no rollout."""
     if model not in file.configs:
         no_rollout(file, model)
     return file.configs[model].rollout
 
 
 def variant_of(rollout: Rollout, variant: str) -> str:
-    """The name of a variant; exit where there is none."""
+    """Return the name of a variant; exit if it does not exist."""
     if variant not in rollout.variants:
         no_variant(rollout.model, variant, rollout.variants)
     return variant
 
 
 def no_rollout(file: RolloutsFile, model: str) -> NoReturn:
-    """Exit: a model has no rollout."""
+    """Exit with an error: the model has no rollout."""
     from cohort.errors import did_you_mean, quoted
 
     fail(f"model {quoted(model)} has no rollout{did_you_mean(model, file.configs)}")
 
 
 def no_variant(model: str, name: str, known: Collection[str], more: str = "") -> NoReturn:
-    """Exit: a variant is not there; `more` ends the sentence."""
+    """Exit with an error: the variant does not exist. `more` is added to the message."""
     from cohort.errors import did_you_mean, quoted
 
     there = did_you_mean(name, known)

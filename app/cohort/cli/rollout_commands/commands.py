@@ -1,4 +1,4 @@
-"""The commands. They edit the rollouts file; in the state folder they only end rollbacks."""
+"""The commands. They edit the rollouts file; only `clear` edits the state folder."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from cohort.rollouts import Rollout
     from cohort.settings import Settings
 
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show changes without writing them.")
 
-ASK = click.option("--url", metavar="URL", help="A server to ask what is rolled back.")
+ASK = click.option("--url", metavar="URL", help="Server to query for rollbacks.")
 
 KEY = click.option(
     "--api-key",
     metavar="KEY",
     envvar="COHORT_API_KEY",
     show_envvar=True,
-    help="What the server at --url knows a caller by, if it asks for keys.",
+    help="API key for the server at --url.",
 )
 
 NONE_NAMED: Mapping[str, int] = {}
@@ -49,7 +49,7 @@ EDITS = options.settings_command("models", "rollouts", "state")
 
 @click.group()
 def rollout() -> None:
-    """Split a model's traffic between versions, and see how each one does.
+    """Split a model's traffic between versions, and compare them.
 
     \b
       cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
@@ -57,14 +57,14 @@ def rollout() -> None:
       cohort rollout set digits stable=90 canary=10
       cohort rollout promote digits canary     or   cohort rollout abort digits
 
-    These commands edit the rollouts file; servers read it again within seconds and never write it.
-    A server records rollbacks in its state folder; clear records there that they ended.
+    These commands edit the rollouts file. Servers only read it, and apply changes within seconds.
+    Servers record rollbacks in their state folder; clear ends them there.
     """
 
 
 @rollout.command("status", cls=EDITS)
 @click.argument("model", required=False)
-@click.option("--url", metavar="URL", help="A server to ask: what it does, and its evidence.")
+@click.option("--url", metavar="URL", help="Server to query for live shares and evidence.")
 @KEY
 @click.pass_context
 def status_(
@@ -75,7 +75,7 @@ def status_(
     api_key: str | None,
     **_: object,
 ) -> None:
-    """Show variants, shares, rollbacks, shadow and guard of MODEL or of all models.
+    """Show variants, shares, rollbacks, shadow and guard of MODEL; default: all models.
 
     \b
       cohort rollout status
@@ -115,7 +115,7 @@ def status_(
     "versions",
     multiple=True,
     metavar="VARIANT=NUMBER",
-    help="The version of a new variant, or a different one for an existing variant.",
+    help="Version of a new variant, or a new version of an existing one.",
 )
 @DRY_RUN
 @click.pass_context
@@ -128,10 +128,10 @@ def set_(
     dry_run: bool,
     **_: object,
 ) -> None:
-    """Set weights of MODEL's variants; variants not named keep theirs.
+    """Set weights of MODEL's variants. Other variants keep theirs.
 
-    Weights need not add up to 100: a variant's share is its weight divided by the sum of all. With
-    percent signs they are shares, and variants not named share the rest as they did before.
+    Weights need not add up to 100: a variant's share is its weight divided by the sum. With percent
+    signs, weights are shares, and the other variants divide the rest in the same ratio as before.
 
     \b
       cohort rollout set digits canary=5%
@@ -157,7 +157,7 @@ def set_(
     ramp = config.rollout.ramp if config else None
     if ramp is not None and ramp.variant in given:
         fail(
-            f"the ramp of {ramp.variant} sets its share: to set it by hand, first run: "
+            f"the ramp of {ramp.variant} sets its share; to set it by hand, first run: "
             f"cohort rollout abort {model} {ramp.variant}"
         )
     variants = dict(config.rollout.variants) if config else {}
@@ -203,10 +203,11 @@ def promote(
 ) -> None:
     """Send all of MODEL's traffic to VARIANT, which becomes the baseline and the only variant.
 
-    The other variants are removed from the file, as is a shadow of the same version, and servers
-    may unload their versions. To keep them loaded, give them weight 0 instead: cohort rollout set
-    MODEL old=0. With --end the rollout is removed: the highest version that callers can stay with
-    then serves all requests, and must be VARIANT's.
+    Other variants, and a shadow of the same version, are removed from the file. Servers may then
+    unload their versions. To keep a variant loaded, use `cohort rollout set MODEL old=0` instead.
+
+    With --end the rollout is removed. The highest version with an unchanged signature then serves
+    all requests, and must be VARIANT's.
 
     \b
       cohort rollout promote digits canary
@@ -247,8 +248,8 @@ def abort(
 ) -> None:
     """Send the callers of VARIANT, or of all variants, to the baseline.
 
-    The variant stays in the file with weight 0; its weight is added to the baseline's, so no other
-    variant's share grows.
+    The variant stays in the file with weight 0. Its weight is added to the baseline's, so the
+    shares of other variants do not change.
 
     \b
       cohort rollout abort digits
@@ -258,7 +259,7 @@ def abort(
     file = read_file(settings)
     before = rollout_of(file, model)
     if variant is not None and variant_of(before, variant) == before.baseline:
-        fail(f"{variant} is the baseline of {model}: no other variant can take its callers")
+        fail(f"{variant} is the baseline of {model} and cannot be aborted")
     wanted = before.aborted([variant] if variant else before.candidates)
     _edit(settings, file, model, wanted, dry_run=dry_run)
 
@@ -278,10 +279,10 @@ def clear(
     api_key: str | None,
     **_: object,
 ) -> None:
-    """End the rollback of VARIANT, or all of MODEL's: it serves again, and is judged anew.
+    """End the rollback of VARIANT, or all rollbacks of MODEL; the version is judged again.
 
-    Edits the state folder, which must be the one that the servers use: see --state. The record of
-    the clear says who made it and when, and so does the log of each server.
+    Edits the state folder, which must be the servers' folder (see --state). The record, and each
+    server's log, state who cleared the rollback and when.
 
     \b
       cohort rollout clear digits canary
@@ -305,7 +306,8 @@ def clear(
     if not decided:
         what = f"{model} {variant}" if variant else model
         click.echo(
-            f"Nothing to clear: no rollback of {what} in {settings.state}; --url asks a server."
+            f"Nothing to clear: no rollback of {what} in {settings.state}; "
+            "use --url to query a server."
         )
     for version, decision in decided.items():
         try:
@@ -327,9 +329,9 @@ def _edit(
     end: bool = False,
     named: Mapping[str, int] = NONE_NAMED,
 ) -> None:
-    """Write the file with a model's rollout as `wanted`, and show what that changes.
+    """Write the file with the rollout `wanted`, and show the changes.
 
-    named: The versions that the command named, by variant: they must be there.
+    named: Versions from the command line, by variant; they must exist.
     """
     from cohort.cli.rollout_commands.display import show_change
     from cohort.cli.rollout_commands.yaml_edit import rewrite
@@ -346,7 +348,7 @@ def _edit(
     known = read_recorded(settings)
     step = ramp_progress(known, before).step if before is not None else 0
     show_change(before, wanted, known.decisions.get(model, {}), step=step, ended=end)
-    for version in sorted(wanted.versions):  # those that the file named before
+    for version in sorted(wanted.versions):  # including versions that were in the file before
         folder = settings.models_folder / model
         if folder.is_dir() and not (folder / str(version)).is_dir():
             click.echo(f"Warning: version {version} not found in {folder}.", err=True)
@@ -370,7 +372,7 @@ def _edit(
 
 
 def _schema_comment(settings: Settings, file: RolloutsFile) -> str:
-    """What tells editors of a new file what may be in it; "" where the schema cannot be kept."""
+    """Return a comment that links the schema for editors; "" if it cannot be written."""
     from cohort.cli.editor_schemas import ROLLOUTS_SCHEMA, keep_schemas, schema_comment
 
     try:

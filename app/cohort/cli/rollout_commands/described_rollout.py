@@ -1,4 +1,4 @@
-"""What `cohort rollout` reads of a rollout that a server describes, checked before it is used."""
+"""Validate a rollout that a server describes, before `cohort rollout` uses it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from cohort.errors import printable
 
-MOST_LETTERS = 500
+MAX_LETTERS = 500
 
 
 def _check_printable(text: str) -> str:
@@ -19,15 +19,15 @@ def _check_printable(text: str) -> str:
 
 
 Printable = Annotated[str, AfterValidator(_check_printable)]
-"""Text that does nothing to a terminal but appear there."""
+"""Text without control characters, safe to print on a terminal."""
 
 
-Cleaned = Annotated[str, AfterValidator(partial(printable, limit=MOST_LETTERS))]
-"""Text of which only what is printable appears on a terminal, such as names in a model."""
+Cleaned = Annotated[str, AfterValidator(partial(printable, limit=MAX_LETTERS))]
+"""Text, such as names from a model, that is cut and cleaned of control characters."""
 
 
 class _Evidence(BaseModel):
-    """For one limit; the logarithms are natural."""
+    """Evidence for one limit; logarithms are natural."""
 
     rate: float
     requests: int | float
@@ -82,5 +82,5 @@ class _Rollout(BaseModel):
 
 
 def checked(described: object) -> dict[str, Any]:
-    """Give the parts of a described rollout that the commands read. Raises ValueError."""
+    """Return the parts of a described rollout that the commands use. Raises ValueError."""
     return _Rollout.model_validate(described).model_dump()

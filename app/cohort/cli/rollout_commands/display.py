@@ -1,4 +1,4 @@
-"""Rollouts and the effect of edits, as text for people."""
+"""Format rollouts and the effects of edits for people."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def show_status(
     progress: RampProgress,
     live: Mapping[str, Any] | None,
 ) -> None:
-    """Print a table of the variants, then stickiness, shadow and guard.
+    """Print a table of the variants, then stickiness, shadow, guard and ramp.
 
-    `decisions` are by version; `progress` is the ramp's; `live` is the rollout as a server
-    describes it, for its evidence and the shares that callers have there.
+    decisions: Rollbacks by version.
+    progress: Progress of the ramp.
+    live: The rollout as a server describes it, with its shares and evidence; None without a server.
     """
     console = _console()
     rollout = config.rollout.at_step(progress.step).with_decisions(decisions)
@@ -79,11 +80,11 @@ def _describe_ramp(rollout: Rollout, progress: RampProgress) -> Iterator[str]:
     ramp = rollout.ramp
     if ramp is None:
         return
-    after = "then all callers" if ramp.auto_promote else "then yours to promote"
+    after = "then all callers" if ramp.auto_promote else "then promote by hand"
     if rollout.variants[ramp.variant].rolled_back:
         now = "ended by the rollback"
     elif progress.step >= len(ramp.steps):
-        now = "over"
+        now = "finished"
     else:
         now = (
             f"at step {progress.step + 1} of {len(ramp.steps)}, "
@@ -97,7 +98,7 @@ def _steps(ramp: Ramp) -> str:
 
 
 def _live(live: Mapping[str, Any]) -> Iterator[str]:
-    """The evidence of one server; each judges by its own."""
+    """Describe the evidence of one server. Each server decides by its own evidence."""
     least = live["guard"]["min_requests"]
     for variant in live["variants"]:
         if not variant["ready"]:
@@ -137,10 +138,11 @@ def show_change(
     step: int,
     ended: bool,
 ) -> None:
-    """Print what an edit changes, as a diff, and the share of callers it moves.
+    """Print the changes of an edit as a diff, and the share of callers that move.
 
-    `before` is None where the model had no rollout; `step` is its ramp's; `ended` is whether it has
-    none afterwards.
+    before: The rollout before the edit; None if there was none.
+    step: Step of its ramp.
+    ended: True if the edit removes the rollout.
     """
     console = _console()
     console.print(Text(after.model, "bold"))
@@ -185,7 +187,7 @@ def _effects(
             )
     if before is None:
         split = ", ".join(f"{percent(share)} {name}" for name, share in now.shares().items())
-        yield f"The model had no rollout: its highest version served all requests. Now {split}."
+        yield f"Until now the highest version served all requests. New split: {split}."
         return
     was = before.with_decisions(decisions)
     if after.sticky is None:
@@ -203,12 +205,12 @@ def _effects(
 
 
 def percent(share: float) -> str:
-    """Format a share of 0 to 1, such as "9.1 %"."""
+    """Format a share from 0 to 1, for example as "9.1 %"."""
     return "under 0.1 %" if 0 < share < 0.001 else f"{round(100 * share, 1):g} %"
 
 
 def why(decision: Decision) -> str:
-    """Say why a version was rolled back, and when."""
+    """Describe why and when a version was rolled back."""
     since = f", since {decision.at}" if decision.at else ""
     return f"{decision.detail or decision.reason}{since}"
 

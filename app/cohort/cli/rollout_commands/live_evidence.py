@@ -1,4 +1,4 @@
-"""The evidence of a rollout, from a running server."""
+"""Fetch the evidence of a rollout from a running server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 
 ANSWER_SECONDS = 10.0
-"""For all of an answer, however it arrives."""
+"""Time limit for a whole response."""
 
 MAX_DESCRIBED_BYTES = 4 * 1024 * 1024
 
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 
 class EvidenceUnavailable(Exception):
-    """A sentence on why a server gave no evidence."""
+    """Reason why a server's evidence cannot be read."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect is an answer like any other: its body would be read, however long it is."""
+    """Do not follow redirects: urllib would read their bodies without a limit."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def ask(url: str, model: str, key: str | None) -> dict[str, Any]:
-    """As `fetch_evidence`, but exits with its sentence."""
+    """Call `fetch_evidence`; exit with its message on an error."""
     try:
         return fetch_evidence(url, model, key)
     except EvidenceUnavailable as error:
@@ -53,11 +53,10 @@ def ask(url: str, model: str, key: str | None) -> dict[str, Any]:
 def fetch_evidence(
     url: str, model: str, key: str | None = None, *, seconds: float = ANSWER_SECONDS
 ) -> dict[str, Any]:
-    """Fetch the rollout of `model`, as the server at `url` describes it.
+    """Fetch the rollout of `model` from the server at `url`.
 
-    key: What the server knows a caller by, spaces and line ends around it aside; default None: it
-        asks for none.
-    seconds: How long that may take, all in all.
+    key: API key; surrounding white space is ignored; default None: no key.
+    seconds: Time limit for the whole response.
 
     Raises EvidenceUnavailable.
     """
@@ -72,9 +71,9 @@ def fetch_evidence(
         answer = _within(seconds, lambda: _get(f"{url.rstrip('/')}/models/{quote(model)}", key))
     except HTTPError as error:
         error.close()
-        hint = "; does COHORT_API_KEY hold a key that it takes?" if error.code == 401 else ""
+        hint = "; does the server accept the key in COHORT_API_KEY?" if error.code == 401 else ""
         if 300 <= error.code < 400:
-            hint = "; give --url the address that it redirects to"
+            hint = "; set --url to the address that it redirects to"
         raise EvidenceUnavailable(
             f"{url} responded {error.code} for model {model!r}{hint}"
         ) from None
@@ -82,7 +81,7 @@ def fetch_evidence(
         raise EvidenceUnavailable(
             f"{url} cannot be reached: {getattr(error, 'reason', error)}"
         ) from None
-    except HTTPException:  # its text may be bytes as they came
+    except HTTPException:  # its text may have raw bytes of the response
         raise _not_cohort(url) from None
     if len(answer) > MAX_DESCRIBED_BYTES:
         raise _not_cohort(url)
@@ -93,12 +92,14 @@ def fetch_evidence(
             return checked(found)
     except (ValueError, RecursionError):
         raise _not_cohort(url) from None
-    raise EvidenceUnavailable(f"{url} has no rollout of {model!r}: does it use the same file?")
+    raise EvidenceUnavailable(
+        f"{url} has no rollout of {model!r}: does the server use the same rollouts file?"
+    )
 
 
 def _get(address: str, key: str) -> bytes:
-    """Give an answer's body, or MAX_DESCRIBED_BYTES and one more where it is longer."""
-    request = Request(address)  # noqa: S310 - http or https, as `fetch_evidence` sees to
+    """Return a response body, cut to MAX_DESCRIBED_BYTES + 1 bytes."""
+    request = Request(address)  # noqa: S310 - http or https, checked by `fetch_evidence`
     if key:
         request.add_unredirected_header("authorization", f"Bearer {key}")
     with build_opener(_NoRedirects).open(request, timeout=CONNECT_SECONDS) as response:
@@ -106,9 +107,9 @@ def _get(address: str, key: str) -> bytes:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Give what `call` does; where it takes longer, raise TimeoutError and leave its thread alone.
+    """Return the result of `call`. After `seconds`, raise TimeoutError; its thread continues.
 
-    A socket's own timeout is for each read: a byte now and then passes it for ever.
+    A socket timeout limits each read only, and never ends a slow response.
     """
     future: Future[T] = Future()
 
@@ -124,15 +125,15 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     except TimeoutError:
         if future.done():
             raise
-        raise TimeoutError(f"no whole answer within {seconds:g} s") from None
+        raise TimeoutError(f"incomplete response after {seconds:g} s") from None
 
 
 def _not_cohort(url: str) -> EvidenceUnavailable:
-    return EvidenceUnavailable(f"{url} does not answer as a Cohort server does")
+    return EvidenceUnavailable(f"{url} does not respond as a Cohort server")
 
 
 def rolled_back(live: Mapping[str, Any]) -> dict[int, Decision]:
-    """What a server has decided about versions of a rollout that it described."""
+    """Return the rollbacks in a rollout that a server described, by version."""
     from cohort.rollouts import Decision
 
     stopped = [live["shadow"]] if live["shadow"] and live["shadow"]["stopped"] else []
@@ -145,7 +146,7 @@ def rolled_back(live: Mapping[str, Any]) -> dict[int, Decision]:
 
 
 def progress_of(live: Mapping[str, Any]) -> RampProgress:
-    """How far the ramp is that a server described; at its first step where there is none."""
+    """Return the progress of the ramp that a server described; FIRST_STEP if there is no ramp."""
     from cohort.rollouts.ramp import FIRST_STEP, RampProgress
 
     if not (ramp := live.get("ramp")):
@@ -162,9 +163,9 @@ def differences(
     state: Path,
     recorded: Mapping[int, Decision],
 ) -> Iterator[str]:
-    """In sentences, where a server does not do what this machine's file and folder say.
+    """Yield differences between a server and this machine's rollouts file and state folder.
 
-    recorded: What the folder has of the rollout's versions.
+    recorded: Rollbacks in the state folder, by version.
     """
     theirs = {one["name"]: int(one["version"]) for one in live["variants"]}
     if theirs != {name: one.version for name, one in rollout.variants.items()}:
@@ -175,8 +176,8 @@ def differences(
     there = {one["name"] for one in live["variants"] if one["rolled_back"]}
     if here != there:
         yield (
-            f"{url} has rolled back {_listed(there)}, and {state} says {_listed(here)}: is it the "
-            "servers' folder? Set COHORT_STATE or --state"
+            f"{url} has rolled back {_listed(there)}, but {state} contains {_listed(here)}: is "
+            "this the servers' folder? Set COHORT_STATE or --state"
         )
 
 

@@ -1,4 +1,4 @@
-"""What servers recorded in the state folder, as a command reads it."""
+"""Read what servers recorded in the state folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read_recorded(settings: Settings, *, needed: bool = False) -> Recorded:
-    """Read what servers decided; if that fails, warn, or exit where it is `needed`."""
+    """Read the recorded rollbacks. If that fails, warn, or exit if they are `needed`."""
     from cohort.rollouts import DecisionStore
     from cohort.rollouts.decision_store import Recorded
 
@@ -28,7 +28,7 @@ def read_recorded(settings: Settings, *, needed: bool = False) -> Recorded:
     except OSError as error:
         sentence = f"{settings.state} cannot be read: {error.strerror}"
         if needed:
-            fail(f"{sentence}, so it is not known what is rolled back")
+            fail(f"{sentence}, so rollbacks are unknown")
         click.echo(f"Warning: {sentence}", err=True)
         return Recorded({}, {}, ())
     if needed and (sentence := no_folder(settings)):
@@ -39,17 +39,17 @@ def read_recorded(settings: Settings, *, needed: bool = False) -> Recorded:
 
 
 def no_folder(settings: Settings) -> str:
-    """A sentence where there is no state folder, so that nothing is known; else empty."""
+    """Return an error message if there is no state folder; else an empty string."""
     if settings.state.is_dir():
         return ""
     return (
-        f"no state folder at {settings.state}, so it is not known what is rolled back; is it the "
-        "servers'? Set COHORT_STATE or --state"
+        f"no state folder at {settings.state}, so rollbacks are unknown; is this the folder "
+        "that the servers use? Set COHORT_STATE or --state"
     )
 
 
 def ramp_progress(recorded: Recorded, rollout: Rollout) -> RampProgress:
-    """How far a ramp is; at its first step where nothing is known of it."""
+    """Return the progress of a ramp; FIRST_STEP if none is recorded."""
     from cohort.rollouts.ramp import FIRST_STEP
 
     progress = recorded.ramps.get(rollout.model, {}).get(rollout.ramp_key, FIRST_STEP)
@@ -57,7 +57,7 @@ def ramp_progress(recorded: Recorded, rollout: Rollout) -> RampProgress:
 
 
 def user_here() -> str:
-    """Who runs this command, and on which machine, for the record of a clear."""
+    """Return the user and host that run this command, for the record of a clear."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

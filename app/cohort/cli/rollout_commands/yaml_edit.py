@@ -1,8 +1,8 @@
-"""Edits of one rollout in the operator's file that leave all other text as it is.
+"""Edit one rollout in the operator's file without changing other text.
 
-Ours, because libraries dump what they loaded (ruamel.yaml's round trip changes indents, line breaks
-and number formats): only the values that change are replaced, where YAML's parser found them. The
-result is read back as the server reads it, and must mean what was wanted for every model.
+YAML libraries rewrite the whole file: ruamel.yaml's round trip changes indents, line breaks and
+number formats. This module replaces only the values that change, at the places that the YAML
+parser reports. It then parses the result and checks that only the wanted rollout has changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cohort.rollouts import Rollout, RolloutConfig, Variant, parse_rollouts
 
 @dataclass(frozen=True, slots=True)
 class RolloutsFile:
-    """The file as it was read: `path` without symbolic links, `text` None where it is missing."""
+    """The file as read. `path` has no symbolic links; `text` is None if the file is missing."""
 
     path: Path
     name: str
@@ -35,15 +35,15 @@ class RolloutsFile:
 
     @classmethod
     def read(cls, path: Path) -> RolloutsFile:
-        """Read the file at `path`. Raises ConfigProblems where the server would refuse it."""
+        """Read the file at `path`. Raises ConfigProblems if the server would reject it."""
         text = read_text(path, path.name)
         configs = {} if text is None else parse_rollouts(text, path.name)
         return cls(path.resolve(), path.name, text, configs)
 
     def write(self, text: str) -> None:
-        """Replace the file by `text` atomically, keeping its owner and permissions.
+        """Replace the file's content atomically; keep its owner and permissions.
 
-        Raises OSError, and ConfigInvalid where it was changed since it was read.
+        Raises OSError, and ConfigInvalid if the file was changed since it was read.
         """
         temporary = self.path.with_name(f".{self.path.name}.{uuid4().hex}")
         try:
@@ -57,7 +57,9 @@ class RolloutsFile:
                     os.chown(temporary, found.st_uid, found.st_gid)
                 temporary.chmod(stat.S_IMODE(found.st_mode))
             if read_text(self.path, self.name) != self.text:
-                raise ConfigInvalid(self.name, "", "was changed meanwhile; nothing was written")
+                raise ConfigInvalid(
+                    self.name, "", "was changed by another program; nothing was written"
+                )
             temporary.replace(self.path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -70,10 +72,10 @@ class _Edit(NamedTuple):
 
 
 def rewrite(file: RolloutsFile, model: str, wanted: Rollout | None) -> str:
-    """Return the file's text with the model's rollout as `wanted`, or removed for None.
+    """Return the file's text with the model's rollout set to `wanted`, or removed if None.
 
-    Only variants, the baseline and the absence of a shadow are edited. Raises ConfigProblems where
-    the result would mean something else, for example because of aliases.
+    Only variants, the baseline and the removal of a shadow are edited. Raises ConfigProblems if the
+    result would have another meaning, for example because of aliases.
     """
     old = file.text or ""
     newline = "\r\n" if "\r\n" in old else "\n"
@@ -95,7 +97,7 @@ def _verify(
         got.rollout if got is not None else None
     ) != wanted:
         sentence = (
-            "cannot be changed alone (does it use an alias or a merge key?); edit the file by hand"
+            "cannot be edited safely (does it use an alias or merge key?); edit the file by hand"
         )
         raise ConfigProblems([Problem(file.name, model, sentence)])
 
@@ -173,7 +175,7 @@ def _append_model(root: Node | None, text: str, wanted: Rollout, newline: str) -
 
 
 def _append_entries(node: MappingNode, text: str, entries: list[str], newline: str) -> _Edit:
-    """Add entries at the end of a mapping, before comments and blank lines that follow it."""
+    """Append entries to a mapping, before comments and blank lines that follow it."""
     if node.flow_style:
         at = node.value[-1][1].end_mark.index if node.value else node.start_mark.index + 1
         separator = ", " if node.value else ""
@@ -189,7 +191,7 @@ def _remove_entry(node: Node | None, text: str, name: str) -> _Edit:
 
 
 def _remove_entries(node: Node | None, text: str, names: list[str]) -> Iterator[_Edit]:
-    """Remove entries; in a block mapping with the comments on their lines."""
+    """Remove entries; in a block mapping, also the comments on their lines."""
     if not isinstance(node, MappingNode):
         return
     entries = node.value
@@ -201,7 +203,7 @@ def _remove_entries(node: Node | None, text: str, names: list[str]) -> Iterator[
             start = text.rfind("\n", 0, start) + 1
             end = text.find("\n", end) + 1 or len(text)
         elif all(str(later.value) in names for later, _ in entries[place + 1 :]):
-            # The last ones: with the comma before, where something stays before.
+            # Remove the last entries with the comma before them, unless nothing precedes it.
             start = _end(entries[place - 1][1]) if place else start
         else:
             end = entries[place + 1][0].start_mark.index
@@ -209,7 +211,7 @@ def _remove_entries(node: Node | None, text: str, names: list[str]) -> Iterator[
 
 
 def _end(node: Node) -> int:
-    """Where the last value in it ends: a block's own end mark is past comments and blank lines."""
+    """Return the end of a node's last value. The end mark of a block also covers comments."""
     if isinstance(node, MappingNode) and not node.flow_style and node.value:
         return _end(node.value[-1][1])
     if isinstance(node, SequenceNode) and not node.flow_style and node.value:

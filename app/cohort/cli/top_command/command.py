@@ -1,4 +1,4 @@
-"""`cohort top`: what a server does now, in a terminal."""
+"""`cohort top`: live view of a server in a terminal."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from cohort.cli.options import OK, fail
 if TYPE_CHECKING:
     from cohort.cli.top_command.scraped import Scrape
 
-MOST_SCRAPES = 120
+MAX_SCRAPES = 120
 SCRAPE_SECONDS = 10.0
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 
 
 @click.command()
 @click.argument("url", default="http://127.0.0.1:8000")
 @click.option(
     "--every", default=1.0, show_default=True, type=click.FloatRange(0.2, 3600), metavar="SECONDS",
-    help="Seconds between two looks.",
+    help="Seconds between updates.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Look twice, print once and end.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @click.option(
     "--key", envvar="COHORT_METRICS_KEY",
-    help="The key for metrics, where the server has one; default: COHORT_METRICS_KEY.",
+    help="Key for /metrics, if the server requires one; default: COHORT_METRICS_KEY.",
 )  # fmt: skip
 def top(url: str, every: float, *, once: bool, key: str | None) -> None:
-    """Show what the server at URL does now: requests, times, batches, queues, variants.
+    """Show live requests, latencies, batches, queues and variants of the server at URL.
 
-    It reads /metrics, which is where its numbers are those of. Of several workers of one host it
-    shows all together; of several replicas the one at URL. Ctrl-C ends it.
+    Reads /metrics. Shows all workers of one host together, or one replica. Ctrl-C quits.
     """
     from rich.console import Console
     from rich.live import Live
@@ -43,7 +42,7 @@ def top(url: str, every: float, *, once: bool, key: str | None) -> None:
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
     console = Console()
-    history: deque[Scrape] = deque(maxlen=MOST_SCRAPES)
+    history: deque[Scrape] = deque(maxlen=MAX_SCRAPES)
     history.append(_look(url, key))
     try:
         if once or not console.is_terminal:
@@ -69,7 +68,7 @@ def top(url: str, every: float, *, once: bool, key: str | None) -> None:
 
 
 class _Unavailable(Exception):
-    """A sentence on why there are no numbers."""
+    """Reason why metrics cannot be read."""
 
 
 def _look(url: str, key: str | None) -> Scrape:
@@ -90,16 +89,16 @@ def _scrape(url: str, key: str | None) -> Scrape:
         address = f"{url.rstrip('/')}/metrics"
         with httpx.stream("GET", address, headers=headers, timeout=SCRAPE_SECONDS) as response:
             if response.status_code == httpx.codes.UNAUTHORIZED:
-                raise _Unavailable(f"{url} asks for the key for metrics: COHORT_METRICS_KEY")
+                raise _Unavailable(f"{url} requires a key for /metrics: set COHORT_METRICS_KEY")
             if response.status_code != httpx.codes.OK:
-                raise _Unavailable(f"{url} answered {response.status_code} for /metrics")
+                raise _Unavailable(f"{url} responded {response.status_code} for /metrics")
             for part in response.iter_bytes():
                 parts.append(part)
                 size += len(part)
-                if size > MOST_BYTES or time.monotonic() - began > SCRAPE_SECONDS:
-                    raise _Unavailable(f"{url} does not end its answer for /metrics")
+                if size > MAX_BYTES or time.monotonic() - began > SCRAPE_SECONDS:
+                    raise _Unavailable(f"{url} sends /metrics too slowly, or too much")
         return read_scrape(b"".join(parts).decode("utf-8", "replace"), time.monotonic())
     except NotCohort as error:
-        raise _Unavailable(f"{url} does not answer as a Cohort server does: {error}") from None
+        raise _Unavailable(f"{url} does not respond as a Cohort server: {error}") from None
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         raise _Unavailable(f"{url} cannot be reached: {error}") from None

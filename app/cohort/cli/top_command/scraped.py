@@ -1,4 +1,4 @@
-"""What a server's metrics say, as the counts that its own live view is made of."""
+"""Read a server's metrics as the counts that its live view uses."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SHORTENED = (REQUESTS, DURATIONS, BATCH_ROWS, QUEUED)
 
 
 class NotCohort(Exception):
-    """An answer that is no metrics of a Cohort server."""
+    """Response that has no metrics of a Cohort server."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scrape:
-    """What was read at one moment.
+    """Counts read from a server at one time.
 
     at: Seconds on the monotonic clock.
-    versions: The counts of each version since the server started.
+    versions: Counts of each version since the server started.
     queued: Requests in queues.
     """
 
@@ -44,7 +44,7 @@ class _Counted:
 
 
 def read_scrape(text: str, at: float) -> Scrape:
-    """Read the text of /metrics. Raises NotCohort."""
+    """Parse the text of /metrics. Raises NotCohort."""
     found: dict[VersionKey, _Counted] = {}
     queued = 0
     seen = False
@@ -68,7 +68,7 @@ def read_scrape(text: str, at: float) -> Scrape:
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise NotCohort(f"its metrics cannot be read: {error}") from None
     if not seen:
-        raise NotCohort("its metrics have none of Cohort's")
+        raise NotCohort("its metrics do not include Cohort's")
     return Scrape(
         at,
         {
@@ -80,7 +80,7 @@ def read_scrape(text: str, at: float) -> Scrape:
 
 
 def _wanted(text: str) -> Iterable[str]:
-    """The lines that count here: a server of a thousand models has a hundred thousand others."""
+    """Yield the lines that are used here. A server with 1,000 models has 100,000 other lines."""
     for line in text.splitlines():
         name = line.removeprefix("# TYPE ")
         if not line.startswith("# HELP") and name.startswith(SHORTENED):
@@ -93,18 +93,18 @@ def _add(counts: dict[str, int], name: str, count: int) -> None:
 
 def _place(counts: list[int], bounds: tuple[float, ...], bound: str, count: int) -> None:
     place = len(bounds) if bound == "+Inf" else bounds.index(float(bound))
-    counts[place] += count  # of all variants
+    counts[place] += count  # summed over variants
 
 
 def _apart(cumulative: list[int]) -> tuple[int, ...]:
-    """Counts of buckets each by itself."""
+    """Return the counts of single buckets from cumulative ones."""
     return tuple(
         count - before for before, count in zip([0, *cumulative], cumulative, strict=False)
     )
 
 
 def quantile(share: float, counts: tuple[int, ...], bounds: tuple[float, ...]) -> float | None:
-    """The value below which a share of what was counted is, as Prometheus reckons it."""
+    """Estimate a quantile from bucket counts by linear interpolation, as Prometheus does."""
     rank, below = share * sum(counts), 0
     if not rank:
         return None

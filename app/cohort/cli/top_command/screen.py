@@ -1,4 +1,4 @@
-"""What `cohort top` shows."""
+"""Terminal screen of `cohort top`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cohort.operating.live import VersionKey, changes
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDE = 60
-"""Moments of a line of bars."""
+"""Values in a line of bars."""
 
-_MOST_ROWS = 40
-"""Versions that are shown: the busiest."""
+_MAX_ROWS = 40
+"""Versions shown, busiest first."""
 
 
 def screen(url: str, history: Sequence[Scrape], problem: str) -> Group:
-    """All of it: a headline, two lines of bars, and a row for each version.
+    """Return the whole screen: a headline, two lines of bars, and a row for each version.
 
-    history: The scrapes so far, at least one.
-    problem: Why the last one failed; "" where it did not.
+    history: Scrapes so far, at least one.
+    problem: Reason why the last scrape failed, or "".
     """
     pairs = list(pairwise(history))[-WIDE:]
     rates = [_rate(before, now) for before, now in pairs]
@@ -37,7 +37,7 @@ def screen(url: str, history: Sequence[Scrape], problem: str) -> Group:
     head.append(
         f"{rates[-1]:,.0f} requests/s, p99 {_duration(times[-1])}, {last.queued} queued"
         if pairs
-        else "waiting for the second look"
+        else "waiting for the next update"
     )
     if problem:
         head.append(f"   {problem}", style="bold red")
@@ -72,7 +72,7 @@ def _p99(before: Scrape, now: Scrape) -> float | None:
 
 
 def _versions(history: Sequence[Scrape]) -> Mapping[VersionKey, tuple[VersionCounts, float]]:
-    """What each version did in the last moments, and how many seconds these were."""
+    """Return the recent counts of each version, and the seconds that they cover."""
     if len(history) < 2:
         return {}
     before, now = history[max(0, len(history) - 6)], history[-1]
@@ -82,15 +82,15 @@ def _versions(history: Sequence[Scrape]) -> Mapping[VersionKey, tuple[VersionCou
 def busiest_versions(
     versions: Mapping[VersionKey, tuple[VersionCounts, float]], last: Scrape
 ) -> Table:
-    """A row for each version that was asked for anything, the busiest first."""
+    """Return a table with a row for each version, busiest first."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("version")
-    for title in ("requests/s", "failed/s", "p50", "p99", "rows of a run", "total"):
+    for title in ("requests/s", "failed/s", "p50", "p99", "rows/run", "total"):
         table.add_column(title, justify="right")
     table.add_column("variants")
     nothing = VersionCounts(), 1.0
     order = sorted(last.versions, key=lambda key: (-versions.get(key, nothing)[0].requests, key))
-    for key in islice(order, _MOST_ROWS):
+    for key in islice(order, _MAX_ROWS):
         counts, seconds = versions.get(key, nothing)
         failed = counts.requests - counts.codes.get("OK", 0)
         rows = quantile(0.5, counts.rows, SIZE_BUCKETS)
@@ -104,8 +104,8 @@ def busiest_versions(
             f"{last.versions[key].requests:,}",
             Text(_variants(counts)),
         )
-    if len(order) > _MOST_ROWS:
-        table.add_row(Text(f"and {len(order) - _MOST_ROWS} more", style="dim"))
+    if len(order) > _MAX_ROWS:
+        table.add_row(Text(f"and {len(order) - _MAX_ROWS} more", style="dim"))
     return table
 
 
@@ -123,7 +123,7 @@ def _duration(seconds: float | None) -> str:
 
 
 def bars(values: Sequence[float]) -> str:
-    """Values as a line of bars, the largest of them as high as a line."""
+    """Format values as a line of bars, scaled to the largest."""
     most = max(values, default=0.0)
     if not most:
         return BARS[0] * len(values)
