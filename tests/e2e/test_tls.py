@@ -206,7 +206,7 @@ def test_one_setting_without_the_other_is_refused(
 def test_broken_files_end_the_start(files: Mapping[str, Path]) -> None:
     """`cohort check` says the same, and that a certificate has expired."""
     files["tls_cert"].write_text("no certificate")
-    said = "tls.crt: has no certificate in PEM, or one that is broken"
+    said = "tls.crt: does not contain a valid PEM certificate"
     ended = run("serve", port=free_port(), grpc_port=0, **files)
     assert (ended.returncode, said in ended.stderr) == (1, True), ended.stderr
     checked = run("check", "--no-open", **files)

@@ -74,21 +74,30 @@ Break = Callable[[TlsFiles], object]
     ("damage", "said"),
     [
         (lambda files: files.certificate.unlink(), "tls.crt: is missing"),
-        (lambda files: files.certificate.write_text(""), "tls.crt: has no certificate in PEM"),
+        (
+            lambda files: files.certificate.write_text(""),
+            "tls.crt: does not contain a valid PEM certificate",
+        ),
         (
             lambda files: files.certificate.write_bytes(files.certificate.read_bytes()[:-100]),
-            "tls.crt: has no certificate in PEM",
+            "tls.crt: does not contain a valid PEM certificate",
         ),
-        (lambda files: files.key.write_text("secret"), "tls.key: has no private key in PEM"),
+        (
+            lambda files: files.key.write_text("secret"),
+            "tls.key: does not contain a valid PEM private key",
+        ),
         (
             lambda files: files.key.write_bytes(locked(files.key.read_bytes())),
-            "tls.key: has a password",
+            "tls.key: is encrypted with a password",
         ),
         (
             lambda files: files.key.write_bytes(issue(CA, NAME)[1]),
             "tls.key: is not the key of the certificate in tls.crt",
         ),
-        (lambda files: files.client_ca.write_text("CA"), "clients.pem: has no certificate in PEM"),
+        (
+            lambda files: files.client_ca.write_text("CA"),
+            "clients.pem: does not contain a valid PEM certificate",
+        ),
         (lambda files: files.client_ca.unlink(), "clients.pem: is missing"),
         (lambda files: files.key.write_bytes(b"\xff\xfe"), "tls.key: is not UTF-8 text"),
         (lambda files: (files.key.unlink(), files.key.mkdir()), "tls.key: must be a file"),
