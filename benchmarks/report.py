@@ -92,7 +92,7 @@ def write(found: Found, folder: Path = FOLDER) -> None:
 def text(found: Found, drawn: list[str]) -> Iterator[str]:
     """The lines of RESULTS.md."""
     about = found.about
-    yield "# Results\n\nWritten by `make bench`; [README.md](README.md) says what it means.\n"
+    yield "# Results\n\n`make bench` writes this page; [README.md](README.md) explains it.\n"
     for name in ("began", "machine", "kernel", "python", "versions", "others", "wrk", "cohort"):
         yield f"- {name}: {about.get(name, '?')}"
     loads = (about.get("load_before"), about.get("load_after"))
@@ -104,8 +104,7 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
         ("work", "at least", "measured", ""),
         [[one.work, one.aim, one.value, MARK[one.reached]] for one in summary.targets(found)],
     )
-    yield "\nWhat each kind of request costs: [results/lane.md](results/lane.md). "
-    yield "Calls over gRPC: [results/grpc.md](results/grpc.md).\n"
+    yield "\nFurther results: [kinds of requests](results/lane.md), [gRPC](results/grpc.md).\n"
     yield "\n## Closed loop\n"
     yield from markdown(HEADS, [[*row, *[""] * (len(HEADS) - len(row))] for row in rows(found)])
     if found.open:
@@ -121,19 +120,21 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
             ],
         )  # fmt: skip
     if of := found.growth:
-        yield f"\n## Memory of Cohort\n\n{of['mb_after_10000']:.1f} MB resident after "
-        yield f"{of['asked_by_10000']:,.0f} requests, {of['mb_after_many']:.1f} MB after "
-        yield f"{of['many']:,.0f}: {of['ratio']:.3f}x."
+        yield (
+            f"\n## Memory of Cohort\n\nResident memory was {of['mb_after_10000']:.1f} MB after "
+            f"{of['asked_by_10000']:,.0f} requests, and {of['mb_after_many']:.1f} MB after "
+            f"{of['many']:,.0f} ({of['ratio']:.3f} times)."
+        )
     if of := found.neighbour:
-        yield "\n## A fast model beside a saturated ResNet-50\n"
+        yield "\n## A fast model next to a saturated ResNet-50\n"
         yield from markdown(("MLP, 300 requests/s", "p50 ms", "p99 ms", "lag p99 ms"), [
-            [name, *(_ms(of[f"{name}_{one}"]) for one in ("p50", "p99", "lag_p99"))]
-            for name in ("alone", "beside")
+            [shown, *(_ms(of[f"{name}_{one}"]) for one in ("p50", "p99", "lag_p99"))]
+            for name, shown in (("alone", "alone"), ("beside", "next to it"))
         ])  # fmt: skip
-        yield f"\nResNet-50 answered {of['slow_rate']:.1f} requests/s meanwhile."
+        yield f"\nResNet-50 answered {of['slow_rate']:.1f} requests/s at the same time."
     if sites := found.copies.get("sites"):
-        yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line; the"
-        yield "read from the socket (asyncio/runners.py) is the arrival, each other a copy.\n"
+        yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line. "
+        yield "The read from the socket (asyncio/runners.py) is the arrival, every other a copy.\n"
         yield from markdown(("line", "copies"), [[of, str(many)] for of, many in sites.items()])
     yield "\n## Plots\n"
     yield from (f"![{name}](plots/{name}.svg)" for name in drawn)

@@ -135,7 +135,7 @@ def targets(found: Found) -> list[Target]:
               found.copies.get("copies"), 2, ""),
         limit("memory after 1,000,000 requests against after 10,000", "≤ 1.05x",
               found.growth.get("ratio"), 1.05, "x"),
-        limit("a fast model's p99 beside a saturated ResNet-50, against alone", "≤ 2x",
+        limit("a fast model's p99 next to a saturated ResNet-50, against alone", "≤ 2x",
               found.neighbour.get("ratio"), 2, "x"),
     ]  # fmt: skip
 

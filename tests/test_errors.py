@@ -6,7 +6,7 @@ import pytest
 
 from cohort import errors
 from cohort.errors import (
-    MOST_COMPARED,
+    MAX_COMPARED,
     DeadlineExceeded,
     ModelNotFound,
     available,
@@ -52,7 +52,7 @@ def test_a_name_is_compared_with_nothing_where_that_would_take_long(
     """It takes the square of its length for each name that is known."""
     compared = []
     monkeypatch.setattr(errors, "get_close_matches", lambda name, *_, **__: compared.append(name))
-    longest = int((MOST_COMPARED / known) ** 0.5)
+    longest = int((MAX_COMPARED / known) ** 0.5)
     did_you_mean("x" * longest, map(str, range(known)))
     did_you_mean("x" * (longest + 1), map(str, range(known)))
     assert [len(name) for name in compared] == [longest]

@@ -1,26 +1,28 @@
-"""Every error of Cohort, as one tree. Each API maps them to its own statuses.
+"""Every error of Cohort, as one tree; each API maps them to its own statuses::
 
-CohortError
-├── InvalidInput
-│   ├── RunRefused       callers see an InvalidInput
-│   ├── TooLarge
-│   └── UnsupportedMedia
-├── Unauthorized
-├── Forbidden
-├── NotFound
-│   ├── ModelNotFound
-│   └── VersionNotFound
-├── MethodNotAllowed
-├── SequenceEnded        what was remembered of earlier requests is gone
-├── Overloaded
-├── NotReady
-├── DeadlineExceeded
-├── InferenceFailed
-├── Cancelled            the caller left; not sent to anyone
-├── ConfigInvalid        for operators, never sent to a caller
-├── RemoteFailed         for operators: a remote repository gives or takes nothing
-└── LoadFailed           for operators; who may see the model finds it in NotReady and `/models`
-    └── MembersUnfit     a version that is made of others does not load with them as they are
+    CohortError
+    ├── InvalidInput
+    │   ├── RunRefused       callers see an InvalidInput
+    │   ├── TooLarge
+    │   └── UnsupportedMedia
+    ├── Unauthorized
+    ├── Forbidden
+    ├── NotFound
+    │   ├── ModelNotFound
+    │   └── VersionNotFound
+    ├── MethodNotAllowed
+    ├── SequenceEnded        the state of a sequence is gone
+    ├── Overloaded
+    ├── NotReady
+    │   └── NotLoaded        the request waits until the model is loaded
+    ├── DeadlineExceeded
+    ├── InferenceFailed
+    ├── Cancelled            the caller left; not sent
+    ├── ConfigInvalid        for operators, never sent to a caller
+    ├── RemoteFailed         for operators: a remote repository failed
+    └── LoadFailed           for operators; in NotReady and `/models`
+        ├── MembersUnfit     a version does not fit the versions that it uses
+        └── Untrusted        in cohort.repository: a version is not signed by a trusted key
 
 Messages for callers contain no path, address or internal name of the machine.
 """
@@ -33,14 +35,14 @@ from difflib import get_close_matches
 from itertools import islice
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""What a model may be named."""
+"""The names that a model may have."""
 
 
 class CohortError(Exception):
     """An error that Cohort reports; `str(error)` is a message for people.
 
-    `log_context` holds the model, version and variant of the request, for the log; empty where none
-    was chosen.
+    `log_context` holds the model, version and variant of the request, for the log. It is empty
+    before they are chosen.
     """
 
     def __init__(self, message: str) -> None:
@@ -58,7 +60,7 @@ class CohortError(Exception):
 
     @property
     def redacted(self) -> str:
-        """The message for a log, without the values that a caller sent."""
+        """The message without values that a caller sent, for a log."""
         return _GOT_VALUE.sub("got …", self.message)
 
 
@@ -70,15 +72,15 @@ class InvalidInput(CohortError):
 
 
 class RunRefused(InvalidInput):
-    """The runtime refused, in the run, an input that fits the model's specs.
+    """The runtime rejected, in the run, an input that fits the model's specs.
 
-    The caller's mistake or the model's: an index out of range is either. To the caller it is an
-    InvalidInput; rollouts and metrics tell it from input that was refused before the run.
+    The fault may be the caller's or the model's, as with an index out of range. The caller gets an
+    InvalidInput; rollouts and metrics count it apart from input that was rejected before the run.
     """
 
     @property
     def code(self) -> str:
-        """As any other invalid input."""
+        """The code of any other invalid input."""
         return InvalidInput.__name__
 
 
@@ -91,7 +93,7 @@ class UnsupportedMedia(InvalidInput):
 
 
 class Unauthorized(CohortError):
-    """A key is required, and none was sent, several that differ, or a wrong one."""
+    """A key is required, and it is missing, wrong, or sent several times with different values."""
 
 
 class Forbidden(CohortError):
@@ -99,7 +101,7 @@ class Forbidden(CohortError):
 
 
 class NotFound(CohortError):
-    """The path does not exist, or what it names does not."""
+    """The path does not exist, or the thing that it names."""
 
 
 class ModelNotFound(NotFound):
@@ -117,7 +119,7 @@ MODEL_NAME_RULE = (
 
 
 def check_model_name(name: str) -> None:
-    """Raise ModelNotFound for what cannot be a model's name, before anything is looked up."""
+    """Raise ModelNotFound if `name` cannot be a model's name, before any look-up."""
     if not MODEL_NAME.fullmatch(name):
         raise ModelNotFound(name)
 
@@ -133,7 +135,7 @@ class VersionNotFound(NotFound):
 
 
 class MethodNotAllowed(CohortError):
-    """The path exists, but not with this method. `allow` are those that it takes: `GET, HEAD`."""
+    """The path exists, but not with this method. `allow` lists its methods: `GET, HEAD`."""
 
     def __init__(self, message: str, *, allow: str) -> None:
         super().__init__(message)
@@ -141,7 +143,7 @@ class MethodNotAllowed(CohortError):
 
 
 class SequenceEnded(CohortError):
-    """What a version remembered of a sequence of requests is gone, for its version changed."""
+    """The state of a sequence is gone, because the model's version changed."""
 
 
 class Overloaded(CohortError):
@@ -153,9 +155,9 @@ class Overloaded(CohortError):
 
 
 class NotReady(CohortError):
-    """Loading, unavailable or draining. Retry after `retry_after` seconds; default 1.
+    """The model is loading, unavailable or draining. Retry after `retry_after` seconds; default 1.
 
-    None where that would help nobody: the model waits for other files, or for an operator.
+    `retry_after` is None if a retry cannot help: the model waits for other files, or an operator.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = 1.0) -> None:
@@ -172,7 +174,7 @@ class NotLoaded(NotReady):
 
 
 class DeadlineExceeded(CohortError):
-    """The request took longer than the caller or the model's config allows: `timeout` seconds."""
+    """The request took longer than `timeout` seconds, set by the caller or the model's config."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
@@ -184,9 +186,9 @@ class DeadlineExceeded(CohortError):
 class InferenceFailed(CohortError):
     """The run of the model failed.
 
-    `blames_input` is True where the failure may be due to the input, so that retrying a failed
-    batch in parts may help; False after a termination, out-of-memory or a device error.
-    `device_lost` is whether the device will do nothing more for this process.
+    `blames_input` is True if the input may be the cause, so that retrying a failed batch in parts
+    may help. It is False after a termination, out-of-memory or a device error. `device_lost` is
+    True if this process cannot use the device again.
     """
 
     def __init__(
@@ -210,13 +212,13 @@ class ConfigInvalid(CohortError):
 
 
 class RemoteFailed(CohortError):
-    """A remote repository cannot be reached, refuses, or has something else than it should."""
+    """A remote repository is unreachable, rejects the request, or has unexpected content."""
 
 
 class LoadFailed(CohortError):
     """A version cannot be loaded; the message is for the operator.
 
-    `transient` is True where the same files may load another time.
+    `transient` is True if the same files may load later.
     """
 
     def __init__(self, message: str, *, transient: bool = False) -> None:
@@ -225,9 +227,9 @@ class LoadFailed(CohortError):
 
 
 class MembersUnfit(LoadFailed):
-    """A version that is made of others does not load with them as they are now.
+    """A version that uses other versions does not fit them as they are now.
 
-    `needs` are all of them, each a model and a version, None for its default one. `missing` are the
+    `needs` has all of them: a model and a version, None for its default one. `missing` has the
     models that do not serve.
     """
 
@@ -244,48 +246,48 @@ class MembersUnfit(LoadFailed):
 
 
 def quoted(name: str, limit: int = 80) -> str:
-    """Quote a name from a request, on one line, cut after `limit` characters; default 80."""
+    """Quote a name from a request on one line, and cut it after `limit` characters."""
     return repr(shortened(name, limit))
 
 
 def shortened(text: str, limit: int = 80) -> str:
-    """Cut `text` from a request after `limit` characters; default 80."""
+    """Cut `text` from a request after `limit` characters."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 def printable(text: str, limit: int = 80) -> str:
-    """`text` from a request for a line of a log: cut after `limit` characters, controls escaped."""
+    """Prepare `text` from a request for the log: cut it at `limit` and escape controls."""
     cut = shortened(text, limit)
     return cut if cut.isprintable() else cut.encode("unicode_escape").decode()
 
 
-MOST_LISTED = 8
+MAX_LISTED = 8
 
-MOST_COMPARED = 100_000
-"""How much comparing with a name may cost: its length squared for each that is known, in 40 ns."""
+MAX_COMPARED = 100_000
+"""Maximum cost of a suggestion: the length squared times the known names, each unit 40 ns."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a close name, as `; did you mean 'iris'?`; else list the names if few.
 
-    None is looked for where the length of the name and the known ones make that take long.
+    If a long name or many known ones make the comparison slow, there is no suggestion.
     """
     names = sorted(known)
-    cheap = len(name) ** 2 * len(names) <= MOST_COMPARED
+    cheap = len(name) ** 2 * len(names) <= MAX_COMPARED
     if cheap and (close := get_close_matches(name, names, n=1)):
         return f"; did you mean {quoted(close[0])}?"
-    return available(names) if len(names) <= MOST_LISTED else ""
+    return available(names) if len(names) <= MAX_LISTED else ""
 
 
 def quoted_names(names: Iterable[str]) -> str:
-    """Write names in their order, as `'x', 'y'`; the first eight of many."""
-    first = [quoted(name) for name in islice(names, MOST_LISTED + 1)]
-    more = ", …" if len(first) > MOST_LISTED else ""
-    return f"{', '.join(first[:MOST_LISTED])}{more}" or "none"
+    """Join names in their order, as `'x', 'y'`; only the first eight."""
+    first = [quoted(name) for name in islice(names, MAX_LISTED + 1)]
+    more = ", …" if len(first) > MAX_LISTED else ""
+    return f"{', '.join(first[:MAX_LISTED])}{more}" or "none"
 
 
 def available(names: Iterable[str] | Iterable[int]) -> str:
-    """List what there is, sorted, as `; available: digits, iris`; the first eight of many."""
+    """List names, sorted, as `; available: digits, iris`; only the first eight."""
     texts = [str(name) for name in sorted(names)]
-    more = ", …" if len(texts) > MOST_LISTED else ""
-    return f"; available: {', '.join(texts[:MOST_LISTED])}{more}" if texts else ""
+    more = ", …" if len(texts) > MAX_LISTED else ""
+    return f"; available: {', '.join(texts[:MAX_LISTED])}{more}" if texts else ""

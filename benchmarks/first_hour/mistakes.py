@@ -38,7 +38,7 @@ IN_REQUESTS = (
     Mistake("an empty body", ("empty", "JSON", "body"), body=b""),
     Mistake("half of the JSON", ("JSON",), body=b'{"features": [[5.1, '),
     Mistake("a list where an object belongs", ("object", "dict"), body=RIGHT.encode()),
-    Mistake("bytes that are no UTF-8", ("UTF-8", "utf-8", "JSON"), body=b'{"features": "\xff"}'),
+    Mistake("bytes that are not UTF-8", ("UTF-8", "utf-8", "JSON"), body=b'{"features": "\xff"}'),
     Mistake(
         "an HTML form", ("JSON", "json", "Content-Type", "content-type"), body=b"features=5.1",
         content_type="application/x-www-form-urlencoded",

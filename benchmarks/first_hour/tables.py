@@ -43,7 +43,7 @@ def tables(
         ),
         row("the same in Cohort's", (f"{median / base:.1f}" for median in medians.values())),
         row(
-            f"of {len(found) // len(lines)} mistakes: explained",
+            f"mistakes explained, of {len(found) // len(lines)}",
             (count(name, lambda one: one["explained"]) for name in lines),
         ),
         row(

@@ -8,6 +8,7 @@ python examples/cascade/example.py compare                accuracy and cost, on 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import urllib.request
@@ -20,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 ROOT = Path(__file__).parents[2]
-URL = "http://127.0.0.1:8000"
+URL = os.environ.get("SERVER", "http://localhost:8000")
 PIPELINE = """\
 steps:
   small: {model: digits-linear, inputs: {image: image}}

@@ -360,7 +360,7 @@ def test_too_long_metadata_ends_its_call_alone(server: Cohort, piece: int) -> No
             kind, flags = CONTINUATION if number else HEADERS, END_HEADERS * (part is parts[-1])
             peer.write(frame(kind, flags, stream, part))
         wait_until(partial(ended, peer, stream))
-        assert b"the headers have more than" in peer.statuses[stream]
+        assert b"the headers are larger than" in peer.statuses[stream]
         peer.send(peer.call("ServerLive"), message(b""), end=True)
         wait_until(lambda: ended(peer, stream + 2))
         assert begun not in peer.statuses

@@ -27,7 +27,7 @@ def test_the_tables_count_by_server() -> None:
     assert "| lines of code to write | 0 | 9 |" in text
     assert "| 2.0, 1.0 to 6.0 | 4.0, 3.0 to 5.0 |" in text
     assert "| 1.0 | 2.0 |" in text
-    assert "| of 1 mistakes: explained | 1 | 0 |" in text
+    assert "| mistakes explained, of 1 | 1 | 0 |" in text
     assert "| refused as a failure of the server's (500) | 0 | 1 |" in text
     assert "| no rows | ✓ 400: `a \\| b` | 500: `xxx" in text
     assert "x" * 200 not in text

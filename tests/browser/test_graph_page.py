@@ -90,7 +90,7 @@ def test_what_repeats_is_folded(page: Browser, tmp_path: Path) -> None:
     page.page.locator(".node.block").nth(3).click()
     page.page.get_by_text("Unfold").click()
     assert page.page.locator(".node").count() == 19 + 4 + 2
-    page.page.get_by_label("fold what repeats").uncheck()
+    page.page.get_by_label("fold repeated blocks").uncheck()
     assert page.page.locator(".node").count() == 80 + 2
 
 
@@ -129,7 +129,7 @@ def test_twelve_thousand_nodes_open(page: Browser, tmp_path: Path) -> None:
     assert done.exit_code == OK, done.stderr
     assert "not drawn: 100 nodes" in done.stdout
     page.page.goto((tmp_path / "graph.html").as_uri())
-    page.page.get_by_label("fold what repeats").uncheck()
+    page.page.get_by_label("fold repeated blocks").uncheck()
     assert page.page.locator(".node").count() == 12_002
     page.page.get_by_role("searchbox").fill("v11000")
     page.page.keyboard.press("Enter")

@@ -18,7 +18,7 @@ def test_a_request_without_room_is_refused_and_holds_what_it_did() -> None:
     budget = MemoryBudget(3 * 2**20)
     hold = budget.hold()
     hold.add(2 * 2**20)
-    with pytest.raises(Overloaded, match="hold 2 MiB of the 3 MiB"):
+    with pytest.raises(Overloaded, match="use 2 MiB of the 3 MiB"):
         hold.add(2**20 + 1)
     assert (hold.size, budget.used) == (2 * 2**20, 2 * 2**20)
     hold.add(2**20)

@@ -247,7 +247,7 @@ def test_nan_that_comes_of_a_gap_is_the_callers_fault(server: Cohort, gap: dict[
     """In JSON and in CSV: the model answers NaN for a missing number and for a missing word."""
     said = post(server, "/models/echo/predict", {"rows": [gap]})
     assert said["code"] == "InvalidInput"
-    assert said["error"].endswith("the request has missing values, and this comes of them")
+    assert said["error"].endswith("missing values in the request's inputs may be the cause")
     text = "age,colour\n" + ",".join("" if cell is None else str(cell) for cell in gap.values())
     csv = post(server, "/invocations?model=echo", text, **{"Content-Type": "text/csv"})
     assert csv == said

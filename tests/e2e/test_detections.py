@@ -188,7 +188,7 @@ def test_objects_are_described(server: Cohort) -> None:
         ),
         (
             "boxes: {detections: {scores: scores, labels: none.txt}}",
-            "outputs.boxes.detections.labels: there is no none.txt beside model.onnx",
+            "outputs.boxes.detections.labels: there is no none.txt in the version's folder",
         ),
         ("boxes: {labels: [a], detections: {scores: scores}}", "outputs.boxes"),
     ],

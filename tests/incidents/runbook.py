@@ -23,12 +23,12 @@ def quoted(alert: str, text: str) -> str:
 
 def run(alert: str, command: str, **variables: object) -> str:
     """Run a command of the entry in a shell with `variables`; give what it says."""
-    cohort = f'cohort() {{ {shlex.quote(sys.executable)} -m app "$@"; }}'
+    cohort = f'cohort() {{ {shlex.quote(sys.executable)} -m cohort "$@"; }}'
     done = subprocess.run(
         ["bash", "-c", f"{cohort}\n{quoted(alert, command)}"],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "app"),
             **{name: str(value) for name, value in variables.items()},
         },
         capture_output=True,

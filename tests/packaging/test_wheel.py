@@ -137,7 +137,7 @@ def test_an_empty_folder_is_told_what_to_put_there(installed: Environment, tmp_p
     done = installed.run("check", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout == (
-        "models: folder not found; make it, with <name>/1/model.onnx in it, or name another one\n"
+        "models: folder not found; make it with <name>/1/model.onnx in it, or set --models\n"
     )
 
 

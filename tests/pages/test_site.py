@@ -108,10 +108,10 @@ def read_in_a_browser(address: str, folder: Path) -> tuple[str, list[str]]:
 @pytest.mark.parametrize(
     ("page", "shows"),
     [
-        ("index.html", "You have never used it"),
+        ("index.html", "Start here"),
         ("docs/guide/pipelines.html", '<div class="diagram"><svg'),
         ("docs/operations/monitoring.html", "_images/cohort-service.png"),
-        ("search.html?q=canary", "From nothing to a canary"),
+        ("search.html?q=canary", "from nothing to a canary"),
     ],
 )
 def test_a_browser_asks_the_network_for_nothing(page: str, shows: str, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_resnet_can_be_read(chromium: Browser, server: Cohort, size: tuple[int
     assert len(residual().graph.node) == 175
     chromium.page.set_viewport_size({"width": size[0], "height": size[1]})
     page = graph_of(chromium, server, "residual")
-    page.get_by_label("fold what repeats").uncheck()
+    page.get_by_label("fold repeated blocks").uncheck()
     assert page.locator(".node").count() == 175 + 2
     expect(page.locator(".node", has_text="Conv").first).to_contain_text("[N, 4, 32, 32]")
     letters = page.evaluate("document.querySelector('.node text').getBoundingClientRect().height")
@@ -191,7 +191,7 @@ def test_a_node_tells_all_about_itself(chromium: Browser, server: Cohort) -> Non
 def test_arrows_lead_from_node_to_node(chromium: Browser, server: Cohort) -> None:
     """Down to who takes a value, up to who made it; Tab reaches the graph once."""
     page = graph_of(chromium, server, "residual")
-    page.get_by_label("fold what repeats").uncheck()
+    page.get_by_label("fold repeated blocks").uncheck()
     page.locator(".node[tabindex='0']").focus()
     for name in ("Conv", "BatchNormalization", "Relu", "MaxPool"):
         page.keyboard.press("ArrowDown")
@@ -212,7 +212,7 @@ def test_arrows_lead_from_node_to_node(chromium: Browser, server: Cohort) -> Non
 def test_a_search_goes_from_hit_to_hit(chromium: Browser, server: Cohort) -> None:
     """And says how many there are."""
     page = graph_of(chromium, server, "residual")
-    page.get_by_label("fold what repeats").uncheck()
+    page.get_by_label("fold repeated blocks").uncheck()
     page.get_by_role("searchbox").fill("maxpool_")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_have_text("3 found")  # itself, and two that take it

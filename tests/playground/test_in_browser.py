@@ -113,7 +113,7 @@ def test_models_agree_by_webgpu(
         draw(page, next(strokes for digit, strokes in drawings() if digit == 6))
     for place, value in enumerate(("0.1", "-65504", "5e-8") if model == "halves" else ()):
         page.locator(".fields input").nth(place).fill(value)
-    page.get_by_label("In the browser by").select_option("WebGPU")
+    page.get_by_label("In the browser with").select_option("WebGPU")
     press(page, "Run in browser")
     expect(page.locator(".sides section")).to_have_count(2)
     assert furthest(page.locator("[aria-label=Answer]").inner_text()) <= most
@@ -126,10 +126,10 @@ def test_what_webgpu_has_no_operator_for_runs_in_webassembly(
 ) -> None:
     """A forest: the answer says by what it ran, and why not by WebGPU."""
     page = opened(chromium, server, "/models/iris")
-    page.get_by_label("In the browser by").select_option("WebGPU")
+    page.get_by_label("In the browser with").select_option("WebGPU")
     press(page, "Run in browser")
     side = page.get_by_role("region", name="This browser, WebAssembly")
-    expect(side).to_contain_text("WebGPU did not take this model")
+    expect(side).to_contain_text("WebGPU cannot run this model")
     expect(side).to_contain_text("TreeEnsembleClassifier")
     assert furthest(page.locator("[aria-label=Answer]").inner_text()) <= 4e-6
 
@@ -138,7 +138,7 @@ def test_where_there_is_no_adapter_webassembly_does_it(chromium: Browser, server
     """A browser that has WebGPU by name alone."""
     page = opened(chromium, server, "/models/iris")
     page.evaluate("navigator.gpu.requestAdapter = async () => null")
-    page.get_by_label("In the browser by").select_option("WebGPU")
+    page.get_by_label("In the browser with").select_option("WebGPU")
     press(page, "Run in browser")
     side = page.get_by_role("region", name="This browser, WebAssembly")
     expect(side).to_contain_text("no graphics adapter")
@@ -170,7 +170,7 @@ def test_what_is_loaded_only_when_asked_for(chromium: Browser, server: Cohort) -
     press(page, "Run in browser")
     expect(page.locator(".sides section")).to_have_count(2)
     texts, shares = page.evaluate("window.loading")
-    assert re.fullmatch(r"Loading ONNX Runtime \S+ for browsers, once \(14 MB\)…", texts[0])
+    assert re.fullmatch(r"Loading ONNX Runtime \S+ for browsers \(14 MB\)…", texts[0])
     assert texts[1:] == ["Loading model.onnx (under 0.1 MB)…", "Opening the model…"]
     assert max(shares) == 1
     assert [url for url in asked if url.endswith(".wasm")]

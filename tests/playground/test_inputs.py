@@ -67,8 +67,8 @@ def test_a_sound_file_is_chosen_heard_and_sent(
     soundfile.write(file, np.array([0.0, 0.5, -0.25, 0.0] * 200), 8000, subtype="FLOAT")
     page = opened(chromium, server, "/models/loud")
     press(page, "Predict")
-    assert "Choose a file" in answer(page)
-    field = page.get_by_label("sound: A sound file, chosen or dropped here")
+    assert "Choose or drop a file" in answer(page)
+    field = page.get_by_label("sound: Choose a sound file or drop it here")
     field.set_input_files(file)
     expect(page.locator("audio")).to_be_visible()
     expect(page.locator(".preview figcaption")).to_contain_text("short.wav")
@@ -77,7 +77,7 @@ def test_a_sound_file_is_chosen_heard_and_sent(
     press(page, "Clear")
     expect(page.locator("audio")).to_have_count(0)
     press(page, "Predict")
-    assert "Choose a file" in answer(page)
+    assert "Choose or drop a file" in answer(page)
 
 
 def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_
     file = tmp_path / "red.png"
     Image.new("RGB", (40, 30), (255, 0, 0)).save(file)
     page = opened(chromium, server, "/models/seen")
-    page.get_by_label("x: A picture, chosen or dropped here").set_input_files(file)
+    page.get_by_label("x: Choose a picture or drop it here").set_input_files(file)
     expect(page.get_by_role("img", name="The picture that is sent")).to_be_visible()
     press(page, "Predict")
     assert "[1, 3, 2, 2]" in answer(page)
@@ -98,7 +98,7 @@ def test_a_file_that_is_none_is_refused_in_words(
     file = tmp_path / "none.wav"
     file.write_bytes(b"this is no sound")
     page = opened(chromium, server, "/models/loud")
-    page.get_by_label("sound: A sound file, chosen or dropped here").set_input_files(file)
+    page.get_by_label("sound: Choose a sound file or drop it here").set_input_files(file)
     expect(page.locator(".preview figcaption")).to_contain_text("none.wav")
     press(page, "Predict")
     assert "'sound'" in answer(page)

@@ -59,7 +59,7 @@ def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server
     page.get_by_label("Requests, at most").fill("200")
     page.get_by_role("button", name="Send load").click()
     expect(page.get_by_role("form", name="Load").get_by_role("status")).to_contain_text(
-        "200 answered"
+        "200 requests answered"
     )
     wait_until(lambda: shown(page, "digits/2") == 200)
     assert counted(server, "digits") == 200
@@ -73,13 +73,13 @@ def test_the_key_for_metrics_is_asked_for(chromium: Browser, tmp_path: Path) -> 
         page.goto(f"{guarded.url}/playground/live")
         field = page.get_by_label("Key for metrics")
         field.fill("typed “so”")
-        page.get_by_role("button", name="Use it").click()
-        expect(page.get_by_role("alert")).to_contain_text('this one has " " (U+0020)')
+        page.get_by_role("button", name="Use key").click()
+        expect(page.get_by_role("alert")).to_contain_text('this one contains " " (U+0020)')
         field.fill("wrong")
-        page.get_by_role("button", name="Use it").click()
+        page.get_by_role("button", name="Use key").click()
         expect(page.get_by_role("status").first).to_contain_text("wrong")
         field.fill(key)
-        page.get_by_role("button", name="Use it").click()
+        page.get_by_role("button", name="Use key").click()
         expect(page.locator("figure.live svg").first).to_be_visible()
         expect(field).to_have_count(0)
         expect(page.get_by_role("button", name="Forget the key")).to_be_visible()
@@ -103,7 +103,7 @@ def test_load_can_be_stopped(chromium: Browser, server: Cohort) -> None:
     wait_until(lambda: page.locator("progress").evaluate("bar => bar.value >= 10 / 500"))
     press(page, "Stop")
     form = page.get_by_role("form", name="Load")
-    expect(form.get_by_role("status")).to_contain_text("10 answered")
+    expect(form.get_by_role("status")).to_contain_text("10 requests answered")
     expect(form.get_by_role("status")).not_to_contain_text("failed")
     expect(page.get_by_role("button", name="Send load")).to_be_focused()
     expect(page.get_by_role("button", name="Stop")).to_be_hidden()

@@ -78,7 +78,7 @@ def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
         "1,x\n2,y": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),
         "breadth,sort\n1,x": (
             [["1", "x"]],
-            "1 row, in the model's order; the first line was passed over as names.",
+            "1 row, in the model's order; the first line was skipped as a header.",
         ),
         "1,x,\n2,y,": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),
         ",x\n2,y": ([["", "x"], ["2", "y"]], "2 rows, in the model's order."),
@@ -89,10 +89,10 @@ def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("1,2,3", "Row 1 has 3 values, and the model takes 2: width, kind"),
-        ("kind,breadth\nx,1", 'The first line has no "width". Name all columns there'),
-        ("width,kind\n", "There are names and no rows below them"),
-        (" \n", "There is nothing to paste"),
+        ("1,2,3", "Row 1 has 3 values, but the model expects 2: width, kind"),
+        ("kind,breadth\nx,1", 'The first line does not contain "width". It must name all columns'),
+        ("width,kind\n", "There is a header, but no rows"),
+        (" \n", "The text is empty"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(page: Page, text: str, wrong: str) -> None:
@@ -174,7 +174,7 @@ def test_values_that_a_datatype_cannot_hold_are_refused(
     if value == int(value) and limits.min <= value <= limits.max:
         assert page.evaluate(script, [spec(name), value]) == [value]
     else:
-        with pytest.raises(Error, match=f'"x" takes {name}, which .* is not'):
+        with pytest.raises(Error, match=f'"x" has datatype {name}, which cannot hold'):
             page.evaluate(script, [spec(name), value])
 
 
@@ -183,7 +183,7 @@ def test_values_that_a_datatype_cannot_hold_are_refused(
 )
 def test_odd_values_are_refused_by_name(page: Page, datatype: str, value: Any) -> None:
     """What is no truth value, no whole number, or below zero."""
-    with pytest.raises(Error, match=f'"x" takes {datatype}, which {value} is not'):
+    with pytest.raises(Error, match=f'"x" has datatype {datatype}, which cannot hold {value}'):
         call(page, "tensors", "typed", spec(datatype), [value])
 
 

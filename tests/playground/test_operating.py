@@ -46,7 +46,7 @@ def said(page: Page) -> str:
     """What became of the last action."""
     status = page.locator("details", has_text="Operate").get_by_role("status")
     expect(status).not_to_have_text("")
-    expect(status).not_to_have_text("Asked for …")
+    expect(status).not_to_have_text("Sent …")
     return status.inner_text()
 
 
@@ -74,7 +74,7 @@ def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Coho
     page.reload()
     page.locator("summary", has_text="Operate").click()
     press(page, "Roll back new")
-    assert said(page).startswith("Type in the admin token first: ")
+    assert said(page).startswith("Enter the admin token first: ")
     expect(page.get_by_label("Admin token")).to_be_focused()
     chromium.complaints.clear()  # the browser tells of the status
 
@@ -97,7 +97,7 @@ def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> No
     page.get_by_label("Admin token").fill(TOKEN)
     press(page, "Unload")
     assert said(page) == "digits is unloaded."
-    expect(page.get_by_text("No version of it serves now.")).to_be_visible()
+    expect(page.get_by_text("No version of this model is ready.")).to_be_visible()
     expect(page.get_by_text(re.compile(r"^Version 2: .*unloaded"))).to_be_visible()
     expect(page.get_by_role("button", name="Predict")).to_have_count(0)
     expect(page.get_by_role("button", name="Unload")).to_have_count(0)
@@ -112,9 +112,9 @@ def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort
     page = opened(chromium, server, "/models/centered")
     warnings = page.get_by_role("region", name="Rollout").locator(".warning")
     expect(warnings).to_have_count(2)
-    expect(warnings.first).to_contain_text("Loses the batching that the baseline has: rows may")
+    expect(warnings.first).to_contain_text("Cannot batch as the baseline does: rows may")
     expect(warnings.first).to_contain_text("ReduceMean 'mean'")
-    expect(warnings.last).to_contain_text("The shadow loses the batching")
+    expect(warnings.last).to_contain_text("The shadow cannot batch")
 
 
 def test_the_verdict_on_rows_is_beside_the_reason(chromium: Browser, server: Cohort) -> None:
@@ -122,5 +122,5 @@ def test_the_verdict_on_rows_is_beside_the_reason(chromium: Browser, server: Coh
     page = opened(chromium, server, "/models/centered")
     for version, verdict in (("1", "proven"), ("2", "refuted")):
         about = page.locator("details", has=page.get_by_text(f"Version {version}", exact=True))
-        expect(about).to_contain_text(f"Rows by the graph: {verdict}")
+        expect(about).to_contain_text(f"Rows in the graph: {verdict}")
     expect(about).to_contain_text("ReduceMean 'mean': it takes the mean over all rows")

@@ -95,9 +95,12 @@ def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, serv
     [
         (
             {"filled_rows": 16, "change_seconds": 0.1},
-            "filled up to 16 rows: one of another number of rows than the one before takes 100 ms",
+            "padded to 16 rows, because a change in the number of rows costs 100 ms",
         ),
-        ({"filled_rows": 2, "change_seconds": 0}, "A lone row runs as 2: by itself it would get"),
+        (
+            {"filled_rows": 2, "change_seconds": 0},
+            "A single row runs as 2 rows, because its result would differ",
+        ),
     ],
 )
 def test_a_version_whose_runs_are_filled_up_says_so(
@@ -133,13 +136,13 @@ def test_where_rows_are_is_said_with_the_verdict(fresh: Page, server: Cohort) ->
         route.fulfill(response=response, json=found)
 
     fresh.goto(f"{server.url}/playground/models/iris")
-    expect(fresh.get_by_text(re.compile("^Rows by the graph: proven$"))).to_be_attached()
+    expect(fresh.get_by_text(re.compile("^Rows in the graph: proven$"))).to_be_attached()
     fresh.route(f"{server.url}/models/iris", charge)
     fresh.reload()
     wanted = (
         "shared; input h along axis 1; input rate once for the whole run; output y along axis 2"
     )
-    expect(fresh.get_by_text(f"Rows by the graph: {wanted}", exact=True)).to_be_attached()
+    expect(fresh.get_by_text(f"Rows in the graph: {wanted}", exact=True)).to_be_attached()
 
 
 # --- Try it
@@ -153,9 +156,9 @@ def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> Non
     assert answer(page).startswith("3")
     expect(page.locator(".bars li").first).to_contain_text("3")
     press(page, "Clear")
-    expect(page.get_by_role("region", name="Answer")).to_contain_text("The answer comes here.")
+    expect(page.get_by_role("region", name="Answer")).to_contain_text("The answer appears here.")
     press(page, "Predict")
-    assert "Draw something first" in answer(page)
+    assert "Draw something or choose a picture first" in answer(page)
 
 
 def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Cohort) -> None:
@@ -198,7 +201,7 @@ def test_drawings_are_read(chromium: Browser, server: Cohort) -> None:
 
 
 def given(page: Page) -> list[list[list[float]]]:
-    """What the model is given, as the page shows it."""
+    """The model's input, as the page shows it."""
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     grey: list[int] = page.evaluate(
         """() => {
@@ -231,7 +234,7 @@ def test_fields_of_a_table(chromium: Browser, server: Cohort) -> None:
     fields = page.locator("td input")
     fields.first.fill("a lot")
     press(page, "Predict")
-    expect(page.get_by_role("status")).to_contain_text('is to be a number, not "a lot"')
+    expect(page.get_by_role("status")).to_contain_text('must be a number, not "a lot"')
 
 
 def test_a_text_is_asked_for_in_a_box(chromium: Browser, server: Cohort) -> None:
@@ -253,7 +256,7 @@ def test_other_inputs_are_json(chromium: Browser, server: Cohort) -> None:
         "{": "This is not JSON",
         "{}": 'The input "x" is missing',
         '{"x": [[[1, 2], [3]]]}': "the same length",
-        '{"x": [[["a", 2], [3, 4]]]}': "takes numbers",
+        '{"x": [[["a", 2], [3, 4]]]}': "must contain numbers",
         '{"x": [[1, 2]]}': "x",
     }.items():
         box.fill(text)
@@ -302,7 +305,7 @@ def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path)
     expect(page.get_by_role("status")).to_contain_text("Choose a picture first")
     (tmp_path / "text.png").write_text("no picture")
     page.locator("input[type=file]").set_input_files(tmp_path / "text.png")
-    expect(page.get_by_role("alert").last).to_contain_text("is no picture")
+    expect(page.get_by_role("alert").last).to_contain_text("is not a picture")
 
 
 def test_two_versions_are_compared(chromium: Browser, server: Cohort) -> None:
@@ -322,7 +325,7 @@ def test_the_request_can_be_sent_from_elsewhere(chromium: Browser, server: Cohor
     page = opened(chromium, server, "/models/iris")
     press(page, "Predict")
     label = answer(page).split()[0]
-    page.get_by_text("The same request in").click()
+    page.get_by_text("This request in").click()
     command = page.locator(".snippet pre").first.inner_text()
     assert command.startswith("curl -s 'http://127.0.0.1")
     body = json.loads(command.split("-d '")[1].rstrip("'"))
@@ -344,7 +347,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path
         fresh.goto(f"{guarded.url}/playground/models/iris")
         expect(fresh.get_by_role("alert")).to_be_visible()
         fresh.get_by_label("Key").fill(key)
-        press(fresh, "Use it")
+        press(fresh, "Use key")
         press(fresh, "Predict")
         answer(fresh)
         fresh.get_by_role("link", name="Models", exact=True).first.click()

@@ -45,7 +45,7 @@ def chosen(chromium: Browser, server: Cohort, model: str, content: bytes) -> Pag
 def answered(page: Page) -> list[list[str]]:
     """The rows of the file that is there to be saved."""
     with page.expect_download() as download:
-        page.get_by_role("link", name="Download the rows with their answers").click()
+        page.get_by_role("link", name="Download the rows with answers").click()
     assert download.value.suggested_filename == "rows-answers.csv"
     with download.value.path().open(newline="", encoding="utf-8") as file:
         return [*csv.reader(file)]
@@ -77,7 +77,7 @@ def test_rows_that_are_wrong_are_named_and_the_others_answered(
     lines[7], lines[20], lines[30] = "Ulm,5,old", "Zug,5,30", ",3,"
     page = chosen(chromium, server, "told", "\n".join(lines).encode())
     told(page).to_have_text("38 rows answered, 2 rows not, by the names in the first line.")
-    expect(page.get_by_text('Row 7: age is to be a number, not "old"')).to_be_visible()
+    expect(page.get_by_text('Row 7: age must be a number, not "old"')).to_be_visible()
     expect(page.get_by_text("Row 20: input 'city': 'Zug' is none of its 3")).to_be_visible()
     found = answered(page)
     assert found[0] == ["city", "size", "age", "y 1", "y 2", "y 3", "error"]
@@ -93,11 +93,11 @@ def test_rows_that_are_wrong_are_named_and_the_others_answered(
     [
         (b"", "The file has no rows."),
         (b"city,size,age\n", "The file has no rows."),
-        (b"\xff\xfe\x00a" * 9000, "not text in UTF-8"),
-        (b"\x00\x01" * 9000, "it has bytes that text has not"),
+        (b"\xff\xfe\x00a" * 9000, "not UTF-8 text"),
+        (b"\x00\x01" * 9000, "it contains zero bytes"),
         (b'"' + b"a,1\n" * 400_000, "are its quotes closed?"),
-        (b",".join([b"1"] * 10_000) + b"\n", "Row 1 has 10000 values, and the model takes 3"),
-        (b"town,size,age\n1,2,3\n", 'The first line has no "city"'),
+        (b",".join([b"1"] * 10_000) + b"\n", "Row 1 has 10000 values, but the model expects 3"),
+        (b"town,size,age\n1,2,3\n", 'The first line does not contain "city"'),
         (b"a" * (3 << 20), "A row has more than a million characters"),
     ],
     ids=["empty", "names", "utf-16", "binary", "quotes", "wide", "others", "long"],

@@ -74,7 +74,7 @@ def test_the_last_request_is_the_one_that_is_answered(chromium: Browser, server:
     press(page, "Predict")
     assert answer(page) == before
     page.get_by_label("Version", exact=True).select_option("1")
-    expect(page.get_by_role("status").first).to_have_text("The answer comes here.")
+    expect(page.get_by_role("status").first).to_have_text("The answer appears here.")
     press(page, "Predict")
     assert answer(page).endswith("version 1")
 
@@ -88,7 +88,7 @@ def test_what_waits_can_be_given_up(chromium: Browser, server: Cohort) -> None:
     expect(page.get_by_role("button", name="Predict")).to_be_disabled()
     press(page, "Clear")
     expect(page.get_by_role("button", name="Predict")).to_be_enabled()
-    expect(page.get_by_role("status").first).to_have_text("The answer comes here.")
+    expect(page.get_by_role("status").first).to_have_text("The answer appears here.")
     page.unroute("**/models/times/versions/*/predict*")
 
 
@@ -126,7 +126,7 @@ def test_infinity_is_shown(chromium: Browser, server: Cohort) -> None:
     press(page, "Predict")
     answer(page)
     expect(page.get_by_role("region", name="Answer")).to_contain_text("Infinity")
-    page.locator("summary", has_text="The same request").click()
+    page.locator("summary", has_text="This request").click()
     expect(page.locator(".snippet pre").first).to_contain_text("binary_data_output")
 
 
@@ -135,7 +135,7 @@ def test_optional_inputs_go_by_json(chromium: Browser, server: Cohort) -> None:
     page = opened(chromium, server, "/models/default")
     page.get_by_role("checkbox", name="as JSON").check()
     box = page.get_by_label("Inputs, as JSON")
-    expect(page.get_by_text('Also, where you like: "factor".')).to_be_visible()
+    expect(page.get_by_text('Optional: "factor".')).to_be_visible()
     box.fill('{"x": [[1, 2, 3]], "factor": 5}')
     press(page, "Predict")
     answer(page)
@@ -181,7 +181,7 @@ def test_rows_are_added_looked_through_and_removed(chromium: Browser, server: Co
     press(page, "Use these rows")
     expect(page.get_by_text("45 rows, in the model's order.")).to_be_visible()
     press(page, "Predict")
-    expect(page.get_by_role("status").first).to_contain_text('row 31, is to be a number, not "x"')
+    expect(page.get_by_role("status").first).to_contain_text('row 31, must be a number, not "x"')
     assert page.evaluate("document.activeElement.value") == "x"
     expect(page.get_by_text("21 to 40 of 45")).to_be_visible()
     press(page, "Remove row 31")
@@ -215,12 +215,12 @@ def test_what_is_no_picture_is_not_answered_for(
     page = opened(chromium, server, "/models/digits")
     page.get_by_role("img", name="Draw").click()
     (tmp_path / "broken.png").write_bytes(b"no picture")
-    page.get_by_label("Or a picture of it").set_input_files(tmp_path / "broken.png")
-    expect(page.get_by_text('"broken.png" is no picture')).to_be_visible()
+    page.get_by_label("Or choose a picture").set_input_files(tmp_path / "broken.png")
+    expect(page.get_by_text('"broken.png" is not a picture')).to_be_visible()
     press(page, "Predict")
-    expect(page.get_by_role("status").first).to_contain_text("Draw something first")
+    expect(page.get_by_role("status").first).to_contain_text("Draw something or")
     page.get_by_role("img", name="Draw").click()
-    expect(page.get_by_text('"broken.png" is no picture')).to_be_hidden()
+    expect(page.get_by_text('"broken.png" is not a picture')).to_be_hidden()
 
 
 # --- By keyboard, and from view to view

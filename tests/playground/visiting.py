@@ -10,7 +10,7 @@ from tests.browser.page import Browser
 from tests.e2e.processes import Cohort
 from tests.playground.drawings import Stroke
 
-NO_ANSWER = re.compile(r"The answer comes here\.|Waiting for the answer…|(Loading|Opening) .*")
+NO_ANSWER = re.compile(r"The answer appears here\.|Waiting for the answer…|(Loading|Opening) .*")
 
 
 def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:

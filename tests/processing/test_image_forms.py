@@ -158,7 +158,10 @@ def test_the_body_of_invocations_is_a_picture(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("!!", 'row 0: expected a file as {"b64": "…"}, got a string that is not base64'),
+        (
+            "!!",
+            "got a string that is not base64: send the bytes of the file",
+        ),
         ("data:image/png,abc", "a data: URL that is not base64"),
         ([TEXT, ""], "row 1"),
         (

@@ -49,7 +49,7 @@ def test_an_example_may_name_a_file_of_the_version() -> None:
     assert given == ("rows.npz", {"x": [1, 4]})
     assert parse_model_config("example: rows.npz", FILE).example == ("rows.npz",)
     for other in ("../rows.npz", "/tmp/rows.npz", "a/rows.npz", ".rows.npz", "rows.npy", "text"):
-        with pytest.raises(ConfigProblems, match="the name of a "):
+        with pytest.raises(ConfigProblems, match=r"a \.npz in the version's folder"):
             parse_model_config(f"example: {other}", FILE)
 
 

@@ -51,7 +51,10 @@ MODEL = onnx_models.mlp().SerializeToString()
 
 KINDS = {
     "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "`git lfs pull`"),
-    "html": (b"\n<!DOCTYPE html><html>Sign in</html>", "a web page, not ONNX: look into it"),
+    "html": (
+        b"\n<!DOCTYPE html><html>Sign in</html>",
+        "a web page, not ONNX: open it in an editor",
+    ),
     "xml": (b'<?xml version="1.0"?><net name="m">', "XML, as OpenVINO's"),
     "pickle": (pickle.dumps({"a": 1}), "a Python pickle"),
     "old pickle": (pickle.dumps(np.zeros(3), protocol=0), "a Python pickle"),
@@ -74,8 +77,8 @@ KINDS = {
     "lightgbm": (b"tree\nversion=v4\n", "onnxmltools.convert_lightgbm"),
     "xgboost": (b'{"learner":{"attributes":{}}}', "onnxmltools.convert_xgboost"),
     "ubj": (b"{L\0\0\0\0\0\0\0\7learner{", "onnxmltools.convert_xgboost"),
-    "json": (b'{"error":"Repository Not Found"}', "JSON, not ONNX: look into it"),
-    "text": (b"Entry not found", "text, not ONNX: look into it"),
+    "json": (b'{"error":"Repository Not Found"}', "JSON, not ONNX: open it in an editor"),
+    "text": (b"Entry not found", "text, not ONNX: open it in an editor"),
     "zeros": (bytes(4096), "nothing but zeros, not ONNX: copy it again"),
     "part": (MODEL[:150], "not an ONNX model, or is truncated"),
 }

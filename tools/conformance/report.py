@@ -57,12 +57,12 @@ def page(run: Run, exceptions: Iterable[Excepted]) -> str:
     lines = [
         "# Conformance",
         "",
-        "The ONNX standard's backend suite, sent over the wire. Each case is a model with inputs",
-        "and the right outputs; a real server process loads it with its default configuration, and",
-        "is asked in each form. Answers are judged by the suite's own measure: the same shape and",
-        "datatype, rtol 1e-3, atol 1e-7.",
+        "This page is the result of the ONNX standard's backend suite, sent over the wire.",
+        "Each case is a model with inputs and the right outputs.",
+        "A server process loads it with the default configuration, and gets requests in each form.",
+        "The suite compares answers: the same shape and datatype, rtol 1e-3, atol 1e-7.",
         "",
-        f"`make conformance` wrote this page: onnx {onnx.__version__}, ONNX Runtime "
+        f"`make conformance` writes this page: onnx {onnx.__version__}, ONNX Runtime "
         f"{onnxruntime.__version__}, CPU provider.",
         "",
         "| | cases |",
@@ -73,7 +73,7 @@ def page(run: Run, exceptions: Iterable[Excepted]) -> str:
         f"| … in Open Inference datatypes | {len(standard)} |",
         f"| … with FP8, INT4 or INT2, under extension names | {len(extension)} |",
         "",
-        "| passed over | Open Inference datatypes | extension datatypes | together | excepted |",
+        "| passed with | Open Inference datatypes | extension datatypes | together | excepted |",
         "|---|---:|---:|---:|---:|",
     ]
     for form in LEAST:
@@ -84,16 +84,17 @@ def page(run: Run, exceptions: Iterable[Excepted]) -> str:
         )
     lines += [
         "",
-        "What ONNX Runtime does not pass by itself (no kernel on the CPU, training operators, a",
-        "locale the machine lacks) is no case for the wire. Sequences, maps and optionals are not",
-        "transportable: [decision 5](../decisions/0005-datatypes.md).",
+        "Cases that ONNX Runtime fails in process are not sent.",
+        "The reasons are a missing CPU kernel, training operators, or a missing locale.",
+        "Sequences, maps and optionals are not "
+        "[transportable](../contributing/decisions/0005-datatypes.md).",
         "",
         "## Exceptions",
         "",
-        "The one list is `tools/conformance/exceptions.toml`. A listed case that passes fails the",
-        "run, as does any other that does not.",
+        "`tools/conformance/exceptions.toml` lists the exceptions.",
+        "The run fails if a listed case passes, or another one fails.",
         "",
-        "| over | cases | reason |",
+        "| form | cases | reason |",
         "|---|---:|---|",
     ]
     lines += [f"| {', '.join(one.forms)} | {len(one.cases)} | {one.reason} |" for one in exceptions]

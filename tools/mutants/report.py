@@ -20,14 +20,14 @@ the survivors, or the list declares them equivalent.
 HEAD = """\
 # Mutants
 
-What the tests notice: faults made one at a time in the code, each run against the tests of its
-package. A mutant is killed when a test fails or does not end. `make mutants` makes a run and
-writes this page. [tools/mutants](../../tools/mutants) holds the kinds of faults, and the list of
-equivalent mutants, which change nothing that a test could notice; these are neither run nor
-counted in the score.
+Mutation testing makes faults in the code, one at a time, and runs the package's tests on each.
+A mutant is killed if a test fails or does not end.
+`make mutants` runs it and writes this page.
+The folder [tools/mutants](../../tools/mutants) lists kinds of faults, and equivalent mutants.
+No test could notice an equivalent mutant; these do not run or count.
 
-**Of {made} mutants {run} were run{sample}: the tests killed {killed}, and {survived} survived. The
-score is {score}. {equivalent} mutants are equivalent, those of other samples among them.**
+**{run} of {made} mutants ran{sample}: the tests killed {killed}, and {survived} survived.
+The score is {score}; {equivalent} mutants are equivalent, including those of other samples.**
 {caution}
 | module | mutants | equivalent | run | killed | survived | score |
 |---|---:|---:|---:|---:|---:|---:|
@@ -37,8 +37,8 @@ score is {score}. {equivalent} mutants are equivalent, those of other samples am
 SAMPLE = ", a sample with the seed `{seed}`"
 
 CAUTION = """
-What survives is killed by a new test, or declared equivalent. So a sample that was looked at before
-has a higher score than one that is new; another seed draws a new one.
+New tests kill the survivors, or the list declares them equivalent.
+A sample that was used before therefore has a higher score; another seed draws a new one.
 """
 
 

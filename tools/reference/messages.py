@@ -1,4 +1,4 @@
-"""The generated code of rpc: what protoc makes of each .proto, in a descriptor pool of ours."""
+"""The generated code of rpc: the output of protoc, with Cohort's descriptor pool."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tools import ROOT
 
 PROTOS = [f"app/cohort/rpc/{name}.proto" for name in ("inference", "health", "reflection")]
 
-# The generated code registers in the pool of app/cohort/rpc/descriptor_pool.py, which says why.
+# The generated code registers in the pool of app/cohort/rpc/descriptor_pool.py; see there.
 DEFAULT_POOL = "from google.protobuf import descriptor_pool as _descriptor_pool"
 OUR_POOL = "from cohort.rpc import descriptor_pool as _descriptor_pool"
 
-# protoc writes `Mapping` without saying of what.
+# protoc writes `Mapping` without its types.
 LOOSE_TYPES = '# mypy: disable-error-code="type-arg"\n'
 
 
 def messages() -> dict[Path, str]:
-    """The modules of the messages and their types, by their paths."""
+    """Return the modules of the messages and their types, by path."""
     made: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(

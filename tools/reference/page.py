@@ -1,4 +1,4 @@
-"""The page docs/reference/configuration.md, which lists every key and setting."""
+"""The page docs/reference/configuration.md: every key and setting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.reference.schemas import (
     schema_of,
 )
 
-# What a key of any name stands for, by the key that holds it.
+# The placeholder for keys of any name, by their parent key.
 NAMED_BY = {
     "": "<model>",
     "variants": "<variant>",
@@ -37,7 +37,7 @@ COUNTED = re.compile(
     r"(?:\w+ ){0,5}?(requests per second|requests|connections|rows|threads|models|nodes)\b",
     re.IGNORECASE,
 )
-"""The unit of a number without such a name, by the beginning of its text."""
+"""The unit of other numbers, from the beginning of their text."""
 
 SHARE = re.compile(r"\b(?:a|the|its) share of", re.IGNORECASE)
 
@@ -46,7 +46,7 @@ BAR = "\\|"
 
 
 class Row(NamedTuple):
-    """One key or setting as the cells of a table; `default` is "" for a required key."""
+    """The table cells of a key or setting; `default` is "" for a required key."""
 
     name: str
     kind: str

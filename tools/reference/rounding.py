@@ -1,4 +1,4 @@
-"""The page of kernels that round a row by its run."""
+"""The page of kernels whose rounding depends on the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _part(part: Mapping[str, Any]) -> str:
     return f"""
 ## ONNX Runtime {part["runtime"]}, {part["instructions"]}
 
-{tried} kernels were run in {cases:,} cases; {tried - len(seen)} gave the same bits in all of them.
+{tried} kernels ran in {cases:,} cases; {tried - len(seen)} returned the same bits in all.
 
 | kernel | on one thread | on two threads |
 |---|---|---|

@@ -1,8 +1,9 @@
-"""The page of operators that the proof of row independence knows."""
+"""The page of operators with a rule in the proof of row independence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from onnx import defs
 
@@ -10,7 +11,8 @@ from cohort.row_independence.operation import MICROSOFT, ML, OPERATOR_RULES
 from tools import ROOT
 
 TEMPLATE = ROOT / "tools" / "reference" / "row-independence.md"
-TITLES = {"": "ONNX", ML: "`ai.onnx.ml`", MICROSOFT: "`com.microsoft`, those that occur in files"}
+WIDTH = 100
+TITLES = {"": "ONNX", ML: "`ai.onnx.ml`", MICROSOFT: "`com.microsoft`, as found in files"}
 
 
 def rows_page() -> str:
@@ -30,10 +32,10 @@ def rows_page() -> str:
 
 def _lists(operators: dict[str, list[str]]) -> str:
     return "\n\n".join(
-        f"**{TITLES[domain]}** ({len(names)}): {_names(names)}."
+        f"**{TITLES[domain]}** ({len(names)}):\n\n```text\n{_names(names)}\n```"
         for domain, names in operators.items()
     )
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    return "\n".join(wrap(", ".join(names), WIDTH, break_long_words=False))

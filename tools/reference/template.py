@@ -1,4 +1,4 @@
-"""The config.yaml that `cohort init` writes: every key with its default, commented out."""
+"""The config.yaml of `cohort init`: every key with its default, commented out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tools.reference.schemas import CONFIG, Schema, schema_of
 HEAD = """\
 # yaml-language-server: $schema=../.cohort/config.schema.json
 #
-# All that can be said about one model. Every key is optional: take "# " away before those that you
-# want otherwise, and before the key that they are under. `cohort check` says what is wrong.
-# The values are the defaults, or examples where the text has another default.
+# The configuration of one model. Every key is optional: remove "# " before keys that you change,
+# and before their parent key. `cohort check` reports errors. Values are the defaults, or examples
+# if the text has another default.
 """
 
 WIDTH = 96

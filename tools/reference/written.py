@@ -1,4 +1,4 @@
-"""The files made from others: the page and schemas from types, messages from their .proto."""
+"""All generated files: the pages and schemas from types, messages from their .proto."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MAX_WAITING = 1 << 30
 """Memory for requests of a transform; `check` closes it before any request."""
 
-NOT_LOADED = "set COHORT_MODEL_CODE=allow to load it"
+NOT_LOADED = "set COHORT_MODEL_CODE=allow, for this command and for the server"
 
 
 def as_callers_see(

@@ -149,6 +149,7 @@ def _no_file(spec: TensorSpec, media: str) -> UnsupportedMedia:
     return UnsupportedMedia(
         f"input {quoted(spec.name)} takes {spec.datatype} {spec.shape_text}, not a file of "
         f"{quoted(media)}: send JSON, or a .npy file ({NPY}), or the array's bytes to "
-        f"/v2/models/…/infer with Inference-Header-Content-Length: 0{csv}. Files are for models "
-        "that decode them, which take BYTES, or UINT8 of one open dimension"
+        f"/v2/models/…/infer with Inference-Header-Content-Length: 0{csv}. To send a picture, "
+        "a sound or a text, describe the input in the model's config.yaml (image, audio, "
+        "tokenizer). Models that decode files take BYTES, or UINT8 of one open dimension"
     )

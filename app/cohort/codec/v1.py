@@ -24,7 +24,7 @@ from cohort.codec.other_forms import V1, names_tensors, other_form
 from cohort.codec.predict_request import PredictRequest, decode_inputs
 from cohort.codec.predict_response import NO_NAMES
 from cohort.codec.tables import has_columns, join_columns, table_of_rows
-from cohort.errors import MOST_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
+from cohort.errors import MAX_LISTED, CohortError, InvalidInput, did_you_mean, quoted, quoted_names
 from cohort.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
 
 SIGNATURE = "serving_default"
@@ -136,7 +136,7 @@ def v1_of_document(document: object) -> V1Request:
 
 
 def _slip(document: Mapping[str, object]) -> str:
-    for key in islice(document, MOST_LISTED):
+    for key in islice(document, MAX_LISTED):
         if (hint := did_you_mean(key, _KEYS)).startswith("; did"):
             return hint
     return ""

@@ -1,1 +1,1 @@
-"""What connections have in common, whatever is spoken on them: addresses, TLS, pace, memory."""
+"""Common parts of connections of any protocol: addresses, TLS, pace, memory."""

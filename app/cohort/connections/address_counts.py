@@ -1,4 +1,4 @@
-"""How many connections each address has."""
+"""Counts of connections by address."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import socket
 from collections import Counter
 
 NETWORK_BYTES = 8
-"""Of an IPv6 address: who has one has all of its /64. https://www.rfc-editor.org/rfc/rfc4291#section-2.5.4"""
+"""Bytes of an IPv6 prefix; one customer usually owns a whole /64.
+
+https://www.rfc-editor.org/rfc/rfc4291#section-2.5.4
+"""
 
 
 class Addresses:
-    """Counts connections by address, those of IPv6 by network; any number without one.
+    """Counts connections by address, or by network for IPv6. Without an address there is no limit.
 
-    maximum: How many one may have; None: any number.
+    maximum: Maximum per address, or None for no limit.
     """
 
     def __init__(self, maximum: int | None = None) -> None:
@@ -20,23 +23,23 @@ class Addresses:
         self._counts: Counter[str | bytes] = Counter()
 
     def enter(self, address: str | bytes) -> bool:
-        """Count a connection; whether its address may have it. `leave` is called either way."""
+        """Count a connection, and return True if its address is within the limit."""
         self._counts[address] += 1
         return self.maximum is None or not address or self._counts[address] <= self.maximum
 
     def leave(self, address: str | bytes) -> None:
-        """Count no more a connection."""
+        """Remove a connection, whether or not it was within the limit."""
         self._counts[address] -= 1
         if self._counts[address] <= 0:
             del self._counts[address]
 
     def count(self, address: str | bytes) -> int:
-        """How many connections an address has."""
+        """Return the number of connections of an address."""
         return self._counts[address]
 
 
 def address_of(peer: object) -> str | bytes:
-    """What a connection from `peer`, a host and more, counts for; "" where it has no address."""
+    """Return the key under which connections from `peer` are counted, or "" without an address."""
     host = str(peer[0]) if isinstance(peer, tuple) else ""
     if ":" not in host:
         return host

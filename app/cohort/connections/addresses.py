@@ -1,4 +1,4 @@
-"""What is said of the address that is listened on, or cannot be."""
+"""The server's addresses: opening them, and messages about them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from cohort.settings import Settings, variable
 log = structlog.get_logger("cohort")
 
 BACKLOG = 16_384
-"""The number of connections that may wait to be accepted, if `net.core.somaxconn` allows as many.
+"""Connections that may wait to be accepted, if `net.core.somaxconn` allows as many.
 
-Those beyond are dropped, and their callers try again after one second, then three. 5,000 callers
-who come at once overflow a queue of 2048 (`ListenOverflows`), and not one of 4096.
+Further ones are dropped, and clients retry after one second, then three. 5,000 clients that connect
+at once overflow a queue of 2048 (`ListenOverflows`), but not one of 4096.
 """
 
 
 def address_for_people(settings: Settings, port: int, *, tls: bool) -> str:
-    """An address that a browser on this machine opens, or the Unix socket."""
+    """Return an address that a browser on this machine can open, or the Unix socket."""
     if settings.uds is not None:
         return f"unix:{settings.uds}"
     host = hosts_of(settings.host)[0]
-    if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - all of them: this one is among them
+    if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - all addresses, which include this one
         host = "localhost"
     place = f"[{host}]" if ":" in host else host
     return f"{'https' if tls else 'http'}://{place}:{port}"
 
 
 def open_http(settings: Settings) -> list[socket.socket]:
-    """Listen for HTTP: on the Unix socket where one is set, else on the port.
+    """Listen for HTTP on the Unix socket if one is set, otherwise on the port.
 
     Raises OSError, whose `filename` is the host or the Unix socket.
     """
@@ -44,14 +44,14 @@ def open_http(settings: Settings) -> list[socket.socket]:
 
 
 def listened(listeners: Sequence[socket.socket], settings: Settings) -> dict[str, str | int]:
-    """Where HTTP is listened for, for the log."""
+    """Return the addresses of HTTP for the log."""
     if settings.uds is not None:
         return {"uds": str(settings.uds)}
     return {"host": settings.host, "port": listeners[0].getsockname()[1]}
 
 
 def cannot_listen(error: OSError, port: int, *, setting: str) -> str:
-    """Say which address cannot be had and why; `setting` is the one that chooses the port."""
+    """Return why an address is not available. `setting` is the setting of the port."""
     host = str(error.filename)
     if "/" in host:
         return f"cannot listen on {host}: {error.strerror}"
@@ -64,7 +64,7 @@ def cannot_listen(error: OSError, port: int, *, setting: str) -> str:
 
 
 def check_rpc_address(settings: Settings) -> None:
-    """Raise SystemExit, after logging why, where gRPC could not be listened for just now."""
+    """Raise SystemExit, after logging the reason, if gRPC cannot listen at the moment."""
     if not settings.grpc_port:
         return
     try:
@@ -75,7 +75,7 @@ def check_rpc_address(settings: Settings) -> None:
 
 
 def refuse_rpc_address(error: OSError, settings: Settings) -> NoReturn:
-    """Log why gRPC cannot be listened for. Raises SystemExit."""
+    """Log why gRPC cannot listen. Raises SystemExit."""
     reason = cannot_listen(error, settings.grpc_port, setting="grpc_port")
     log.error("cannot start", reason=reason)
     raise SystemExit(1) from None

@@ -1,4 +1,4 @@
-"""Listening sockets, from which an event loop accepts more than one connection at a time."""
+"""Listening sockets that let an event loop accept several connections at a time."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from contextlib import suppress
 from pathlib import Path
 
 HANDLES = 16
-"""How often one socket is listened on; each costs every new connection a microsecond or two."""
+"""Number of handles per socket. Each costs every new connection 1 to 2 µs."""
 
 
 def handles_of(listener: socket.socket) -> list[socket.socket]:
-    """The listener, and duplicates of it, for a server each.
+    """Return the listener and duplicates of it, for one server each.
 
-    libuv accepts one connection of a handle in an iteration of the loop. Where others are busy an
-    iteration takes a millisecond or more: of 5,000 callers who came at once the last waited 3 to
-    7 s for their first answer, and those who connect for each request never shared a run.
+    libuv accepts one connection per handle in each iteration of the loop. On a busy loop an
+    iteration takes 1 ms or more. When 5,000 clients connected at once, the last waited 3 to 7 s
+    for its first answer. Clients that connect for each request never shared a run.
     """
     return [listener, *(listener.dup() for _ in range(HANDLES - 1))]
 
 
 def port_of(listener: socket.socket) -> int:
-    """The port that is listened on; 0: it is a Unix socket."""
+    """Return the listener's port, or 0 for a Unix socket."""
     port: int = 0 if listener.family == socket.AF_UNIX else listener.getsockname()[1]
     return port
 
 
 def hosts_of(text: str) -> list[str]:
-    """The hosts of a setting: names and addresses between commas, those of IPv6 as they are."""
+    """Return the hosts of a setting: names and addresses between commas. IPv6 may have brackets."""
     return [one.strip().removeprefix("[").removesuffix("]") for one in text.split(",")]
 
 
 def open_listeners(
     hosts: str, port: int, *, backlog: int | None, shared: bool = False
 ) -> list[socket.socket]:
-    """Listen at each of `hosts`, all on one port; 0 is a free one.
+    """Listen on each of `hosts`, all with the same port. Port 0 chooses a free one.
 
-    `::` alone is all addresses, those of IPv4 as well; beside a host of IPv4 it is those of IPv6.
+    `::` alone includes all IPv4 addresses. Together with an IPv4 host it means IPv6 only.
 
-    backlog: How many connections may wait to be accepted; None: the address is taken, no more.
-    shared: Whether others that say so may listen there, too; default: nobody else.
+    backlog: Connections that may wait to be accepted. None: only reserve the address.
+    shared: True to let other processes with this option listen on the same address. Default: False.
 
-    Raises OSError, whose `filename` is the host, where an address is not available.
+    Raises OSError, whose `filename` is the host, if an address is not available.
     """
     listeners: list[socket.socket] = []
     names = hosts_of(hosts)
@@ -64,7 +64,7 @@ def open_listeners(
 
 
 def _bind(host: str, port: int, *, shared: bool, both: bool) -> socket.socket:
-    """A socket with an address; `both` is whether one of IPv6 is for IPv4, too."""
+    """Return a socket with an address. `both`: an IPv6 socket also accepts IPv4."""
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -81,15 +81,15 @@ def _bind(host: str, port: int, *, shared: bool, both: bool) -> socket.socket:
 
 
 def open_unix_listener(path: Path, *, backlog: int) -> socket.socket:
-    """Listen on a Unix socket, in the place of one that nobody listens on any more.
+    """Listen on a Unix socket. Replaces a socket that no process listens on.
 
-    Raises OSError where it is not available.
+    Raises OSError if it is not available.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError, ConnectionRefusedError):
             listener.connect(os.fspath(path))
-            raise OSError(errno.EADDRINUSE, "somebody listens there already")
+            raise OSError(errno.EADDRINUSE, "another process listens there already")
         listener.close()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The memory that requests and responses hold, of all connections and APIs, within one budget."""
+"""The memory of requests and responses, of all connections and APIs, in one budget."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from cohort.errors import InvalidInput, Overloaded
 from cohort.tensors import Array, held_bytes
 
 SMALL_BYTES = 16 * 1024
-"""Bodies and outputs up to this size are not counted: the concurrency limit bounds them."""
+"""Size up to which bodies and outputs are not counted. The concurrency limit bounds them."""
 
 
 def count_bytes(arrays: Iterable[Array]) -> int:
-    """The bytes of arrays; of many strings an estimate."""
+    """Return the bytes of arrays; an estimate for many strings."""
     return sum([held_bytes(array) if array.dtype.hasobject else array.nbytes for array in arrays])
 
 
 def count_values(arrays: Iterable[Array]) -> int:
-    """The elements of arrays."""
+    """Return the number of elements in arrays."""
     return sum([array.size for array in arrays])
 
 
 class MemoryBudget:
-    """Counts the bytes that requests hold: received, unpacked, queued, computed and not yet sent.
+    """The bytes that requests hold: received, decompressed, queued, computed or not yet sent.
 
-    Used on the event loop only.
+    It is used on the event loop only.
 
-    maximum: Bytes from which requests with more of them are refused, and answers that would be
-        sent. What waits to be sent counts, though it may exceed it: then nothing more is received.
+    maximum: Limit in bytes. Requests and answers that would exceed it are refused. Unsent data
+        counts even if it exceeds the limit; nothing more is received then.
     """
 
     __slots__ = ("maximum", "peak", "used")
@@ -42,36 +42,36 @@ class MemoryBudget:
         """Raise Overloaded unless there is room for `count` more bytes."""
         if self.used + count > self.maximum:
             raise Overloaded(
-                f"requests hold {self.used / 2**20:.0f} MiB of the {self.maximum / 2**20:.0f} MiB "
-                "that this server gives them"
+                f"requests use {self.used / 2**20:.0f} MiB of the {self.maximum / 2**20:.0f} MiB "
+                "allowed for them (COHORT_MEMORY_MB)"
             )
 
     def check_answer(self, count: int) -> None:
         """Raise Overloaded unless there is room for an answer of `count` bytes.
 
-        One that is larger than half of the budget counts as half: it is sent where others leave
-        that much. One that is larger than all of it raises InvalidInput.
+        An answer of more than half the budget counts as half of it, so it is sent if other requests
+        leave that much. An answer larger than the whole budget raises InvalidInput.
         """
         if count > self.maximum:
             raise InvalidInput(
-                f"the answer would take {count / 2**20:.0f} MiB to write, and all requests "
-                f"together may hold {self.maximum / 2**20:.0f} MiB (COHORT_MEMORY_MB): "
-                "send fewer rows, or ask for binary outputs"
+                f"the answer would take {count / 2**20:.0f} MiB to write, but all requests "
+                f"together may use {self.maximum / 2**20:.0f} MiB (COHORT_MEMORY_MB): "
+                "send fewer rows, or request binary outputs"
             )
         self.check(min(count, self.maximum // 2))
 
     def hold(self) -> MemoryHold:
-        """A hold of nothing yet."""
+        """Return an empty hold."""
         return MemoryHold(self)
 
     def take_peak(self) -> int:
-        """The most that was held at once since the last call."""
+        """Return the maximum that was held at once since the last call."""
         peak, self.peak = self.peak, self.used
         return peak
 
 
 class MemoryHold:
-    """What one request, or one connection's unread responses, hold of the budget."""
+    """The part of the budget that one request, or one connection's unread responses, holds."""
 
     __slots__ = ("_budget", "size")
 
@@ -86,22 +86,22 @@ class MemoryHold:
         self.set(0)
 
     def add(self, count: int) -> None:
-        """Hold `count` more bytes. Raises Overloaded, holding what it did before."""
+        """Hold `count` more bytes. Raises Overloaded and then keeps its old size."""
         self._budget.check(count)
         self.set(self.size + count)
 
     def copy(self) -> MemoryHold:
-        """Another hold, of as much."""
+        """Return another hold of the same size."""
         hold = MemoryHold(self._budget)
         hold.set(self.size)
         return hold
 
     def add_up_to(self, size: int) -> None:
-        """Hold `size` bytes, more than now. Raises Overloaded, holding what it did before."""
+        """Grow to `size` bytes. Raises Overloaded and then keeps its old size."""
         self.add(size - self.size)
 
     def set(self, size: int) -> None:
-        """Hold `size` bytes, whether there is room or not; 0 gives all of them back."""
+        """Hold `size` bytes, even without room. 0 releases all."""
         budget = self._budget
         budget.used += size - self.size
         self.size = size

@@ -1,7 +1,7 @@
-"""`python -m cohort.connections.probe`: whether the server of this container is ready.
+"""`python -m cohort.connections.probe`: the readiness probe of the container image.
 
-It asks at what the environment has the server listen on, and imports nothing but the standard
-library: the image runs it every few seconds.
+It asks the addresses in the environment. It imports only the standard library, because the image
+runs it every few seconds.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from http.client import HTTPConnection
 from cohort.connections.listeners import hosts_of
 
 SECONDS = 2.0
-"""How long the server may take to answer."""
+"""Timeout of the answer."""
 
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - to ask at, not to listen on
 
 
 def places_of(environment: Mapping[str, str]) -> Iterator[str | tuple[str, int]]:
-    """Where the server may be listening: a Unix socket, or hosts and a port."""
+    """Yield the addresses where the server may listen: a Unix socket, or hosts and a port."""
     if path := environment.get("COHORT_UDS"):
         yield path
         return
     text = environment.get("COHORT_PORT", "")
-    port = int(text) if text.isdecimal() else 8000  # or it is Kubernetes' own: tcp://…
+    port = int(text) if text.isdecimal() else 8000  # Kubernetes may set it to tcp://…
     hosts = hosts_of(environment.get("COHORT_HOST") or "127.0.0.1")
     for host in dict.fromkeys([*(LOOPBACK.get(one, one) for one in hosts), *LOOPBACK.values()]):
         yield host, port
 
 
 def is_ready(environment: Mapping[str, str]) -> bool:
-    """Whether the first place where somebody listens is ready."""
+    """Return True if the first server that listens is ready."""
     for place in places_of(environment):
         try:
             connection = _connect(place)

@@ -1,7 +1,7 @@
-"""Turns for connections whose bytes take long to parse: chunks of a few bytes, header blocks.
+"""Turns for connections whose bytes take long to parse, such as tiny chunks or header blocks.
 
-A chunk costs the parser half a microsecond whatever it holds, and uvloop reads megabytes of one
-connection before it looks at the others: twenty such callers held the event loop for seconds.
+A chunk costs the parser 0.5 µs whatever its size, and uvloop reads megabytes of one connection
+before others. 20 such clients blocked the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -11,34 +11,33 @@ from collections import deque
 from typing import Protocol
 
 BETWEEN_SECONDS = 0.001
-"""Between two turns, in which everything else goes on."""
+"""Pause between turns, so other work can run."""
 
 
 class Turn(Protocol):
     """A connection that waits for its turn."""
 
     def take_turn(self) -> None:
-        """Parse what has come, or some of it."""
+        """Parse some or all of the received bytes."""
 
 
 class Turns:
-    """Has the connections of a process that wait take a turn each, one after the other.
+    """Gives waiting connections of a process one turn each, in order.
 
-    between: Seconds between two turns; 0: everything else that is ready goes first. Default:
-        BETWEEN_SECONDS.
+    between: Seconds between two turns. 0 only lets other ready work run. Default: BETWEEN_SECONDS.
     """
 
     def __init__(self, between: float = BETWEEN_SECONDS) -> None:
         self._between = between
-        self._waiting: deque[Turn] = deque()  # whose turn it is stays the first until it is over
+        self._waiting: deque[Turn] = deque()  # the current one stays first until its turn has ended
 
     @property
     def waiting(self) -> bool:
-        """Whether any of them waits."""
+        """Return True if any connection waits."""
         return bool(self._waiting)
 
     def wait(self, connection: Turn, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a connection take a turn after those that wait already."""
+        """Queue a connection for a turn."""
         if not self._waiting:
             loop.call_later(self._between, self._next, loop)
         self._waiting.append(connection)
@@ -46,7 +45,7 @@ class Turns:
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             self._waiting[0].take_turn()
-        finally:  # whatever comes of it, the others get theirs
+        finally:  # the others get their turns even after an error
             self._waiting.popleft()
             if self._waiting:
                 loop.call_later(self._between, self._next, loop)

@@ -1,8 +1,8 @@
-"""HTTP/2 for gRPC: connections on the event loop that hand messages to calls and take theirs.
+"""HTTP/2 for gRPC: connections on the event loop, which exchange messages with calls.
 
 https://www.rfc-editor.org/rfc/rfc9113, https://www.rfc-editor.org/rfc/rfc7541 and
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md. A library's server makes a task and
-a dozen objects of each call, which costs five times as much as all else that a small call needs
+a dozen objects for each call. That costs five times as much as all other work for a small call
 (docs/contributing/decisions/0037-an-http2-server-of-our-own.md).
 """
 

@@ -1,10 +1,10 @@
-"""How gRPC writes addresses: https://github.com/grpc/grpc/blob/master/doc/naming.md."""
+"""gRPC's form of addresses: https://github.com/grpc/grpc/blob/master/doc/naming.md."""
 
 from __future__ import annotations
 
 
 def written_address(name: object) -> str:
-    """The address of a socket's peer; "" for one that has none."""
+    """Return the address of a socket's peer, or "" without one."""
     if not isinstance(name, tuple):
         return ""
     host, port = str(name[0]).removeprefix("::ffff:"), name[1]

@@ -1,4 +1,4 @@
-"""What connections announce."""
+"""The limits and settings that connections announce."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from cohort.http2.incoming import OUR_FRAME
 from cohort.http2.streams import STREAM_WINDOW
 
 CONNECTION_WINDOW = 16 << 20
-"""Bytes that all streams of a connection may receive ahead: each stream is bounded by its own."""
+"""Bytes that all streams of a connection may receive ahead. Each stream has its own limit."""
 
 STREAMS_PER_CONNECTION = 1024
-"""Calls in progress on one connection; further ones are refused, and may be sent again."""
+"""Maximum calls in progress on a connection. Further ones are refused, and clients may retry them.
+"""
 
 GREETING = settings_frame(
     {
@@ -31,4 +32,4 @@ GREETING = settings_frame(
         MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
     }
 ) + window_update(0, CONNECTION_WINDOW - FIRST_WINDOW)
-"""The first that a connection sends."""
+"""The first bytes that a connection sends."""

@@ -1,4 +1,4 @@
-"""One connection: frames to streams and back, and what a peer may ask of us."""
+"""One connection: frames to streams and back, and the limits of a peer."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from cohort.http2.useless_frames import (
 )
 
 HANDSHAKE_SECONDS = 20.0
-"""How long a connection may take to begin to speak HTTP/2."""
+"""Seconds within which a connection must begin to use HTTP/2."""
 
 PING_SECONDS, PING_TIMEOUT_SECONDS = 60.0, 20.0
-"""How often a silent connection is asked whether its peer is there, and how long that may take."""
+"""Seconds of silence after which a connection is probed with PING, and its timeout."""
 
 _LARGE_SEGMENT = 1 << 16
-"""The segment from which a connection gives way: libuv would read up to 32 of 250 KB in a row."""
+"""Size of a segment after which others go first. libuv would read 32 of 250 KB in a row."""
 
 DRAIN_PING = b"draining"
 OUR_PING = b"are you?"
@@ -63,18 +63,18 @@ OUR_PING = b"are you?"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What all connections share.
+    """State and callbacks shared by all connections.
 
-    memory: The budget for messages that arrive and that wait to be sent.
-    heads: The heads of calls that are known.
-    begin: Begins a call: gives its stream what serves it, or ends it.
-    ended: A call is over, whether it was served or not: its stream.
-    opened: Whether one more connection may be there; `closed` follows in any case.
-    closed: A connection is no more.
-    idle_seconds: How long a connection may have no call.
-    turns: Has the connections take turns whose frames take long to read.
-    useless: Counts the frames that bring nothing by address; whoever looks at the connections once
-        a second looks at it, too. Default: a count of its own.
+    memory: The budget for messages that arrive or wait to be sent.
+    heads: The cache of heads of calls.
+    begin: Begins a call: sets the handler of its stream, or ends the stream.
+    ended: Called with the stream of each call that has ended, handled or not.
+    opened: Returns True if another connection is allowed. `closed` is called in any case.
+    closed: Called with each connection that has closed.
+    idle_seconds: Seconds that a connection may be without calls.
+    turns: Schedules connections whose frames take long to read.
+    useless: Counts useless frames by address. The code that checks connections each second also
+        resets it. Default: a separate count.
     """
 
     memory: MemoryBudget
@@ -89,14 +89,14 @@ class ConnectionLimits:
 
 
 class Http2Connection(asyncio.Protocol):
-    """A connection, as the event loop sees it.
+    """A connection, as the event loop's protocol.
 
-    peer: The other side's address, as gRPC writes it.
-    address: What it counts for among the connections of each address.
-    certificate: Its client certificate in DER; None: it has none.
-    memory: The budget for what its streams hold.
-    out: What it sends.
-    streams: Those that are open, by their numbers.
+    peer: The other side's address in gRPC's form.
+    address: The key of the connection in the count of each address.
+    certificate: Its client certificate in DER, or None.
+    memory: The budget for the data of its streams.
+    out: Writes to it.
+    streams: The open streams by number.
     """
 
     transport: asyncio.Transport
@@ -113,29 +113,29 @@ class Http2Connection(asyncio.Protocol):
         self._frames = FrameReader(self)
         self._blocks = HeaderBlocks(limits.heads)
         self._last = 0  # the last stream that the peer has begun
-        self._last_taken = MAX_WINDOW  # the last one that we take
+        self._last_taken = MAX_WINDOW  # the last stream that is accepted
         self._left = LeftOpen()
-        self._draining = False  # whether the peer was asked by DRAIN_PING
+        self._draining = False  # True if the peer was sent DRAIN_PING
         self._window = CONNECTION_WINDOW
         self._closing = False
-        self._going_on = False  # whether what is left is read in the next turn
+        self._going_on = False  # True if the remaining bytes are read in the next turn
         self._useless = UselessFrames(self.out)
         self._since = self._began = self._heard = self._loop.time()
-        self._pinged = inf  # when we asked whether the peer is there
+        self._pinged = inf  # time of an unanswered PING
         self._reading = Pace()
-        self._held = limits.memory.hold()  # what was read and not taken, written and not sent
+        self._held = limits.memory.hold()  # bytes read and not processed, or written and not sent
 
     # -- the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Greet the peer, if there is room for one more connection."""
+        """Send the greeting, if there is room for another connection."""
         self.transport = self.out.transport = transport
         name = transport.get_extra_info("peername")
         self.peer, self.address = written_address(name), address_of(name)
         tls = transport.get_extra_info("ssl_object")
         if tls is None:
             transport.set_write_buffer_limits(UNSENT_BYTES)
-        else:  # whose transport has limits of its own
+        else:  # TLS transports have their own limits
             self.certificate = tls.getpeercert(binary_form=True)
         if not self.limits.opened(self):
             self._closing = True
@@ -151,22 +151,22 @@ class Http2Connection(asyncio.Protocol):
         self.limits.closed(self)
 
     def pause_writing(self) -> None:
-        """The kernel has enough: read nothing that would be answered."""
+        """Stop reading because the kernel's buffer is full."""
         self.out.paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """The kernel takes more."""
+        """Resume writing and reading."""
         self.out.paused = False
         self.out.go_on()
         self._resume_reading()
 
     def eof_received(self) -> bool:
-        """The peer sends nothing more, so that there is nobody to answer."""
+        """Return False to close the connection, because the peer sends nothing more."""
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Process received bytes."""
         if self._closing:
             return
         self._heard = self._loop.time()
@@ -191,7 +191,7 @@ class Http2Connection(asyncio.Protocol):
             self.limits.turns.wait(self, self._loop)
 
     def take_turn(self) -> None:
-        """Read what has come, or some of it."""
+        """Process some or all of the received bytes."""
         self._going_on = False
         if not self._closing:
             self._read()
@@ -208,14 +208,14 @@ class Http2Connection(asyncio.Protocol):
     # -- data
 
     def begin_data(self, number: int, length: int) -> None:
-        """Count a frame of data for flow control; the connection's window is given back at once."""
+        """Count a frame of data for flow control. The connection's window is refilled at once."""
         if not number % 2 or number > self._last:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "data of no stream")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "DATA on a stream that was not opened")
         self._window -= length
-        if self._window < CONNECTION_WINDOW // 2:  # never exceeded: a frame is much smaller
+        if self._window < CONNECTION_WINDOW // 2:  # never exceeded, because a frame is much smaller
             self.out.write(window_update(0, CONNECTION_WINDOW - self._window))
             self._window = CONNECTION_WINDOW
-        stream = self.streams.get(number)  # where it has ended, its caller may not know yet
+        stream = self.streams.get(number)  # None if it has ended, which its client may not know yet
         if stream is not None:
             stream.begin_data(length)
         else:
@@ -224,7 +224,7 @@ class Http2Connection(asyncio.Protocol):
             self._check_left(number)
 
     def take_data(self, number: int, part: Part, *, end: bool) -> None:
-        """Hand on what has come of a message."""
+        """Pass a part of a message to its stream."""
         stream = self.streams.get(number)
         if not part and not (end and stream is not None):
             self.count_useless()
@@ -236,9 +236,9 @@ class Http2Connection(asyncio.Protocol):
     # -- HEADERS
 
     def take_block(self, number: int, flags: int, block: bytes) -> None:
-        """Begin a stream, or end one."""
+        """Begin or end a stream."""
         if not number % 2:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients begin streams of odd numbers")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "client streams must have odd numbers")
         head = self._blocks.decode(block)
         end = bool(flags & END_STREAM)
         if number <= self._last:
@@ -249,7 +249,7 @@ class Http2Connection(asyncio.Protocol):
         self._last = number
         if number > self._last_taken:
             self.count_useless()
-            return  # it was told so, and begins the call elsewhere
+            return  # the peer was notified, and repeats the call elsewhere
         if len(self.streams) >= STREAMS_PER_CONNECTION:
             self.count_useless()
             self.out.write(rst_stream(number, ErrorCode.REFUSED_STREAM))
@@ -265,7 +265,7 @@ class Http2Connection(asyncio.Protocol):
         stream = self.streams[number] = Stream(self, number, head, ended=end)
         self.limits.begin(stream)
         if end:
-            stream.end()  # it has no message
+            stream.end()  # without a message
 
     def _trailers(self, number: int, head: StreamHead, *, end: bool) -> None:
         stream = self.streams.get(number)
@@ -282,17 +282,19 @@ class Http2Connection(asyncio.Protocol):
             stream.end()
 
     def _check_left(self, number: int) -> None:
-        """Raise ConnectionFault where the peer sends what is of no stream, and was of none."""
+        """Raise ConnectionFault if the peer sends frames of an unknown stream."""
         if number in self._left or number > self._last_taken:
             return
         if self._left.was_skipped(number):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "streams begin in their order")
-        raise ConnectionFault(ErrorCode.STREAM_CLOSED, "a stream goes on that has ended")
+            raise ConnectionFault(
+                ErrorCode.PROTOCOL_ERROR, "streams must begin in increasing order"
+            )
+        raise ConnectionFault(ErrorCode.STREAM_CLOSED, "frame on a closed stream")
 
     # -- other frames
 
     def take_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Take a frame that is neither data nor headers."""
+        """Process a frame that is neither DATA nor HEADERS."""
         if kind == WINDOW_UPDATE:
             self._widen(number, payload)
         elif kind == PING:
@@ -302,18 +304,18 @@ class Http2Connection(asyncio.Protocol):
         elif kind == SETTINGS:
             self._follow(flags, number, payload)
         elif kind == PUSH_PROMISE:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients push nothing")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "clients must not send PUSH_PROMISE")
         else:
             if kind == GOAWAY and (number or len(payload) < 8):
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "no valid GOAWAY")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "invalid GOAWAY")
             if kind == PRIORITY_FRAME and not number:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY without a stream")
             if kind == PRIORITY_FRAME and len(payload) != 5:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no valid PRIORITY_FRAME")
-            self.count_useless()  # an extension's are skipped, too
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "invalid PRIORITY")
+            self.count_useless()  # extension frames are also skipped
 
     def count_useless(self, count: int = 1) -> None:
-        """Count a frame that brings nothing, or is as dear as so many of them."""
+        """Count a useless frame, or one that costs as much as `count` of them."""
         self._useless.count(count)
         self.limits.useless.count(self.address, count, self._useless.counted)
 
@@ -321,10 +323,12 @@ class Http2Connection(asyncio.Protocol):
         more = read_increment(payload)
         self._useless.count_widening()
         if number and (not number % 2 or number > self._last):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window of no stream")
+            raise ConnectionFault(
+                ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on a stream that was not opened"
+            )
         if not number:
             if not more:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window that widens by nothing")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
             self.out.widen(more)
         elif (stream := self.streams.get(number)) is not None:
             if more:
@@ -334,9 +338,11 @@ class Http2Connection(asyncio.Protocol):
 
     def _reset(self, number: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no valid RST_STREAM")
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "invalid RST_STREAM")
         if not number % 2 or number > self._last:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM of no stream")
+            raise ConnectionFault(
+                ErrorCode.PROTOCOL_ERROR, "RST_STREAM on a stream that was not opened"
+            )
         stream = self.streams.get(number)
         if stream is None:
             self.count_useless()
@@ -347,10 +353,12 @@ class Http2Connection(asyncio.Protocol):
 
     def _follow(self, flags: int, number: int, payload: bytes) -> None:
         if number:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS of a stream")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
         if flags & ACK:
             if payload:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS that acknowledge more")
+                raise ConnectionFault(
+                    ErrorCode.FRAME_SIZE_ERROR, "SETTINGS acknowledgment with a payload"
+                )
             self.count_useless()
             return
         self.count_useless(SETTINGS_LIKE)
@@ -359,14 +367,14 @@ class Http2Connection(asyncio.Protocol):
         if more:
             for stream in list(self.streams.values()):
                 if stream.send_window + more > MAX_WINDOW:
-                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "too wide a window")
+                    raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "window too large")
                 stream.widen(more)
 
     def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
         if number:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PING of a stream")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING of an odd length")
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING of invalid length")
         self.count_useless()
         if not flags & ACK:
             self.out.write(frame(PING, ACK, 0, payload))
@@ -378,7 +386,7 @@ class Http2Connection(asyncio.Protocol):
     # -- the end
 
     def forget(self, stream: Stream) -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
         if self.streams.pop(stream.number, None) is None:
             return
         if not stream.ended:
@@ -390,7 +398,7 @@ class Http2Connection(asyncio.Protocol):
             self._close_if_over()
 
     def fail(self, code: ErrorCode, reason: str) -> None:
-        """End the connection, and say why."""
+        """Close the connection and send the reason."""
         if self._closing:
             return
         if self._frames.greeted:
@@ -398,9 +406,9 @@ class Http2Connection(asyncio.Protocol):
         self._end()
 
     def drain(self) -> None:
-        """Take no more calls than those under way; close when they are over.
+        """Accept no new calls, and close the connection after the current ones.
 
-        Calls that are on their way are taken, too: the peer's answer to PING comes after them.
+        Calls already sent are accepted, because the peer's answer to PING arrives after them.
         """
         if self._closing or self._last_taken != MAX_WINDOW:
             return
@@ -426,13 +434,13 @@ class Http2Connection(asyncio.Protocol):
             stream.lost()
 
     def look(self, now: float) -> None:
-        """What a second brings: see whether the peer is there, sends and reads."""
+        """Run once a second: check liveness, idle time and read rate."""
         self._useless.look()
         held = self._frames.pending + self._blocks.held + self.transport.get_write_buffer_size()
         self._held.set(held if held > SMALL_BYTES else 0)
         if self._closing:
             if now - self._since > PING_TIMEOUT_SECONDS:
-                self.transport.abort()  # what was written last is not read
+                self.transport.abort()  # the peer does not read the last bytes
         elif not self._frames.settled:
             if now - self._began > HANDSHAKE_SECONDS:
                 self.transport.abort()
@@ -447,7 +455,7 @@ class Http2Connection(asyncio.Protocol):
             self._look_at_reading(now)
 
     def _look_at_reading(self, now: float) -> None:
-        """End it where the peer does not read what it has asked for."""
+        """Close the connection if the peer is too slow to read its responses."""
         if not any(stream.waits for stream in self.streams.values()):
             self._reading.rest()
         elif self._reading.is_slow(now, self.out.sent - self.transport.get_write_buffer_size()):

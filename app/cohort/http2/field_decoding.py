@@ -1,7 +1,7 @@
-"""HPACK (RFC 7541), read: a block's fields, of which callers send a dozen with each call.
+"""HPACK decoding (RFC 7541). Callers send about a dozen fields with each call.
 
-The `hpack` library has the tables that never change. Its decoder takes 29 µs for the block of a
-call that has a deadline and a trace, which differ each time; this one takes 8.
+The static tables are those of the `hpack` library. Its decoder takes 29 µs for a call with a
+deadline and a trace, which differ each time; this one takes 8 µs.
 """
 
 from __future__ import annotations
@@ -23,51 +23,52 @@ from hpack.table import HeaderTable
 Header = tuple[bytes, bytes]
 
 _FIELD_BYTES = 32
-"""What a field counts beside its name and its value, in a table and in a list."""
+"""Overhead of a field in a table or list, in addition to its name and value."""
 
 _STATIC = (b"", b""), *HeaderTable.STATIC_TABLE
 _STATIC_ONES = HeaderTable.STATIC_TABLE_LENGTH
-"""Fields that each table has, from the index 1 on; the next is that of what was added last."""
+"""Number of static fields. They begin at index 1; the newest dynamic field follows them."""
 
 _MAX_TABLE = 4096
-"""What a table's entries may count; the size that connections begin with, and announced."""
+"""Maximum size of the dynamic table: the initial and the announced size."""
 
 _MAX_INTEGER = 5
-"""Bytes of an integer behind its first, at most: nothing here is as large."""
+"""Maximum bytes of an integer after the first. All valid ones are smaller."""
 
 _INDEXED, _ADDED, _RESIZED, _HUFFMAN = 0x80, 0x40, 0x20, 0x80
 
 
 class FieldDecoder:
-    """Reads the blocks of one connection, in their order.
+    """Decodes the blocks of one connection in order.
 
-    most_bytes: Of a block's fields, as a table counts them.
-    kept_bytes: Of those that are given; further ones may only change the table. Default: all.
-    changes: How often the table has changed: between two changes, equal blocks mean the same.
-    bytes: Of the fields of the last block.
+    most_bytes: Maximum size of a block's fields, counted as in a table.
+    kept_bytes: Maximum size of the fields that are returned; further ones only change the table.
+        Default: all.
+    changes: Number of changes of the table. Between two changes, equal blocks have equal fields.
+    bytes: Size of the fields of the last block.
     """
 
     def __init__(self, most_bytes: int, *, kept_bytes: int | None = None) -> None:
         self.changes = self.bytes = 0
         self._most_bytes = most_bytes
         self._spare = 0 if kept_bytes is None else most_bytes - kept_bytes
-        self._added: list[Header] = []  # the table, its oldest field first
-        self._most = self._left = _MAX_TABLE  # bytes of it
+        self._added: list[Header] = []  # the table, oldest field first
+        self._most = self._left = _MAX_TABLE  # bytes
 
     @property
     def table_bytes(self) -> int:
-        """What the fields of the table count."""
+        """Return the size of the table's fields."""
         return self._most - self._left
 
     @property
     def table_fields(self) -> int:
-        """How many fields the table has."""
+        """Return the number of the table's fields."""
         return len(self._added)
 
     def decode(self, block: bytes) -> list[Header]:
-        """A block's fields. Raises HPACKError, after which no other block can be read.
+        """Return a block's fields. Raises HPACKError, after which no other block can be decoded.
 
-        Strings whose codes are longer than they are count as those do: that bounds what is read.
+        A string whose code is longer than itself counts as its code, which bounds the work.
         """
         fields: list[Header] = []
         spare = self._spare
@@ -81,7 +82,7 @@ class FieldDecoder:
                     if index == 0x7F:
                         index, at = _integer(block, at, index)
                     elif not index:
-                        raise InvalidTableIndexError("no field has the index 0")
+                        raise InvalidTableIndexError("index 0 is not a field")
                     field = _STATIC[index] if index <= _STATIC_ONES else added[_STATIC_ONES - index]
                 elif first & 0x60 == _RESIZED:
                     at = self._resize(block, at, first & 0x1F, first=left == self._most_bytes)
@@ -111,7 +112,7 @@ class FieldDecoder:
                 elif left < 0:
                     raise OversizedHeaderListError("too many header fields")
         except IndexError:
-            raise HPACKDecodingError("a field that is not there") from None
+            raise HPACKDecodingError("index of a missing field, or truncated block") from None
         self.bytes = self._most_bytes - left
         return fields
 
@@ -119,16 +120,16 @@ class FieldDecoder:
         if size == 0x1F:
             size, at = _integer(block, at, size)
         if not first:
-            raise HPACKDecodingError("a table's size behind a field")
+            raise HPACKDecodingError("table size update after a field")
         if size > _MAX_TABLE:
-            raise InvalidTableSizeError("a larger table than was allowed")
+            raise InvalidTableSizeError("table size above the limit")
         self._left += size - self._most
         self._most = size
         self._evict()
         return at
 
     def _add(self, field: Header) -> None:
-        """Add a field, for which the oldest ones make room; one too large leaves none."""
+        """Add a field and evict the oldest ones. A field that is too large empties the table."""
         self._added.append(field)
         self._left -= len(field[0]) + len(field[1]) + _FIELD_BYTES
         self._evict()
@@ -145,21 +146,22 @@ class FieldDecoder:
 
 
 def _integer(block: bytes, at: int, value: int) -> tuple[int, int]:
-    """The integer that goes on at `at`, and where it ends. Raises HPACKError, IndexError."""
+    """Return the integer that continues at `at`, and its end. Raises HPACKError, IndexError."""
     for shift in range(0, 7 * _MAX_INTEGER, 7):
         byte = block[at]
         at += 1
         value += (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise HPACKDecodingError("too long an integer")
+    raise HPACKDecodingError("integer too long")
 
 
 def _string(block: bytes, at: int, most: int | None = None) -> tuple[bytes, int]:
-    """The string at `at`, and where it ends. Raises HPACKError, IndexError.
+    """Return the string at `at`, and its end. Raises HPACKError, IndexError.
 
-    most: Of more coded bytes it is given as they are, since nobody reads it: a byte takes longer
-        than a field's other work. Default: it is read in any case, as a table has it.
+    most: Coded bytes above which the string is returned without decoding, because it is not used.
+        Decoding costs more per byte than a field's other work. Default: always decode, as for the
+        table.
     """
     first = block[at]
     size = first & 0x7F
@@ -175,10 +177,10 @@ def _string(block: bytes, at: int, most: int | None = None) -> tuple[bytes, int]
 
 
 class _Steps(dict[int, tuple[int, bytes, bool]]):
-    """What a byte brings: the next state, the symbols that end, and whether the text may end.
+    """The effect of a byte: the next state, the completed symbols, and whether the text may end.
 
-    The key is a state, shifted, with the byte. The library's table has steps of four bits; two
-    make one of these, when it is needed first. There are no more than 65,536.
+    The key is a shifted state with the byte. The library's table has steps of four bits; two of
+    them make one here, on first use. There are at most 65,536.
     """
 
     def __missing__(self, key: int) -> tuple[int, bytes, bool]:
@@ -186,7 +188,7 @@ class _Steps(dict[int, tuple[int, bytes, bool]]):
         for bits in ((key & 0xFF) >> 4, key & 0x0F):
             state, flags, symbol = HUFFMAN_TABLE[state << 4 | bits]
             if flags & HUFFMAN_FAIL:
-                raise HPACKDecodingError("no valid Huffman code")
+                raise HPACKDecodingError("invalid Huffman code")
             if flags & HUFFMAN_EMIT_SYMBOL:
                 symbols += bytes((symbol,))
             whole = bool(flags & HUFFMAN_COMPLETE)
@@ -198,11 +200,11 @@ _STEPS = _Steps()
 
 
 def _plain(coded: bytes) -> bytes:
-    """A string of Huffman codes as it was. Raises HPACKError."""
+    """Return a decoded Huffman string. Raises HPACKError."""
     state, whole, symbols = 0, True, []
     for byte in coded:
         state, ended, whole = _STEPS[state | byte]
         symbols.append(ended)
     if not whole:
-        raise HPACKDecodingError("Huffman codes that end within one")
+        raise HPACKDecodingError("truncated Huffman code")
     return b"".join(symbols)

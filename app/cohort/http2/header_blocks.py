@@ -1,4 +1,4 @@
-"""Header blocks: HPACK's state for those that come, none for those that are sent."""
+"""Header blocks: received ones use HPACK's tables, sent ones use none."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from cohort.http2.field_decoding import FieldDecoder, Header
 from cohort.http2.frames import ConnectionFault, ErrorCode
 
 MAX_HEADER_BYTES = 16 * 1024
-"""Of a call's header list, as RFC 9113 counts it; announced to the peer."""
+"""Maximum size of a call's header list, counted as in RFC 9113. It is announced to the peer."""
 
 MAX_READ_BYTES, MAX_LIST_BYTES = 96 * 1024, 256 * 1024
-"""Of a block, and of its list, that is read all the same, so that its call alone is refused."""
+"""Maximum sizes of a block and its list that are still decoded, so that only their call is refused.
+"""
 
 KEPT_WITH_FIELD = 96
-"""Bytes of memory that a field takes, beside what a list counts of it."""
+"""Memory of a field in addition to its size in a list, in bytes."""
 
 MAX_KNOWN_BLOCKS, MAX_KNOWN = 16, 512
-"""Blocks of a connection that are remembered, and the bytes of one."""
+"""Maximum number of cached blocks per connection, and the maximum size of one in bytes."""
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 class HeadReader(Protocol[T_co]):
-    """What makes of headers what they mean; that depends on nothing else."""
+    """Interprets headers. The result depends on nothing else."""
 
     def read(self, headers: Sequence[Header], held: int) -> T_co:
-        """The meaning; it never fails. The headers take about `held` bytes of memory."""
+        """Return the meaning of headers that take about `held` bytes of memory. It never fails."""
 
     def too_large(self) -> T_co:
-        """What headers above MAX_HEADER_BYTES mean."""
+        """Return the meaning of headers above MAX_HEADER_BYTES."""
 
 
 class HeaderBlocks(Generic[T_co]):
-    """The header blocks that a connection receives, in their order.
+    """The header blocks that a connection receives, in order.
 
-    What a block means depends on its bytes and on the table, and most clients send the same bytes
-    for each call once the table has their headers. So a block that did not change the table is
-    looked up by its bytes until the table changes.
+    The meaning of a block depends on its bytes and the table. Most clients send the same bytes for
+    each call once the table has their headers. A block that did not change the table is therefore
+    cached until the table changes.
     """
 
     def __init__(self, heads: HeadReader[T_co]) -> None:
@@ -50,20 +51,20 @@ class HeaderBlocks(Generic[T_co]):
 
     @property
     def held(self) -> int:
-        """About as many bytes of memory as the table takes; known blocks are few and short."""
+        """Return the approximate memory of the table. Cached blocks are few and short."""
         decoder = self._decoder
         return decoder.table_bytes + KEPT_WITH_FIELD * decoder.table_fields
 
     def decode(self, block: bytes) -> T_co:
-        """What a block means: the same object again for one that is known.
+        """Return the meaning of a block; the same object for a cached block.
 
-        Raises ConnectionFault: the tables of both sides differ from then on.
+        Raises ConnectionFault, after which the tables of both sides differ.
         """
         known = self._known.get(block)
         if known is not None:
             return known
         if len(block) > MAX_READ_BYTES:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
         before = self._decoder.changes
         try:
             headers = self._decoder.decode(block)
@@ -84,7 +85,7 @@ class HeaderBlocks(Generic[T_co]):
 
 
 def encode(headers: Iterable[Header]) -> bytes:
-    """A block of literals, which needs no table, and is the same for every connection."""
+    """Return a block of literals. It needs no table and is the same for every connection."""
     return b"".join(
         [b"\0" + _length(len(name)) + name + _length(len(value)) + value for name, value in headers]
     )

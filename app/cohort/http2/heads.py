@@ -1,4 +1,4 @@
-"""What the headers of a gRPC call say.
+"""The headers of a gRPC call.
 
 https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
@@ -32,23 +32,23 @@ _DIGITS = re.compile(rb"[0-9]{1,18}")
 _UNFIT = re.compile(rb"[\0\r\n]")
 
 MAX_KNOWN_HEADS, MAX_KNOWN_HEAD, MAX_KNOWN_NAME = 1024, 1024, 64
-"""Heads that are remembered, and names of metadata; the bytes of one."""
+"""Maximum number of cached heads and metadata names, and the maximum size of one in bytes."""
 
 MetadataPair = tuple[str, str | bytes]
 
-_ODD_PSEUDO = "pseudo-headers that no request has"
-_ODD_HEADERS = "headers that HTTP/2 does not have"
+_ODD_PSEUDO = "invalid pseudo-headers"
+_ODD_HEADERS = "headers that HTTP/2 forbids"
 
 
 class CallHead:
-    """What most calls of a client have in common.
+    """The part of the headers that most calls of a client share.
 
-    path: Of the method, as it was sent.
-    encoding: How its compressed messages are compressed.
-    length: The bytes of data that it announces; None: it does not say.
-    has_pseudo: Whether it has any pseudo-header.
-    malformed: Why it is no request at all; "" where it is one.
-    refusal: The block that refuses what is no call, or none that is taken; b"" for a call.
+    path: The method's path as it was sent.
+    encoding: The compression of its compressed messages.
+    length: The announced bytes of data, or None.
+    has_pseudo: True if it has any pseudo-header.
+    malformed: The reason why it is not a valid request, or "".
+    refusal: The block that refuses a request that is not a gRPC call, or b"".
     """
 
     __slots__ = ("encoding", "has_pseudo", "length", "malformed", "path", "refusal")
@@ -68,9 +68,9 @@ class CallHead:
         length = found.get(_LENGTH)
         self.length = int(length) if length and self.malformed != _ODD_HEADERS else None
         if not (found.get(b":path") and b":method" in found and b":scheme" in found):
-            self.malformed = self.malformed or "a request without its pseudo-headers"
+            self.malformed = self.malformed or "pseudo-headers are missing"
         if found.get(b"te", b"trailers") != b"trailers":
-            self.malformed = self.malformed or "te that HTTP/2 does not have"
+            self.malformed = self.malformed or "invalid te header"
         self.path = found.get(b":path", b"").decode("latin-1")
         self.refusal = b""
         if found.get(b":method") != b"POST":
@@ -81,15 +81,15 @@ class CallHead:
 
 
 class StreamHead(NamedTuple):
-    """What one call began with.
+    """The headers of one call.
 
-    call: What it has in common with others.
-    malformed: Why it is no request at all; "" where it is one.
-    timeout: The seconds until its deadline; None where it has none.
-    bad_timeout: Whether its deadline cannot be read.
-    request_id: The `x-request-id` that was sent; "" where there is none that can be passed on.
+    call: The part that it shares with other calls.
+    malformed: The reason why it is not a valid request, or "".
+    timeout: Seconds until its deadline, or None.
+    bad_timeout: True if its deadline is invalid.
+    request_id: The `x-request-id`, or "" if it was not sent or cannot be passed on.
     rest: All other headers.
-    held: About as many bytes of memory as the headers take.
+    held: Approximate memory of the headers in bytes.
     """
 
     call: CallHead
@@ -102,26 +102,26 @@ class StreamHead(NamedTuple):
 
     @property
     def no_trailers(self) -> bool:
-        """Whether these are headers that cannot end a call."""
+        """Return True if these headers cannot end a call."""
         return self.call.has_pseudo or self.malformed == _ODD_HEADERS
 
     def metadata(self) -> list[MetadataPair]:
-        """What the caller sent beside its messages: bytes under names that end in -bin."""
+        """Return the caller's metadata. Names that end in -bin have bytes."""
         return [pair for name, value in self.rest for pair in _pairs(name, value)]
 
 
 class CallHeads:
-    """The heads that calls have had: callers send the same again and again.
+    """A cache of heads, because clients send the same heads repeatedly.
 
-    Deadlines and metadata, traces among them, may differ with each call: they are no part of them.
+    Deadlines and metadata, such as traces, may differ with each call. They are not part of a head.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Header, ...], CallHead] = {}
-        self._names: set[bytes] = set()  # of metadata
+        self._names: set[bytes] = set()  # metadata names
 
     def read(self, headers: Sequence[Header], held: int = 0) -> StreamHead:
-        """What headers say; they take about `held` bytes of memory."""
+        """Interpret headers that take about `held` bytes of memory."""
         kept: list[Header] = []
         rest: list[Header] = []
         malformed, timeout, bad_timeout, request_id = "", None, False, ""
@@ -140,7 +140,9 @@ class CallHeads:
             else:
                 if not (name in self._names or self._is_name(name)) or _UNFIT.search(value):
                     malformed = _ODD_HEADERS
-                bare = value.strip(b" \t")  # blanks around it are no part of it, as over HTTP
+                bare = value.strip(
+                    b" \t"
+                )  # blanks around a value are not part of it, as in HTTP/1.1
                 if name == REQUEST_ID_NAME and not request_id:
                     request_id = readable(bare).decode()
                 rest.append(header if bare is value else (name, bare))
@@ -149,7 +151,7 @@ class CallHeads:
         return StreamHead(head, malformed, timeout, bad_timeout, request_id, tuple(rest), held)
 
     def too_large(self) -> StreamHead:
-        """What too many headers say."""
+        """Return the meaning of headers that are too large."""
         return _TOO_LARGE
 
     def _is_name(self, name: bytes) -> bool:
@@ -181,7 +183,7 @@ def _pairs(name: bytes, value: bytes) -> Iterable[MetadataPair]:
         return ((text, value.decode("latin-1")),)
     parts = []
     for part in value.split(b","):
-        with suppress(NotBase64):  # nobody can read it
+        with suppress(NotBase64):  # invalid base64 is dropped
             coded = part.strip()
             parts.append((text, b64decode(coded + b"=" * (-len(coded) % 4), validate=True)))
     return parts
@@ -194,7 +196,7 @@ RESPONSE_HEADERS = encode(
         (b"grpc-accept-encoding", b"identity,deflate,gzip"),
     ]
 )
-"""Before a call's messages."""
+"""The headers before a call's messages."""
 
 OK_TRAILERS = encode([(b"grpc-status", b"0")])
 
@@ -202,7 +204,7 @@ OK_TRAILERS = encode([(b"grpc-status", b"0")])
 def trailers(
     code: int, details: str, metadata: Iterable[tuple[str, str]], *, only: bool = False
 ) -> bytes:
-    """The block that ends a call; `only`: without one before it."""
+    """Return the block that ends a call. `only`: no block was sent before it."""
     named: list[Header] = []
     if only:
         named += [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -221,7 +223,7 @@ def _sent(name: str, value: str) -> bytes:
 
 
 def refusal_of(number: int, head: StreamHead, *, ended: bool) -> bytes:
-    """What ends a stream that is no call, or is not taken; `ended`: its peer sends no more."""
+    """Return frames that end a stream that is not a valid call. `ended`: the peer sends no more."""
     if head.malformed:
         return rst_stream(number, ErrorCode.PROTOCOL_ERROR)
     sent = frame(HEADERS, END_HEADERS | END_STREAM, number, head.call.refusal)
@@ -233,7 +235,7 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - {0x25}
 
 
 def percent_encoded(text: str) -> bytes:
-    """A status's message: all but printable ASCII, and `%`, as %XX of its UTF-8."""
+    """Return a status message with all but printable ASCII percent-encoded as UTF-8."""
     data = text.encode("utf-8", "replace")
     if data.isascii() and data.isalnum():
         return data
@@ -242,5 +244,5 @@ def percent_encoded(text: str) -> bytes:
 
 _TOO_LARGE = CallHeads().read([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/")])
 _TOO_LARGE.call.refusal = trailers(
-    8, f"the headers have more than {MAX_HEADER_BYTES:,} bytes", (), only=True
+    8, f"the headers are larger than {MAX_HEADER_BYTES:,} bytes", (), only=True
 )

@@ -1,4 +1,4 @@
-"""What arrives on a connection, taken apart: frames, with data handed on as it comes."""
+"""Frames from received bytes. Data is passed on as it arrives."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ from cohort.http2.header_blocks import MAX_READ_BYTES
 from cohort.http2.send_queue import Part
 
 OUR_FRAME = 1 << 18
-"""The size of a frame of data at most."""
+"""Maximum size of a DATA frame."""
 
 _LARGEST = {DATA_FRAME: OUR_FRAME, HEADERS: MAX_READ_BYTES, CONTINUATION: MAX_READ_BYTES}
-"""The size of a frame at most; of any other kind it is the smallest limit there is."""
+"""Maximum size by frame type. All others have the smallest limit of HTTP/2."""
 
 COPIED_BYTES = 4096
-"""Data up to this size is handed on as bytes of its own, more as a view."""
+"""Size up to which data is passed on as copied bytes; larger data is a view."""
 
 TURN_SECONDS = 0.001
-"""How long frames of one connection are read before it is another's turn, but for the last one."""
+"""Seconds for which frames of a connection are read before its next turn, except for the last."""
 
 FRAMES_BETWEEN_LOOKS, HEADERS_LIKE_ONE = 16, 512
-"""Frames between two looks at the clock; bytes of headers that are as dear as a frame."""
+"""Frames between two checks of the clock; bytes of headers that cost as much as a frame."""
 
 
 class FrameHandler(Protocol):
-    """What takes frames."""
+    """Processes frames."""
 
     def take_block(self, number: int, flags: int, block: bytes) -> None:
-        """Take a whole header block of a stream, with the flags of HEADERS."""
+        """Process a whole header block of a stream, with the flags of HEADERS."""
 
     def begin_data(self, number: int, length: int) -> None:
-        """A frame of data begins, which counts as so many bytes for flow control."""
+        """Process the start of a DATA frame, with its `length` for flow control."""
 
     def take_data(self, number: int, part: Part, *, end: bool) -> None:
-        """Take what has come of it; `end`: the stream's last."""
+        """Process a part of the data. `end`: it is the stream's last."""
 
     def count_useless(self) -> None:
-        """Count a frame that brings little."""
+        """Count a useless frame."""
 
     def take_other(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Take a frame of any other kind."""
+        """Process a frame of any other type."""
 
 
 class FrameReader:
-    """Reads frames. Of what has come it keeps no more than a frame that is not one of data.
+    """Reads frames. It keeps at most one incomplete frame that is not DATA.
 
-    handler: What takes them; any of its methods may raise ConnectionFault.
+    handler: Processes the frames. Its methods may raise ConnectionFault.
 
-    greeted: Whether the preface has come.
-    settled: Whether the settings behind it have.
+    greeted: True after the preface.
+    settled: True after the first settings.
     """
 
     __slots__ = (
@@ -78,31 +78,31 @@ class FrameReader:
         self._handler = handler
         self.greeted = self.settled = False
         self._rest: bytes = b""
-        self._in_data = False  # within a frame of data
-        self._stream, self._data_left, self._pad_left, self._end = 0, 0, 0, False  # of that frame
-        self._block: bytearray | None = None  # what has come of a header block
+        self._in_data = False  # inside a DATA frame
+        self._stream, self._data_left, self._pad_left, self._end = 0, 0, 0, False  # its state
+        self._block: bytearray | None = None  # the received part of a header block
         self._block_of = (0, 0)  # its stream and flags
 
     def add(self, data: bytes) -> None:
-        """Take what has come; `read` makes frames of it."""
+        """Add received bytes, for `read` to parse."""
         self._rest = self._rest + data if self._rest else data
 
     def forget(self) -> None:
-        """Nothing of it is needed any more."""
+        """Drop all bytes."""
         self._rest, self._block = b"", None
 
     def close(self) -> None:
-        """Nothing comes any more: let go of who took it, which would be a reference cycle."""
+        """Drop all bytes and the handler, which would otherwise be a reference cycle."""
         self.forget()
         del self._handler
 
     @property
     def pending(self) -> int:
-        """The bytes that it keeps."""
+        """Return the number of kept bytes."""
         return len(self._rest) + len(self._block or ())
 
     def read(self) -> bool:
-        """Hand on the frames that have come; False where it is another connection's turn first.
+        """Process the received frames. Return False if another connection's turn comes first.
 
         Raises ConnectionFault.
         """
@@ -110,7 +110,7 @@ class FrameReader:
         until = monotonic() + TURN_SECONDS
         if not self.greeted:
             if not PREFACE.startswith(data[: len(PREFACE)]):
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this port speaks HTTP/2 only")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this port accepts HTTP/2 only")
             if len(data) < len(PREFACE):
                 return True
             self.greeted, at = True, len(PREFACE)
@@ -136,7 +136,7 @@ class FrameReader:
             end = start + length
             if kind == DATA_FRAME:
                 if flags & PADDED and size == start:
-                    break  # how much of it is padding is not known yet
+                    break  # the length of its padding has not arrived
                 at = start
                 left -= 1
                 handler.begin_data(number, length)
@@ -162,29 +162,29 @@ class FrameReader:
     def _check(self, kind: int, flags: int, length: int) -> None:
         if not self.settled:
             if kind != SETTINGS or flags & ACK:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS come first")
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
             self.settled = True
         if length > SMALLEST_FRAME and length > _LARGEST.get(kind, SMALLEST_FRAME):
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "too large a frame")
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too large")
         if (self._block is not None) != (kind == CONTINUATION):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
 
-    # -- data that is padded, or has not come whole
+    # -- data that is padded or incomplete
 
     def _begin_data(self, number: int, flags: int, length: int, first: bytes) -> int:
-        """Begin a frame of data; how many bytes of it say how long its padding is."""
+        """Begin a DATA frame, and return the number of bytes that contain the padding's length."""
         self._in_data, self._stream, self._end = True, number, bool(flags & END_STREAM)
         self._data_left, self._pad_left = length, 0
         if not flags & PADDED:
             return 0
         if not length or first[0] >= length:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "more padding than frame")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "padding longer than the frame")
         self._pad_left = first[0]
         self._data_left = length - 1 - self._pad_left
         return 1
 
     def _go_on_with_data(self, data: bytes, at: int) -> int:
-        """Hand on what has come of it; where that ends."""
+        """Pass on the received data, and return its end."""
         part = _cut(data, at, min(at + self._data_left, len(data)))
         self._data_left -= len(part)
         at += len(part)
@@ -207,11 +207,11 @@ class FrameReader:
     def _go_on_with_block(self, number: int, flags: int, payload: bytes) -> None:
         begun, first = self._block_of
         if self._block is None or number != begun:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block in pieces")
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
         self._block += payload
         self._handler.count_useless()
         if len(self._block) > MAX_READ_BYTES:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too long a header block")
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
         if flags & END_HEADERS:
             block, self._block = bytes(self._block), None
             self._handler.take_block(number, first, block)

@@ -1,4 +1,4 @@
-"""What leaves on a connection: frames at once, and messages as far as the peer lets us."""
+"""The sending side of a connection: frames at once, and messages as flow control allows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from cohort.http2.frames import (
 )
 
 UNSENT_BYTES = 1 << 18
-"""Bytes that the kernel has not taken, from which streams keep theirs."""
+"""Bytes unsent by the kernel above which streams keep their data."""
 
 MAX_SENT_AT_ONCE = 1 << 20
-"""Bytes of one connection's streams, after which it is another's turn."""
+"""Bytes of a connection's streams after which other connections go first."""
 
 OUR_LARGEST_FRAME, SHARED_FRAME = 1 << 18, 1 << 16
-"""The size of a frame that we send, also where the peer takes larger ones; the second where other
-streams wait, too.
+"""Maximum sizes of a sent frame, even if the peer accepts larger ones.
+
+The second applies if several streams wait.
 """
 
 
 class Sender(Protocol):
-    """A stream with something to send."""
+    """A stream with data to send."""
 
     number: int
     send_window: int
@@ -37,20 +38,20 @@ class Sender(Protocol):
 
     @property
     def waits(self) -> int:
-        """Bytes that it has to send."""
+        """Return the number of bytes to send."""
 
     def send_some(self, most: int) -> int:
-        """Send a frame of at most so many bytes; the bytes it had."""
+        """Send a frame of at most `most` bytes, and return its size."""
 
 
 class Outgoing:
     """Writes to a connection's transport.
 
-    window: Bytes that all streams may send.
+    window: Bytes that all streams together may send.
     stream_window: Bytes that a new stream may send.
-    frame_size: The size of frames that the peer takes.
-    paused: Whether the kernel has enough to write.
-    sent: Bytes that were written so far.
+    frame_size: Maximum frame size of the peer.
+    paused: True while the kernel's buffer is full.
+    sent: Bytes written so far.
     """
 
     transport: asyncio.Transport
@@ -67,11 +68,11 @@ class Outgoing:
 
     @property
     def busy(self) -> bool:
-        """Whether streams have to wait for their turn."""
+        """Return True if streams must wait for their turn."""
         return self.paused or bool(self._waiting)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send it: at once, unless it is gathered with others."""
+        """Send data, or add it to the gathered data."""
         self.sent += len(data)
         if self._gathered is None:
             self.transport.write(data)
@@ -79,28 +80,30 @@ class Outgoing:
             self._gathered.append(data)
 
     def gather(self) -> None:
-        """Send what is written in this iteration of the loop together: each write is a call of the
-        kernel, which costs more than all else that a small message needs.
+        """Gather the data written in this iteration of the loop.
+
+        Each write is a system call, which costs more than all other work for a small message.
         """
         if self._gathered is None:
             self._gathered = []
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what was gathered."""
+        """Send the gathered data."""
         gathered, self._gathered = self._gathered, None
         if gathered and not self.transport.is_closing():
             self.transport.writelines(gathered)
 
     def wait(self, stream: Sender) -> None:
-        """Send what a stream has, as far as windows let us."""
+        """Send a stream's data as the windows allow."""
         self._waiting[stream.number] = stream
         if not self._going_on:
             self.go_on()
 
     def wait_for_turn(self, stream: Sender) -> None:
-        """The same in the next iteration of the loop: its window is widened, perhaps by a byte, and
-        perhaps a thousand times in this one.
+        """Send a stream's data in the next iteration of the loop.
+
+        Its window may be widened a thousand times in this one, by a byte each.
         """
         self._waiting[stream.number] = stream
         self._go_on_soon()
@@ -111,15 +114,15 @@ class Outgoing:
             self._loop.call_soon(self._next_turn)
 
     def forget(self, number: int) -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
         self._waiting.pop(number, None)
 
     def clear(self) -> None:
-        """Nothing is sent any more."""
+        """Remove all streams."""
         self._waiting.clear()
 
     def go_on(self) -> None:
-        """Send frames of streams in turn, until the kernel has enough or windows are used up."""
+        """Send frames of streams in turn, as far as the kernel's buffer and the windows allow."""
         if self._waiting and self._may_send():
             self._gathered = self._gathered or []
             self._take_turns()
@@ -137,7 +140,7 @@ class Outgoing:
                 unsent += size
                 if unsent >= UNSENT_BYTES:
                     unsent = 0
-                    self.flush()  # which may pause us
+                    self.flush()  # this may pause the connection
                     self._gathered = []
                 if not self._may_send():
                     return
@@ -153,15 +156,15 @@ class Outgoing:
         self.go_on()
 
     def widen(self, more: int) -> None:
-        """The peer takes more of all streams. Raises ConnectionFault."""
+        """Widen the window of all streams. Raises ConnectionFault."""
         self.window += more
         if self.window > MAX_WINDOW:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "too wide a window")
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "window too large")
         if self._waiting:
             self._go_on_soon()
 
     def follow(self, settings: bytes) -> int:
-        """Take the peer's settings: by how much the windows of its streams are wider.
+        """Apply the peer's settings, and return the change of its streams' windows.
 
         Raises ConnectionFault.
         """

@@ -1,4 +1,4 @@
-"""What a stream has to send: bytes, and views of tensors that are not copied."""
+"""The data that a stream must send: bytes, and views of tensors without copies."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 Part = bytes | memoryview
 
 _JOINED_BYTES = 4096
-"""Parts up to this size are joined with their neighbours."""
+"""Size up to which parts are joined with their neighbours."""
 
 
 class SendQueue:
-    """Parts of messages, in their order.
+    """Parts of messages in order.
 
-    size: The bytes of all of them.
+    size: Their total size in bytes.
     """
 
     __slots__ = ("_parts", "size")
@@ -41,7 +41,7 @@ class SendQueue:
             small.clear()
 
     def take(self, size: int) -> list[memoryview]:
-        """Remove so many bytes, of which there are at least as many; in parts."""
+        """Remove `size` bytes and return them in parts. The queue has at least as many."""
         self.size -= size
         taken = []
         while size:
@@ -55,6 +55,6 @@ class SendQueue:
         return taken
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all parts."""
         self._parts.clear()
         self.size = 0

@@ -1,4 +1,4 @@
-"""What serves a stream, as the stream sees it."""
+"""The interface between a stream and its handler."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from cohort.errors import CohortError
 
 
 class SentMessage(NamedTuple):
-    """A message as it was sent.
+    """A received message.
 
-    data: Its bytes; a bytearray, which nobody else has, where it came in several parts.
+    data: Its bytes; an unshared bytearray if it arrived in several parts.
     """
 
     data: bytes | bytearray
@@ -18,35 +18,35 @@ class SentMessage(NamedTuple):
 
 
 class ServedStream(Protocol):
-    """What serves a stream."""
+    """The handler of a stream."""
 
     most_bytes: int
-    """The size of a message at most."""
+    """Maximum size of a message in bytes."""
 
     @property
     def waits_for_caller(self) -> bool:
-        """Whether nothing is being done but waiting for what its caller sends."""
+        """Return True if the handler only waits for the client."""
 
     def arrived(self) -> None:
-        """A message is whole, or the caller sends no more."""
+        """Process a whole message, or the end of the client's messages."""
 
     def refuse(self, error: CohortError) -> None:
-        """What arrives cannot be taken: end the stream by this error."""
+        """End the stream with an error, because the received data cannot be accepted."""
 
     def too_large(self, size: int) -> None:
-        """A message of so many bytes begins, and is larger than `most_bytes`: end the stream."""
+        """End the stream, because a message of `size` bytes exceeds `most_bytes`."""
 
     def drained(self) -> None:
-        """All that was sent is on its way."""
+        """Continue, because all data was sent."""
 
     def gone(self) -> None:
-        """The caller has left, or the stream was ended before its call."""
+        """Clean up: the client disconnected, or the stream ended before its call."""
 
     def look(self, now: float) -> None:
-        """See whether what it waits for is late at `now`, on the monotonic clock."""
+        """Check timeouts at `now`, on the monotonic clock."""
 
     def end_reading(self) -> None:
-        """Refuse the call where its message is not whole: the server stops."""
+        """Refuse the call if its message is incomplete, because the server is stopping."""
 
     def close(self) -> None:
-        """Read nothing more than what has begun."""
+        """Accept no further messages."""

@@ -1,4 +1,4 @@
-"""One stream of a connection: messages that arrive, messages that are sent."""
+"""One stream of a connection: received and sent messages."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from cohort.http2.send_queue import Part, SendQueue
 from cohort.http2.serving import SentMessage, ServedStream
 
 STREAM_WINDOW = 1 << 20
-"""Bytes that a stream may receive ahead of what a call has taken."""
+"""Bytes that a stream may receive before the call has taken them."""
 
 PREFIX_BYTES = 5
-"""Before each message: whether it is compressed, and its length."""
+"""Bytes before each message: the compressed flag and its length."""
 
 HELD_STEP = 1 << 16
-"""The budget is told of what arrives in steps of so many bytes."""
+"""Step in bytes in which the budget is updated for received data."""
 
 _HEADERS_BEGIN = frame_head(len(RESPONSE_HEADERS), HEADERS, END_HEADERS, 0)[:5]
 
@@ -45,13 +45,13 @@ _OK_BEGIN = _trailers_begin(OK_TRAILERS)
 
 
 class Carrier(Protocol):
-    """A connection, as its streams see it.
+    """The connection of a stream.
 
-    out: What it sends.
-    peer: The other side's address, as gRPC writes it.
-    certificate: Its client certificate in DER; None: it has none.
-    memory: The budget for what its streams hold.
-    streams: Those that are open, by their numbers.
+    out: Its sending side.
+    peer: The other side's address in gRPC's form.
+    certificate: Its client certificate in DER, or None.
+    memory: The budget for the data of its streams.
+    streams: The open streams by number.
     """
 
     out: Outgoing
@@ -61,24 +61,24 @@ class Carrier(Protocol):
     streams: dict[int, Stream]
 
     def forget(self, stream: Stream) -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
 
     def count_useless(self, count: int = 1) -> None:
-        """Count a call that brings nothing. Raises ConnectionFault where they are too many."""
+        """Count a useless call. Raises ConnectionFault at the limit."""
 
 
 class Stream:
     """A stream.
 
     number: Its number.
-    head: What it began with.
-    deadline: Until when it has to be answered, on the monotonic clock; None: at any time.
+    head: Its headers.
+    deadline: Its deadline on the monotonic clock, or None.
     connection: Its connection.
-    call: What serves it.
-    ended: Whether the caller sends no more.
-    closed: Whether it is over.
-    received: Bytes that have arrived so far.
-    head_held: The bytes of its head, where they are counted.
+    call: Its handler.
+    ended: True if the client sends no more.
+    closed: True if the stream has ended on both sides.
+    received: Bytes received so far.
+    head_held: Bytes of its head, if they are counted.
     """
 
     __slots__ = (
@@ -106,17 +106,17 @@ class Stream:
         self.send_window = connection.out.stream_window
         self._receive_window = STREAM_WINDOW
         self._buffer: bytes | bytearray = b""
-        self._told = False  # that the message at the head of the buffer is too large
-        self._held: MemoryHold | None = None  # of the buffer
+        self._told = False  # True if the next message was reported as too large
+        self._held: MemoryHold | None = None  # memory of the buffer
         self._out = SendQueue()
         self._out_held: MemoryHold | None = None
-        self._headed = False  # whether the response's headers were sent
-        self._finishing: bytes | None = None  # the trailers that wait for messages
+        self._headed = False  # True if the response's headers were sent
+        self._finishing: bytes | None = None  # trailers that wait for messages
 
     # -- receiving
 
     def begin_data(self, length: int) -> None:
-        """A frame of data begins, which counts as so many bytes for flow control."""
+        """Count a DATA frame of `length` bytes for flow control."""
         if self.ended:
             self.reset(ErrorCode.STREAM_CLOSED)
             return
@@ -125,10 +125,10 @@ class Stream:
             self.reset(ErrorCode.FLOW_CONTROL_ERROR)
 
     def take_data(self, part: Part, *, end: bool) -> None:
-        """Take what has come of it."""
+        """Process a part of the data."""
         self.ended = end
         if self._finishing is not None:
-            return  # it has its answer
+            return  # the call was answered
         self.received += len(part)
         if end and self.head.call.length is not None and not self._has_its_length():
             return
@@ -149,20 +149,20 @@ class Stream:
             self._let_send()
 
     def end(self) -> None:
-        """The caller sends no more."""
+        """Record that the client sends no more."""
         self.ended = True
         if self.call is not None and self._has_its_length():
             self.call.arrived()
 
     def _has_its_length(self) -> bool:
-        """Whether as much has come as was announced; resets it if not."""
+        """Return True if the announced number of bytes arrived, otherwise reset the stream."""
         if self.head.call.length in (None, self.received):
             return True
         self.reset(ErrorCode.PROTOCOL_ERROR)
         return False
 
     def take(self) -> SentMessage | None:
-        """The next message, where all of it is there."""
+        """Return the next message if it is complete, or None."""
         length = self._length_of_next()
         if length is None:
             return None
@@ -170,7 +170,7 @@ class Stream:
         compressed = buffer[0] != 0
         message: bytes | bytearray
         if len(buffer) == end and isinstance(buffer, bytearray) and end > SMALL_BYTES:
-            del buffer[:PREFIX_BYTES]  # moves no bytes but its start
+            del buffer[:PREFIX_BYTES]  # moves only the start of the buffer
             message, self._buffer = buffer, b""
         else:
             with memoryview(buffer) as view:
@@ -188,7 +188,7 @@ class Stream:
         return SentMessage(message, compressed)
 
     def take_small(self, most: int) -> bytes | None:
-        """The only message of a call, where it has `most` bytes and is not compressed; or None."""
+        """Return a call's only message if it is uncompressed and has at most `most` bytes."""
         buffer = self._buffer
         size = len(buffer) - PREFIX_BYTES
         if (
@@ -202,21 +202,21 @@ class Stream:
         return bytes(buffer[PREFIX_BYTES:])
 
     def put_back(self, message: bytes) -> None:
-        """Have the message that was taken last, which was not compressed, be the next again."""
+        """Make the last taken message, which was uncompressed, the next one again."""
         self._buffer = b"\0%b%b%b" % (len(message).to_bytes(4, "big"), message, bytes(self._buffer))
 
     @property
     def has_more(self) -> bool:
-        """Whether anything has come behind the message that was taken."""
+        """Return True if more data arrived after the message that was taken."""
         return bool(self._buffer)
 
     @property
     def partial(self) -> bool:
-        """Whether part of a message is there, and not all of it."""
+        """Return True if the next message is incomplete."""
         return bool(self._buffer) and self._length_of_next() is None
 
     def _length_of_next(self) -> int | None:
-        """The length of the message at the head of the buffer; None unless all of it is there."""
+        """Return the length of the next message, or None unless it is complete."""
         buffer = self._buffer
         if len(buffer) < PREFIX_BYTES:
             return None
@@ -229,7 +229,7 @@ class Stream:
         return length if len(buffer) >= PREFIX_BYTES + length else None
 
     def _let_send(self) -> None:
-        """Let the caller send more where the message at the head of the buffer needs it."""
+        """Widen the receive window if the next message needs it."""
         if self._receive_window < STREAM_WINDOW // 2 and not (self.closed or self._told):
             buffer = self._buffer
             if len(buffer) >= PREFIX_BYTES:
@@ -256,7 +256,7 @@ class Stream:
         return True
 
     def widen(self, more: int) -> None:
-        """The peer takes more of it, or less."""
+        """Change the send window by `more`, which may be negative."""
         self.send_window += more
         if self.send_window > MAX_WINDOW:
             self.reset(ErrorCode.FLOW_CONTROL_ERROR)
@@ -267,11 +267,11 @@ class Stream:
 
     @property
     def waits(self) -> int:
-        """Bytes sent that are not on their way yet."""
+        """Return the number of bytes that wait to be sent."""
         return self._out.size
 
     def respond(self, message: bytes, block: bytes = OK_TRAILERS) -> None:
-        """Send the only message of a call, and end it well, with the trailers in `block`."""
+        """Send the only message of a call and end it with success. `block` has the trailers."""
         out, size = self.connection.out, len(message) + PREFIX_BYTES
         if (
             self._headed
@@ -305,15 +305,15 @@ class Stream:
         self._close()
 
     def answer(self, parts: Sequence[Part], block: bytes = OK_TRAILERS) -> None:
-        """As `respond`, for a message of any size in parts, of which none is copied if large."""
+        """Like `respond`, for a message of any size in parts. Large parts are not copied."""
         if not self.closed and self._finishing is None:
-            self._finishing = block  # it goes with the last of them
+            self._finishing = block  # sent after the last part
             self.send(parts)
             if not self._out.size and not self.closed:
                 self._send_trailers(block)
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Send a message, as far as the caller lets us; `call.drained` tells when all of it is."""
+        """Send a message as flow control allows. `call.drained` is called after the last byte."""
         if self.closed:
             return
         out, size = self.connection.out, sum(map(len, parts)) + PREFIX_BYTES
@@ -344,7 +344,7 @@ class Stream:
     def finish(
         self, code: int, details: str = "", metadata: Iterable[tuple[str, str]] = ()
     ) -> None:
-        """End the call by this status, after what waits to be sent."""
+        """End the call with a status after the waiting data."""
         if self.closed or self._finishing is not None:
             return
         self._finishing = trailers(code, details, metadata, only=not self._headed)
@@ -352,13 +352,13 @@ class Stream:
             self._send_trailers(self._finishing)
 
     def reset(self, code: ErrorCode) -> None:
-        """End the stream without a word to its caller."""
+        """Reset the stream without a status."""
         if not self.closed:
             self.connection.out.write(rst_stream(self.number, code))
             self.lost()
 
     def lost(self) -> None:
-        """The stream is over: it was reset, or its connection has gone."""
+        """End the stream: it was reset, or its connection was lost."""
         if self.closed:
             return
         call = self.call
@@ -367,7 +367,7 @@ class Stream:
             call.gone()
 
     def send_some(self, most: int) -> int:
-        """Send a frame of what waits, of at most so many bytes; the bytes it had."""
+        """Send a frame of at most `most` waiting bytes, and return its size."""
         out = self.connection.out
         size = min(self._out.size, self.send_window, out.window, out.frame_size, most)
         if size <= 0:
@@ -395,7 +395,7 @@ class Stream:
     def _send_trailers(self, block: bytes) -> None:
         number = self.number
         sent = frame(HEADERS, END_HEADERS | END_STREAM, number, block)
-        if not self.ended:  # the caller need not send the rest
+        if not self.ended:  # the client need not send the rest
             sent += rst_stream(number, ErrorCode.NO_ERROR)
         self.connection.out.write(sent)
         self._close()

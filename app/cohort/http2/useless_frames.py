@@ -1,4 +1,4 @@
-"""Frames that ask for work and bring none: how many of them a connection may send in a second."""
+"""Limits on frames that cost work and have no use."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from cohort.http2.frames import ConnectionFault, ErrorCode
 from cohort.http2.outgoing import Outgoing
 
 MAX_USELESS = 2000
-"""Frames a second: pings, calls that are reset, empty data."""
+"""Maximum per second of pings, resets and empty data."""
 
 MAX_OF_ADDRESS = 4 * MAX_USELESS
-"""The same, of all connections of an address: a proxy's have many callers."""
+"""Maximum per second for all connections of an address. A proxy's address has many clients."""
 
 OWN_SHARE = 100
-"""Connections that send no more of them are not ended for what others of their address send."""
+"""Frames up to which a connection is not closed because of others of its address."""
 
 SETTINGS_LIKE = 20
-"""As so many of them counts a SETTINGS frame, which may change the windows of all streams."""
+"""The cost of a SETTINGS frame in useless frames, because it may change the windows of all streams.
+"""
 
 BLOCK_BYTES_LIKE_ONE, HELD_BYTES_LIKE_ONE = 1024, 4096
-"""As so many bytes of a header block, or of what headers take in memory: that takes as long."""
+"""Bytes of a header block, and memory of headers, that cost as much as a useless frame."""
 
 SMALL_DATA = 1024
-"""Data of a stream that is over counts below this size: more comes from callers who do not know
-yet, and is dear to who sends it.
+"""Size below which data of a closed stream counts.
+
+Larger data comes from clients that do not know yet, and costs its sender more.
 """
 
 SENT_FOR_WIDENING = 64
-"""Bytes that we send, for which a peer may widen a window once."""
+"""Bytes sent per window update that the peer may send without being counted."""
 
 
 class UselessFrames:
-    """Counts them.
+    """Counts the useless frames of a connection.
 
-    out: What the connection sends.
+    out: The sending side of the connection.
 
-    counted: How many came in this second.
+    counted: The count of this second.
     """
 
     __slots__ = ("_out", "_sent", "_sent_before", "_widened", "counted")
@@ -47,13 +49,13 @@ class UselessFrames:
         self._sent = self._sent_before = 0
 
     def count(self, count: int = 1) -> None:
-        """One more, or one as dear as so many. Raises ConnectionFault where they are too many."""
+        """Count a frame that costs as much as `count`. Raises ConnectionFault at the limit."""
         self.counted += count
         if self.counted > MAX_USELESS:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many useless frames")
 
     def count_widening(self) -> None:
-        """A window is widened: beyond what we send, that is useless. Raises ConnectionFault."""
+        """Count a window update that the sent bytes do not need. Raises ConnectionFault."""
         self._widened += 1
         if self._widened > MAX_USELESS // 2:
             sent = self._out.sent - self._sent_before
@@ -61,29 +63,29 @@ class UselessFrames:
                 self.count()
 
     def look(self) -> None:
-        """A second is over."""
+        """Start the count of the next second."""
         self.counted = self._widened = 0
         self._sent_before, self._sent = self._sent, self._out.sent
 
 
 class UselessOfAddresses:
-    """Counts them by the address of a connection; those without one are not counted."""
+    """Counts useless frames by address. Connections without an address are not counted."""
 
     def __init__(self) -> None:
         self._counts: Counter[str | bytes] = Counter()
 
     def count(self, address: str | bytes, count: int, own: int) -> None:
-        """So many more, of a connection that has sent `own`.
+        """Count frames of a connection that has sent `own` in this second.
 
-        Raises ConnectionFault where the address has sent too many and the connection a share.
+        Raises ConnectionFault if its address is over the limit and the connection over its share.
         """
         if not address:
             return
         self._counts[address] += count
         if self._counts[address] > MAX_OF_ADDRESS and own > OWN_SHARE:
-            reason = "too many frames that bring nothing from this address"
+            reason = "too many useless frames from this address"
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason)
 
     def look(self) -> None:
-        """A second is over."""
+        """Start the count of the next second."""
         self._counts.clear()

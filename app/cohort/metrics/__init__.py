@@ -1,4 +1,4 @@
-"""Every metric by name."""
+"""Prometheus metrics."""
 
 from cohort.metrics.caches import CacheMetrics
 from cohort.metrics.exposition import negotiate

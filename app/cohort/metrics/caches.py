@@ -1,4 +1,4 @@
-"""The metrics of answers that are kept."""
+"""Metrics of cached answers."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ _LABELS = ("model", "version")
 
 
 class CacheMetrics:
-    """Counts hits and misses by version, of models that keep answers."""
+    """Hits and misses by version, of models with a cache."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], CacheCounts] = {}
 
     def counts(self, model: str, version: int) -> CacheCounts:
-        """The counts of a version, created at first use."""
+        """Return the counts of a version; the first call creates them."""
         return self._counts.setdefault((model, str(version)), CacheCounts())
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now, for prometheus_client."""
+        """Return the current metric families."""
         hits = CounterMetricFamily(
-            "model_cache_hits", "Requests answered without a run of their own.", labels=_LABELS
+            "model_cache_hits", "Requests answered without their own run.", labels=_LABELS
         )
         misses = CounterMetricFamily(
-            "model_cache_misses", "Requests looked for in the cache, and run.", labels=_LABELS
+            "model_cache_misses", "Requests not found in the cache.", labels=_LABELS
         )
-        size = GaugeMetricFamily(
-            "model_cache_bytes", "Memory that cached answers take.", labels=_LABELS
-        )
+        size = GaugeMetricFamily("model_cache_bytes", "Memory of cached answers.", labels=_LABELS)
         for labels, counts in self._counts.items():
             hits.add_metric(labels, counts.hits)
             misses.add_metric(labels, counts.misses)

@@ -1,8 +1,8 @@
-"""The text that Prometheus reads, of families whose lines may come in parts.
+"""The text that Prometheus reads, from families whose lines may come in parts.
 
-prometheus_client writes all families in one call, 7 µs a line, and every family anew. Here lines
-are bytes that somebody may have kept, the same as prometheus_client's. Both formats have the same
-lines: only what stands above a family differs.
+prometheus_client writes all families in one call, 7 µs a line, every time. Here a caller may keep
+lines as bytes and add them again. The lines equal prometheus_client's. Both text formats have the
+same lines; only the heads of families differ.
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
@@ -17,7 +17,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 TEXT_AT_ONCE = 128 * 1024
-"""What is joined, and sent, at once: 0.1 ms."""
+"""Bytes that are joined and sent at once, which takes 0.1 ms."""
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class FamilyHead(NamedTuple):
     help_text: str
 
     def text(self, *, openmetrics: bool) -> bytes:
-        """What stands above its lines."""
+        """Return the lines above the family's samples."""
         total = "_total" if self.kind == "counter" and not openmetrics else ""
         described = self.help_text.replace("\\", r"\\").replace("\n", r"\n")
         if openmetrics:
@@ -40,22 +40,22 @@ class FamilyHead(NamedTuple):
 
 
 class Exposition:
-    """Families in the order in which they came; parts of one are gathered."""
+    """Families in the order of their first part; parts of one family are joined."""
 
     def __init__(self) -> None:
         self._families: dict[FamilyHead, list[bytes]] = {}
 
     def lines(self, head: FamilyHead) -> list[bytes]:
-        """The lines of a family so far, to add to: whole ones, of any number in one element."""
+        """Return the list of a family's lines, to append to; an element may have several lines."""
         return self._families.setdefault(head, [])
 
     def add(self, metric: Metric) -> None:
-        """Add a family of prometheus_client, or a part of one."""
+        """Add a family of prometheus_client, or a part of it."""
         head = FamilyHead(metric.name, metric.type, metric.documentation)
         self.lines(head).extend(map(_line, metric.samples))
 
     def blocks(self, *, openmetrics: bool) -> Iterator[bytes]:
-        """The text in blocks of about TEXT_AT_ONCE."""
+        """Yield the text in blocks of about TEXT_AT_ONCE."""
         block: list[bytes] = []
         size = 0
         for head, lines in self._families.items():
@@ -72,21 +72,22 @@ class Exposition:
 
 
 def negotiate(accept: str) -> str:
-    """The content type that an `accept` header prefers.
+    """Return the content type that an `accept` header prefers.
 
-    Every escaping of names leaves ours as they are, but that of dots, which would double each `_`.
+    The escaping `dots` is replaced, because it would double each `_` of a name; other escapings do
+    not change Cohort's names.
     """
     return choose_encoder(accept)[1].replace("escaping=dots", "escaping=underscores")
 
 
 def label_text(name: str, value: str) -> str:
-    """A label as it stands in braces."""
+    """Write a label, as between braces."""
     escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{name}="{escaped}"'
 
 
 def number(value: float) -> str:
-    """A number as Go writes it."""
+    """Write a number as Go does."""
     text: str = floatToGoString(value)  # type: ignore[no-untyped-call]
     return text
 
@@ -98,6 +99,6 @@ def _line(sample: Sample) -> bytes:
 
 
 def parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """`items` in parts of at most `size`; one that is empty where there are none."""
+    """Yield `items` in parts of at most `size`; one empty part if there are no items."""
     for start in range(0, max(len(items), 1), size):
         yield items[start : start + size]

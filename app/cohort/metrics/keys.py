@@ -1,4 +1,4 @@
-"""The metrics of callers' keys, by the keys' names."""
+"""Metrics of API keys, by name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cohort.metrics.exposition import parts
 
 
 class KeyMetrics:
-    """Exposes what callers asked for, and how many requests were not let in.
+    """Requests by key, and rejected requests.
 
-    keys: The callers, who count their requests themselves.
-    watchers: Follow the files of keys.
+    keys: The callers, which count their requests.
+    watchers: Watchers of the files of keys.
     """
 
     def __init__(self, keys: KeyRing, watchers: Sequence[KeyWatcher[Any]]) -> None:
@@ -23,7 +23,7 @@ class KeyMetrics:
         self._watchers = watchers
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now; of many keys, in parts."""
+        """Return the current metric families, in parts if there are many keys."""
         for callers in parts(list(self._keys.callers), 100):
             yield from _families_of(callers)
         unauthorized = CounterMetricFamily(
@@ -40,16 +40,16 @@ class KeyMetrics:
 
 def _families_of(callers: Iterable[Caller]) -> Iterator[Metric]:
     requests = CounterMetricFamily(
-        "api_key_requests", "Requests that a key's quota let pass.", labels=("key",)
+        "api_key_requests", "Requests that a key's quota allowed.", labels=("key",)
     )
     refused = CounterMetricFamily(
         "api_key_refused",
-        "Requests refused because a key's quota was used up.",
+        "Requests rejected because a key's quota was used up.",
         labels=("key", "quota"),
     )
     in_flight = GaugeMetricFamily(
         "api_key_inflight_requests",
-        "Requests in progress of a key that has a concurrency.",
+        "Requests in progress, by key with a concurrency limit.",
         labels=("key",),
     )
     for caller in callers:

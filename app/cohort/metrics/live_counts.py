@@ -1,4 +1,4 @@
-"""What is counted of each version, in plain numbers, for who looks at it each second."""
+"""Counts of each version as plain numbers, for live views that read them every second."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cohort.metrics.version_metrics import VersionMetrics
 
 @dataclass(frozen=True, slots=True)
 class VersionCounts:
-    """The counts of a version, since its process started or between two moments.
+    """The counts of a version, since the start of its process or between two times.
 
-    codes: Responses by their codes; "OK" is a success.
-    variants: Responses by the rollout's variant; "" is none.
-    durations: Responses by how long they took, to DURATION_BUCKETS and beyond.
-    rows: Runs by their rows, to SIZE_BUCKETS and beyond.
+    codes: Responses by code; "OK" is a success.
+    variants: Responses by the rollout's variant; "" without a rollout.
+    durations: Responses by duration, in DURATION_BUCKETS and beyond.
+    rows: Runs by number of rows, in SIZE_BUCKETS and beyond.
     """
 
     codes: Mapping[str, int] = field(default_factory=dict)
@@ -27,11 +27,11 @@ class VersionCounts:
 
     @property
     def requests(self) -> int:
-        """All responses."""
+        """The number of all responses."""
         return sum(self.codes.values())
 
     def plus(self, other: Self, sign: int = 1) -> VersionCounts:
-        """The counts of both; with the sign -1, what came since `other`."""
+        """Add the counts of `other`; with the sign -1, subtract them."""
         return VersionCounts(
             _plus(self.codes, other.codes, sign),
             _plus(self.variants, other.variants, sign),
@@ -40,7 +40,7 @@ class VersionCounts:
         )
 
     def continues(self, earlier: Self) -> bool:
-        """Whether the same process can have counted it after `earlier`: nothing became less."""
+        """Return True if no count is less than in `earlier`, so that both may be one process's."""
         now = (self.codes, self.variants)
         then = (earlier.codes, earlier.variants)
         return all(
@@ -55,7 +55,7 @@ class VersionCounts:
         )
 
     def plain(self) -> dict[str, Any]:
-        """The same as JSON has it; nothing is copied."""
+        """Return the counts for JSON, without copies."""
         return {
             "codes": self.codes,
             "variants": self.variants,
@@ -64,9 +64,10 @@ class VersionCounts:
         }
 
     @classmethod
-    def read(cls, said: Mapping[str, Any]) -> Self:
-        """What `plain` gave."""
-        return cls(said["codes"], said["variants"], tuple(said["durations"]), tuple(said["rows"]))
+    def read(cls, plain: Mapping[str, Any]) -> Self:
+        """Read the result of `plain`."""
+        durations, rows = tuple(plain["durations"]), tuple(plain["rows"])
+        return cls(plain["codes"], plain["variants"], durations, rows)
 
 
 def _plus(one: Mapping[str, int], other: Mapping[str, int], sign: int) -> dict[str, int]:
@@ -82,7 +83,7 @@ def _plus_all(one: tuple[int, ...], other: tuple[int, ...], sign: int) -> tuple[
 def count_versions(
     versions: Iterable[tuple[Labels, VersionMetrics]],
 ) -> Iterator[tuple[Labels, VersionCounts]]:
-    """The counts of versions that were asked for anything."""
+    """Yield the counts of all versions that got requests."""
     for labels, counted in versions:
         if not counted.outcomes:
             continue

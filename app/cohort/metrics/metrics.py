@@ -1,7 +1,7 @@
-"""Every metric by name.
+"""All metrics of a process.
 
-Counts are turned into text at a scrape, in parts between which the event loop goes on; gauges are
-read at that moment. See decision 38.
+A scrape turns counts into text in parts, so that the event loop runs in between, and reads gauges.
+See decision 38.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from cohort.repository import ModelConfig
 
 
 class Collector(Protocol):
-    """What has metrics of a subject, and is asked at each scrape."""
+    """A source of metrics, which is read at each scrape."""
 
     def collect(self) -> Iterable[Metric]:
-        """The metric families as they are now; large ones in parts."""
+        """Return the current metric families; large ones in parts."""
 
 
 class Metrics:
-    """All metrics of a process: what is counted by version, and what collectors tell.
+    """All metrics of a process: counts by version, and those of collectors.
 
-    loop_lag: How late the event loop runs what is due.
+    loop_lag: The delay of due work on the event loop.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class Metrics:
         GCCollector(registry=self._process)
 
     def register(self, *collectors: Collector) -> None:
-        """Have what they tell in the text, in this order, after what is counted by version."""
+        """Add collectors; the text has them in this order, after the counts by version."""
         self._collectors += collectors
 
     def version(self, model: str, version: str) -> VersionMetrics:
-        """The counts of a version, created at first use: for known names only, never a caller's."""
+        """Return the counts of a version, which must exist; the first call creates them."""
         labels = (model, version)
         try:
             return self._versions[labels]
@@ -59,11 +59,11 @@ class Metrics:
             return self._versions.setdefault(labels, VersionMetrics())
 
     def batches_of(self, model: str, version: str) -> BatchObserver:
-        """What counts the batches of a version."""
+        """Return the observer of a version's batches."""
         return self.version(model, version).observe_batch
 
     def observe(self, event: RegistryEvent) -> None:
-        """Count a load, and take over how soon the version is to answer."""
+        """Count a load, and set the version's latency objective."""
         if isinstance(event, VersionReady):
             model, version, seconds = event
             counts = self.version(model, str(version.number))
@@ -72,9 +72,9 @@ class Metrics:
             counts.objective = inf if objective is None else objective / 1000
 
     def counts(self) -> Generator[None, None, dict[Labels, VersionCounts]]:
-        """What was counted so far, of each version that was asked for anything.
+        """Return the counts of each version that got requests.
 
-        Yields wherever others may have their turn, and returns it.
+        Yields wherever other work may run.
         """
         found = {}
         for labels, counts in count_versions(list(self._versions.items())):
@@ -83,18 +83,18 @@ class Metrics:
         return found
 
     def process_families(self) -> list[Metric]:
-        """What the system says of the process, such as its open files: for a thread."""
+        """Return the system's numbers of the process, such as open files. Call it on a thread."""
         return list(self._process.collect())
 
     def write(
         self, models: Iterable[ModelEntry], process: Iterable[Metric], *, openmetrics: bool
     ) -> Generator[None, None, tuple[bytes, ...]]:
-        """Write all metrics; yields wherever others may have their turn, and returns the text.
+        """Write all metrics, and return the text. Yields wherever other work may run.
 
-        A version's counts are written between two of those, so that they agree with each other.
+        There is no yield inside a version's counts, so that they are consistent.
 
         models: The models of the catalog.
-        process: What `process_families` gave.
+        process: The result of `process_families`.
         """
         exposition = Exposition()
         counted = [exposition.lines(head) for head in COUNTED]
@@ -116,7 +116,7 @@ class Metrics:
                 exposition.add(family)
                 yield
         lag = HistogramMetricFamily(
-            "event_loop_lag_seconds", "How late the event loop runs what is due."
+            "event_loop_lag_seconds", "Delay of due work on the event loop."
         )
         self.loop_lag.add_to(lag, ())
         exposition.add(lag)

@@ -1,4 +1,4 @@
-"""The metrics of a remote repository."""
+"""Metrics of a remote repository."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from cohort.remote import MirrorStatus
 
 
 class RemoteMetrics:
-    """Exposes how the models folder is kept in step with a remote repository.
+    """The state of the mirror of a remote repository.
 
-    status: Returns how that goes; called at each scrape.
+    status: Returns the state; called at each scrape.
     """
 
     def __init__(self, status: Callable[[], MirrorStatus]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now, for prometheus_client."""
+        """Return the current metric families."""
         status = self._status()
         reachable = GaugeMetricFamily(
-            "remote_repository_up", "1 if the last look at the remote repository succeeded, else 0."
+            "remote_repository_up",
+            "1 if the last sync with the remote repository succeeded, else 0.",
         )
         reachable.add_metric(
             (), float(bool(status.looked or status.follows) and not status.trouble)
         )
         looked = GaugeMetricFamily(
             "remote_repository_last_success_timestamp_seconds",
-            "When a look at the remote repository last succeeded, since 1970; 0: never.",
+            "Time of the last successful sync, in seconds since 1970; 0: never.",
         )
         looked.add_metric((), status.looked)
         problems = GaugeMetricFamily(
-            "remote_repository_problems", "What is wrong there, as /health lists it."
+            "remote_repository_problems", "Problems of the remote repository, as listed by /health."
         )
         problems.add_metric((), float(len(status.problems)))
-        fetched = CounterMetricFamily(
-            "remote_repository_fetched_bytes", "Bytes of models that were fetched."
-        )
+        fetched = CounterMetricFamily("remote_repository_fetched_bytes", "Bytes of fetched models.")
         fetched.add_metric((), status.fetched_bytes)
         yield from (reachable, looked, problems, fetched)

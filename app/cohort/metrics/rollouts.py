@@ -1,4 +1,4 @@
-"""The metrics of rollouts and their shadows."""
+"""Metrics of rollouts and their shadows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DIFFERENCE_BUCKETS = (
 
 
 class RolloutMetrics:
-    """Counts the events of rollouts, and exposes them."""
+    """Counts of rollouts' events."""
 
     def __init__(self) -> None:
         self._rollbacks: Counter[Labels] = Counter()
@@ -56,14 +56,14 @@ class RolloutMetrics:
         self._relative: dict[Labels, Histogram] = {}
 
     def observe(self, event: RolloutEvent) -> None:
-        """Count an event; a rollback only in the process that decided it."""
+        """Count an event. A rollback counts only in the process that decided it."""
         match event:
             case Compared(model, version, disagrees, outputs):
                 labels: Labels = (model, str(version))
                 self._compared[labels] += 1
                 self._disagreed[labels] += disagrees
                 self._dropped[labels] += (
-                    0  # exposed from the first copy on, so that a rate starts at 0
+                    0  # shown from the first copy on, so that a rate starts at 0
                 )
                 for one in outputs:
                     of = (*labels, one.output)
@@ -77,10 +77,10 @@ class RolloutMetrics:
                     self._rollbacks[model, str(version), variant, reason] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now."""
+        """Return the current metric families."""
         yield _counter(
             "rollout_rollbacks",
-            "Variants that this process rolled back; without a variant, shadows.",
+            "Variants that this process rolled back; shadows have no variant.",
             self._rollbacks,
             (*VERSION_LABELS, "variant", "reason"),
         )
@@ -110,17 +110,17 @@ class RolloutMetrics:
 
 
 class RolloutGauges:
-    """Exposes the rollouts in use: their weights, the server's decisions applied, and evidence.
+    """Weights of rollouts, with the server's decisions applied, and their evidence.
 
     rollouts: The rollouts of all models.
-    watcher: Reads the rollouts file and the state folder.
+    watcher: The reader of the rollouts file and the state folder.
     """
 
     def __init__(self, rollouts: Rollouts, watcher: RolloutWatcher) -> None:
         self._rollouts, self._watcher = rollouts, watcher
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now; of many rollouts, in parts."""
+        """Return the current metric families, in parts if there are many rollouts."""
         live = [one.rollout for one in self._rollouts.live.values()]
         for some in parts(live, 50):
             yield from _weight_families(some)
@@ -129,7 +129,7 @@ class RolloutGauges:
         )
         valid.add_metric((), float(self._watcher.valid))
         state = GaugeMetricFamily(
-            "state_folder_problems", "What is wrong with the state folder, as /health lists it."
+            "state_folder_problems", "Problems of the state folder, as listed by /health."
         )
         state.add_metric((), len(self._watcher.state_problems))
         yield from (valid, state)
@@ -145,7 +145,7 @@ def _weight_families(rollouts: Iterable[Rollout]) -> Iterator[Metric]:
     )
     step = GaugeMetricFamily(
         "rollout_ramp_step",
-        "The step of a variant's ramp, from 1, past the last if it is over; 0 if rolled back.",
+        "Step of a variant's ramp, from 1; last + 1 after its end; 0 if rolled back.",
         labels=(*VERSION_LABELS, "variant"),
     )
     for rollout in rollouts:
@@ -162,7 +162,7 @@ def _weight_families(rollouts: Iterable[Rollout]) -> Iterator[Metric]:
 
 
 def _evidence_families(found: Iterable[LimitEvidence]) -> Iterator[Metric]:
-    """Gauges, because evidence begins anew with a version or an edit of its limit."""
+    """Return gauges, as evidence restarts with a new version or an edited limit."""
     labels = (*VERSION_LABELS, "variant", "limit")
     value = GaugeMetricFamily(
         "rollout_evidence_log10",
@@ -175,11 +175,11 @@ def _evidence_families(found: Iterable[LimitEvidence]) -> Iterator[Metric]:
         labels=labels,
     )
     requests = GaugeMetricFamily(
-        "rollout_evidence_requests", "Requests that are evidence.", labels=(*labels, "side")
+        "rollout_evidence_requests", "Requests that count as evidence.", labels=(*labels, "side")
     )
     bad = GaugeMetricFamily(
         "rollout_evidence_bad_requests",
-        "Those of them that failed, were slow or disagreed.",
+        "Requests that failed, were slow or disagreed, as evidence.",
         labels=(*labels, "side"),
     )
     for model, (version, variant, limit), stream, log_threshold in found:
@@ -193,7 +193,7 @@ def _evidence_families(found: Iterable[LimitEvidence]) -> Iterator[Metric]:
 
 
 def _observe(histograms: dict[Labels, Histogram], of: Labels, value: float | None) -> None:
-    """Count a finite difference; text has none, and an infinite one fits no bucket."""
+    """Count a finite difference. Text does not have one, and infinity fits no bucket."""
     if value is not None and isfinite(value):
         if of not in histograms:
             histograms[of] = Histogram(DIFFERENCE_BUCKETS)

@@ -1,4 +1,4 @@
-"""The metrics of sequences, of models with state."""
+"""Metrics of the sequences of models with state."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ _LABELS = ("model", "version")
 
 
 class SequenceMetrics:
-    """Counts sequences by version, of models with state."""
+    """Counts of sequences by version."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], SequenceCounts] = {}
 
     def counts(self, model: str, version: int) -> SequenceCounts:
-        """The counts of a version, created at first use."""
+        """Return the counts of a version; the first call creates them."""
         return self._counts.setdefault((model, str(version)), SequenceCounts())
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now, for prometheus_client."""
+        """Return the current metric families."""
         running = GaugeMetricFamily(
             "model_sequences", "Sequences whose state is kept.", labels=_LABELS
         )
         size = GaugeMetricFamily(
-            "model_sequence_bytes", "Memory that the states of sequences take.", labels=_LABELS
+            "model_sequence_bytes", "Memory of the states of sequences.", labels=_LABELS
         )
         idle = CounterMetricFamily(
             "model_sequences_idle",
-            "Sequences forgotten because they had no request for idle_seconds.",
+            "Sequences dropped after idle_seconds without a request.",
             labels=_LABELS,
         )
         for labels, counts in self._counts.items():

@@ -1,4 +1,4 @@
-"""The metrics of the process as a server: its health, its memory, its models folder."""
+"""Metrics of the server process: health, memory and models folder."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cohort.session import cpu_limit
 
 
 class Serving(Protocol):
-    """A registry: `serving` is whether each model serves that is wanted."""
+    """A registry. `serving` has each wanted model, True if it serves."""
 
     @property
     def serving(self) -> Mapping[str, bool]: ...
 
 
 class Watched(Protocol):
-    """The process's health: whether it was ready a moment ago, and what was wrong then."""
+    """The health of the process: its latest readiness and faults."""
 
     ready: bool
 
@@ -30,14 +30,14 @@ class Watched(Protocol):
 
 
 class Budget(Protocol):
-    """The bytes that requests and responses hold, and that they may hold."""
+    """The memory of requests and responses: used and maximum bytes."""
 
     used: int
     maximum: int
 
 
 class Folder(Protocol):
-    """The models folder: its problems, and how long the look at it has taken that goes on."""
+    """The models folder: its problems, and the duration of the current scan."""
 
     @property
     def problems(self) -> Sized: ...
@@ -47,27 +47,27 @@ class Folder(Protocol):
 
 
 class FastPath(Protocol):
-    """The fast HTTP protocol: how many responses it has sent."""
+    """The fast HTTP protocol, and the number of its responses."""
 
     answered: int
 
 
 class LogLines(Protocol):
-    """The log: how many lines were not written."""
+    """The log, and the number of dropped lines."""
 
     dropped: int
 
 
 @dataclass(frozen=True)
 class ServerMetrics:
-    """Exposes what is so of the process as a whole.
+    """Metrics of the process as a whole.
 
-    registry: Which models serve.
-    health: Whether the process is ready, and what is wrong with it.
-    memory: What requests hold.
+    registry: The models that serve.
+    health: The health of the process.
+    memory: The memory of requests and responses.
     folder: The models folder.
-    fast_path: What it has answered.
-    log: What it has dropped; None: nobody counts that.
+    fast_path: The fast HTTP protocol.
+    log: The log; None if it does not count dropped lines.
     """
 
     registry: Serving
@@ -78,28 +78,28 @@ class ServerMetrics:
     log: LogLines | None
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now; of many models, in parts."""
+        """Return the current metric families, in parts if there are many models."""
         hot = CounterMetricFamily(
-            "http_hot_requests", "Responses of the fast HTTP protocol, not of FastAPI."
+            "http_hot_requests", "Responses of the fast HTTP protocol instead of FastAPI."
         )
         hot.add_metric((), self.fast_path.answered)
         lines = CounterMetricFamily(
-            "log_lines_dropped", "Log lines that were not written: standard error took no more."
+            "log_lines_dropped", "Log lines dropped because standard error was blocked."
         )
         lines.add_metric((), 0 if self.log is None else self.log.dropped)
         yield from (hot, lines)
         for some in parts(list(self.registry.serving.items()), 100):
             serves = GaugeMetricFamily(
                 "model_serves",
-                "1 if the model has a version that serves, else 0; none where an operator unloaded "
-                "it.",
+                "1 if the model has a version that serves, else 0; no sample if an operator "
+                "unloaded it.",
                 labels=("model",),
             )
             for model, serving in some:
                 serves.add_metric((model,), float(serving))
             yield serves
         unhealthy = GaugeMetricFamily(
-            "server_unhealthy", "1 for each reason why the process is not well.", labels=("reason",)
+            "server_unhealthy", "1 for each fault of the process.", labels=("reason",)
         )
         troubles = {trouble.kind for trouble in self.health.latest}
         for kind in TROUBLES:
@@ -107,21 +107,25 @@ class ServerMetrics:
         yield unhealthy
         for name, help_text, value in (
             ("server_ready", "1 if the process answers 200 on /health/ready.", self.health.ready),
-            ("process_cpu_cores", "Cores that the process may keep busy.", cpu_limit()),
+            ("process_cpu_cores", "Cores that the process may use.", cpu_limit()),
             (
                 "memory_held_bytes",
-                "Memory that requests and responses hold.",
+                "Memory of requests and responses.",
                 self.memory.used,
             ),
-            ("memory_budget_bytes", "Memory that they may hold.", self.memory.maximum),
+            (
+                "memory_budget_bytes",
+                "Maximum memory of requests and responses.",
+                self.memory.maximum,
+            ),
             (
                 "models_folder_problems",
-                "What is wrong in the models folder, as /health lists it.",
+                "Problems of the models folder, as listed by /health.",
                 len(self.folder.problems),
             ),
             (
                 "models_folder_scan_seconds",
-                "How long the look at the models folder has taken that goes on; 0: none does.",
+                "Duration of the current scan of the models folder; 0: no scan.",
                 self.folder.scanning_seconds,
             ),
         ):

@@ -1,4 +1,4 @@
-"""The metrics of the steps of pipelines."""
+"""Metrics of the steps of pipelines."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class StepCounts:
         self.outcomes: dict[str, int] = {}  # by code
         self.rows = 0
         self.durations = Histogram(DURATION_BUCKETS)
-        self.version = ""  # of the model that ran it last
-        self.member: VersionMetrics | None = None  # what counts for that
+        self.version = ""  # the version of the last model
+        self.member: VersionMetrics | None = None  # the counts of that version
 
 
 class StepMetrics:
-    """Counts the steps of pipelines, and for their models what these were asked.
+    """Counts of pipelines' steps, which also count as requests of their models.
 
-    metrics: Where the models' requests are counted.
+    metrics: The counts of models.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -41,7 +41,7 @@ class StepMetrics:
         self._steps: dict[Labels, StepCounts] = {}
 
     def steps_of(self, model: str, version: str) -> Callable[[StepEnded], None]:
-        """What counts the steps of a version."""
+        """Return the counter of a version's steps."""
         known: dict[str, StepCounts] = {}
 
         def count(ended: StepEnded) -> None:
@@ -65,7 +65,7 @@ class StepMetrics:
         return count
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now; of many steps, in parts."""
+        """Return the current metric families, in parts if there are many steps."""
         for some in parts(list(self._steps.items()), 10):
             outcomes = CounterMetricFamily(
                 "model_step",
@@ -74,12 +74,12 @@ class StepMetrics:
             )
             rows = CounterMetricFamily(
                 "model_step_rows",
-                "Rows that a step ran for, where a condition decides for each.",
+                "Rows that a step ran, if a condition decides for each row.",
                 labels=STEP_LABELS,
             )
             durations = HistogramMetricFamily(
                 "model_step_duration_seconds",
-                "From a step's request to its model's reply, by step of a pipeline.",
+                "Time from a step's request to its model's reply.",
                 labels=STEP_LABELS,
             )
             for labels, counts in some:

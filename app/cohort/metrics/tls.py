@@ -1,4 +1,4 @@
-"""The metrics of the server's certificate and of handshakes."""
+"""Metrics of the server's certificate and of handshakes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cohort.connections.tls import TlsWatcher
 
 
 class TlsMetrics:
-    """Exposes until when the certificate is valid, and how many handshakes failed.
+    """The expiry of the certificate, and failed handshakes.
 
     Args:
-        tls: What handshakes use.
-        failed: How many handshakes failed over HTTP, by kind; read at each scrape.
+        tls: The certificates in use.
+        failed: Failed handshakes over HTTP by kind; read at each scrape.
     """
 
     def __init__(self, tls: TlsWatcher, failed: Mapping[str, int]) -> None:
@@ -32,7 +32,7 @@ class TlsMetrics:
         )
         valid.add_metric((), float(self._tls.valid))
         failed = CounterMetricFamily(
-            "tls_handshake_failures", "HTTPS connections that failed to begin.", labels=("reason",)
+            "tls_handshake_failures", "Failed TLS handshakes over HTTP.", labels=("reason",)
         )
         for reason, count in list(self._failed.items()):
             failed.add_metric((reason,), count)

@@ -1,4 +1,4 @@
-"""The metrics of the keys of which one must have signed a version."""
+"""Metrics of the trusted keys, which sign versions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cohort.repository import Trust
 
 
 class TrustMetrics:
-    """Exposes how many keys are trusted, and whether they can be read.
+    """The number of trusted keys, and the validity of their files.
 
-    trust: The keys as they are now.
-    watcher: Follows their file.
+    trust: The current keys.
+    watcher: The watcher of their files.
     """
 
     def __init__(self, trust: Trust, watcher: KeyWatcher[Any]) -> None:
@@ -23,8 +23,10 @@ class TrustMetrics:
         self._watcher = watcher
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now, for prometheus_client."""
-        count = GaugeMetricFamily("trusted_keys", "Keys of which one must have signed a version.")
+        """Return the current metric families."""
+        count = GaugeMetricFamily(
+            "trusted_keys", "Number of trusted keys; each version needs a signature by one."
+        )
         count.add_metric((), len(self._trust.keys or ()))
         valid = GaugeMetricFamily(
             "trusted_keys_config_valid", "1 if all files of trusted keys are valid, else 0."

@@ -1,7 +1,7 @@
 """The counts of one version.
 
-Every request is counted on the event loop, so counting is plain Python: a list of bucket counts and
-a bisect, about a tenth of the time that a locking client library takes.
+Every request is counted on the event loop, so counting is plain Python without locks: a list of
+bucket counts and a bisect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cohort.metrics.histogram import (
 
 
 class VersionMetrics:
-    """The counts of one version of a model, or of a model's requests that reached no version."""
+    """The counts of a version of a model, or of requests that reached no version."""
 
     def __init__(self) -> None:
         self.outcomes: dict[tuple[str, str], int] = {}  # (variant, code)
@@ -39,13 +39,13 @@ class VersionMetrics:
         self.failed_seconds = 0.0
         self.last_run = 0.0  # since the epoch
         self.objective = inf  # seconds
-        self.slow = 0  # requests that took longer than the objective of their time
+        self.slow = 0  # requests over the objective at that time
         self.runs_by_rows: dict[
             int, tuple[int, float]
-        ] = {}  # count and seconds, to SIZE_BUCKETS[-1] rows
+        ] = {}  # count and seconds, up to SIZE_BUCKETS[-1] rows
 
     def request(self, variant: str, code: str, seconds: float, times: int = 1) -> None:
-        """Count `times` responses of a variant and code, each `seconds` from arrival to reply."""
+        """Count `times` responses of a variant and code, each `seconds` after arrival."""
         try:
             self.outcomes[variant, code] += times
             self.durations[variant].observe(seconds, times)
@@ -58,11 +58,11 @@ class VersionMetrics:
             self.failed_seconds += seconds * times
 
     def reject(self, reason: str, times: int = 1) -> None:
-        """Count `times` requests that were rejected before queuing."""
+        """Count `times` requests rejected before queuing."""
         self.rejected[reason] = self.rejected.get(reason, 0) + times
 
     def refuse_run(self, variant: str) -> None:
-        """Count a request whose input fits the specs, and that the runtime refused in the run."""
+        """Count a request that fits the specs but that the runtime rejected in the run."""
         self.run_refused[variant] = self.run_refused.get(variant, 0) + 1
 
     def observe_batch(self, event: object) -> None:

@@ -21,17 +21,19 @@ COUNTERS = (
     FamilyHead(
         "model_inline_stalls",
         "counter",
-        "Runs that held the event loop for long: finished, or stopped and run on a thread.",
+        "Runs that blocked the event loop: finished, or stopped and run on a thread.",
     ),
     FamilyHead(
         "model_run_refused",
         "counter",
-        "Requests whose input fits the model's specs, refused as invalid in the run.",
+        "Requests that fit the model's specs but that the runtime rejected in the run.",
     ),
 )
 HISTOGRAMS = (
     FamilyHead(
-        "model_inference_duration_seconds", "histogram", "From a request's arrival to its reply."
+        "model_inference_duration_seconds",
+        "histogram",
+        "Time from a request's arrival to its reply.",
     ),
     FamilyHead("model_queue_duration_seconds", "histogram", "Time in a queue, by request."),
     FamilyHead("model_run_duration_seconds", "histogram", "Time of a run of the model."),
@@ -52,57 +54,56 @@ GAUGES = (
     FamilyHead(
         "model_outdated",
         "gauge",
-        "1 if a version serves its former files, because those on disk cannot be loaded.",
+        "1 if a version serves former files because those on disk cannot be loaded.",
     ),
     FamilyHead(
         "model_held_back",
         "gauge",
-        "1 if only requests that name the version reach it, because its signature is another.",
+        "1 if only requests that name the version reach it, because its signature differs.",
     ),
     FamilyHead(
         "model_rows_mixed",
         "gauge",
-        "1 if served requests have changed each other's answers, so that they share no run.",
+        "1 if batching is off because requests changed each other's answers.",
     ),
     FamilyHead(
         "model_batching",
         "gauge",
-        "1 if requests may share runs, with what the model's graph proves of its rows.",
+        "1 if requests may share runs; `rows` is the graph's verdict.",
     ),
     FamilyHead(
         "model_latency_objective_seconds",
         "gauge",
-        "Within what time requests should be answered: the model's objective_ms.",
+        "Time within which requests should be answered: the model's objective_ms.",
     ),
     FamilyHead(
         "model_provider_info",
         "gauge",
-        "The execution providers wanted, in order, and the active one.",
+        "The wanted execution providers, in order, and the active one.",
     ),
     FamilyHead(
         "model_provider_fallback",
         "gauge",
-        "1 if a provider is not in use that cannot be had, or that the config asks for.",
+        "1 if the first provider is unavailable, or in the config but not in use.",
     ),
     FamilyHead(
         "model_unpredictable",
         "gauge",
-        "1 if the duration of a run cannot be estimated, so that none executes on the event loop.",
+        "1 if run times cannot be estimated, so that no run is on the event loop.",
     ),
     FamilyHead(
         "model_memory_bytes",
         "gauge",
-        "What the process's memory grew by while a version was loaded.",
+        "Growth of the process's memory while a version was loaded.",
     ),
 )
 """The families of `gauge_lines`."""
 
 
 class VersionText:
-    """The lines of a version's counts; those of what has not counted since are kept.
+    """The lines of a version's counts; unchanged ones are kept.
 
-    Comparing the counts takes 4 µs a version, so that nothing is added to what a request costs;
-    writing all of them takes 40.
+    Comparing counts takes 4 µs per version, writing them 40 µs. Requests pay nothing for it.
     """
 
     def __init__(self, labels: Labels, counts: VersionMetrics) -> None:
@@ -119,7 +120,7 @@ class VersionText:
         self._counters: tuple[bytes, ...] = ()
 
     def lines(self) -> tuple[bytes, ...]:
-        """The lines as they are now, one element for each of COUNTED, in that order."""
+        """Return the current lines, one element for each of COUNTED, in that order."""
         for variant, histogram in self._counts.durations.items():
             if variant not in self._durations:
                 self._durations[variant] = self._duration(variant, histogram)
@@ -150,7 +151,7 @@ class VersionText:
             for (variant, code), count in one.outcomes.items()
         )
         slow = f"model_slow_requests_total{{{model},{version}}} {one.slow}.0\n"
-        refused = "".join(  # from 0 on, so that a rate sees the first
+        refused = "".join(  # from 0, so that a rate includes the first
             f"model_run_refused_total{{{model},{label_text('variant', variant)},{version}}} "
             f"{one.run_refused.get(variant, 0)}.0\n"
             for variant in one.durations
@@ -173,7 +174,7 @@ class VersionText:
 
 
 def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
-    """The lines of a version's gauges, one element for each of GAUGES, in that order."""
+    """Return a version's gauges, one element for each of GAUGES, in that order."""
     model_label = label_text("model", model.name)
     version_label = label_text("version", str(entry.number))
     of = f"{{{model_label},{version_label}}}"

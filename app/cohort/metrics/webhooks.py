@@ -1,4 +1,4 @@
-"""The metrics of webhooks, by the receivers' hosts."""
+"""Metrics of webhooks, by the receivers' hosts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from cohort.notifications.webhooks import Webhooks
 
 
 class WebhookMetrics:
-    """Exposes what became of notifications.
+    """Outcomes of notifications.
 
-    webhooks: Counts them.
+    webhooks: The webhooks, which count them.
     """
 
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now, for prometheus_client."""
+        """Return the current metric families."""
         counts = CounterMetricFamily(
             "webhook_notifications",
-            "Notifications that a receiver took (delivered), that it refused or that got too old "
-            "(failed), or that were too many (dropped).",
+            "Notifications by outcome: delivered, failed (rejected or too old), or dropped (too "
+            "many).",
             labels=("receiver", "outcome"),
         )
         for labels, count in list(self._webhooks.outcomes.items()):

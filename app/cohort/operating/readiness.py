@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from cohort.errors import MOST_LISTED, NotReady, quoted_names
+from cohort.errors import MAX_LISTED, NotReady, quoted_names
 from cohort.registry import Readable, Registry
 from cohort.scheduling import Trouble
 
@@ -104,8 +104,8 @@ class Lifecycle:
 
     def _why_loading(self) -> str:
         goes_on = self._registry.loading
-        more = ", …" if len(goes_on) > MOST_LISTED else ""
-        listed = f": {', '.join(goes_on[:MOST_LISTED])}{more}" if goes_on else ""
+        more = ", …" if len(goes_on) > MAX_LISTED else ""
+        listed = f": {', '.join(goes_on[:MAX_LISTED])}{more}" if goes_on else ""
         return self._loading_reason() + listed
 
 

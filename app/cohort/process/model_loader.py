@@ -11,7 +11,7 @@ from time import monotonic, thread_time
 
 import structlog
 
-from cohort.errors import MOST_LISTED
+from cohort.errors import MAX_LISTED
 from cohort.process.remote_models import RemoteModels
 from cohort.process.startup import StartUp
 from cohort.registry import Registry
@@ -141,7 +141,7 @@ class ModelLoader:
         loading = asyncio.ensure_future(self._registry.first_loaded())
         try:
             while not (await asyncio.wait([loading], timeout=STILL_LOADING_SECONDS))[0]:
-                log.info("still loading", versions=self._registry.loading[:MOST_LISTED])
+                log.info("still loading", versions=self._registry.loading[:MAX_LISTED])
             await loading
         finally:
             loading.cancel()

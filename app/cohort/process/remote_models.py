@@ -9,7 +9,7 @@ from threading import Thread
 
 import structlog
 
-from cohort.errors import MOST_LISTED
+from cohort.errors import MAX_LISTED
 from cohort.metrics import RemoteMetrics
 from cohort.registry import NOT_FAILED, Catalog, ModelEntry, State
 from cohort.remote import Mirror, MirrorStatus, ModelUse
@@ -60,8 +60,8 @@ class RemoteModels:
         status, versions = self._mirror.status, self._mirror.fetching
         if status.trouble:
             return status.trouble
-        listed = ", ".join(versions[:MOST_LISTED])
-        more = ", …" if len(versions) > MOST_LISTED else ""
+        listed = ", ".join(versions[:MAX_LISTED])
+        more = ", …" if len(versions) > MAX_LISTED else ""
         what = f": {listed}{more}, {status.fetched_bytes >> 20:,} MiB so far" if versions else ""
         return f"fetching models from {self._address}{what}"
 

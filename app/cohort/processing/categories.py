@@ -39,7 +39,7 @@ class CategoryStep:
         # pandas' get_dummies may leave the first category without a column
         self._features = Features(context, parts, parts[:1] if config.one_hot else ())
         self._codes: dict[Any, float] = {word: code for code, word in enumerate(self._words)}
-        last = len(self._words) - 1  # of it and the one before, floats lack the odd one first
+        last = len(self._words) - 1  # the first whole number that a float lacks is odd
         if not config.one_hot and not all(map(self._features.holds, (last, max(last - 1, 0)))):
             datatype = self._features.specs[0].datatype
             raise context.problem(f"{len(self._words)} categories, and the model takes {datatype}")

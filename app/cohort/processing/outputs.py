@@ -68,8 +68,8 @@ def find_labels(
         known = spec.labels or metadata_labels(properties)
         if not known:
             raise LoadFailed(
-                f"{where}.labels: the model's file names no classes: list them here, or convert it "
-                "with --classes"
+                f"{where}.labels: the model file has no class names; list them here, or name a "
+                "file with one a line"
             )
         return known
     return read_labels(f"{where}.labels", folder, labels)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from cohort.codec.base64_json import decode_base64
 from cohort.errors import InvalidInput, quoted
 
+NOT_BASE64 = "a string that is not base64: send the bytes of the file, not its path or URL"
+
 
 def file_bytes(element: object, name: str, row: int) -> bytes:
     """The bytes of one element: bytes as they are, a string as base64 or as a data: URL of it.
@@ -21,7 +23,7 @@ def file_bytes(element: object, name: str, row: int) -> bytes:
         try:
             data = decode_base64(name, {"b64": element})
         except InvalidInput:
-            raise _no_file(name, row, "a string that is not base64") from None
+            raise _no_file(name, row, NOT_BASE64) from None
     else:
         data = bytes(element)  # type: ignore[call-overload]
     if not data:

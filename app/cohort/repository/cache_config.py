@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy:
-    """`cache:` of a model whose answers are kept by their inputs.
+    """`cache:` of a model: answers are kept by their inputs.
 
-    max_mb: Megabytes of answers in a process at most.
+    max_mb: Maximum size of the answers that a process keeps.
     """
 
     max_mb: float

@@ -1,4 +1,4 @@
-"""What an operator may say about one model: `models/<name>/config.yaml`."""
+"""The configuration of one model: `models/<name>/config.yaml`."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ CONFIG_FILE = "config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """`versions:` in a model's config: exactly those in `only`, or else the `latest` highest.
+    """`versions:` in a model's config: the versions in `only`, or else the `latest` highest.
 
-    `latest` 0 stands for all of them.
+    `latest` 0 means all versions.
     """
 
     latest: int = 1
     only: tuple[int, ...] = ()
 
     def wanted(self, on_disk: Collection[int]) -> frozenset[int]:
-        """Say which of the versions on disk should be loaded."""
+        """Return the versions on disk that should be loaded."""
         chosen = self.available(on_disk)
         return chosen if self.only else frozenset(sorted(chosen)[-self.latest :])
 
     def available(self, on_disk: Collection[int]) -> frozenset[int]:
-        """Say which of the versions on disk it may choose from."""
+        """Return the versions on disk that the policy may choose from."""
         return frozenset(on_disk).intersection(self.only or on_disk)
 
 
@@ -50,8 +50,8 @@ class VersionPolicy:
 class WarmUp:
     """`warm_up:` in a model's config: runs before a version takes traffic.
 
-    rows: Rows of these runs, one run for each number; default None: 1, and 8 as well on a GPU where
-        requests share runs. On the CPU there is nothing that a larger run prepares.
+    rows: Rows of these runs, one run for each number; default None: 1, and also 8 on a GPU if
+        requests share runs. On the CPU, larger runs prepare nothing.
     """
 
     rows: tuple[int, ...] | None = None
@@ -109,7 +109,7 @@ def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
 
 
 MAX_EXAMPLES_GIVEN = 16
-"""Each is run at a load."""
+"""The limit of `example:`, as each example runs at every load."""
 
 
 GivenExample: TypeAlias = Mapping[str, Any] | str
@@ -126,8 +126,8 @@ def _parse_examples(value: object) -> tuple[GivenExample, ...]:
     if wrong:
         got = "none" if wrong[0] == {} else show(wrong[0])
         raise invalid(
-            "must be the inputs of a request, such as {input_ids: [[101, 102]]}, or the name of a "
-            f".npz in the version's folder, or a list of such requests, got {got}"
+            "must be a request's inputs, such as {input_ids: [[101, 102]]}, a .npz in the "
+            f"version's folder, or a list of these, got {got}"
         )
     if len(given) > MAX_EXAMPLES_GIVEN:
         raise invalid(f"must be {MAX_EXAMPLES_GIVEN} requests at most, got {len(given)}")
@@ -181,9 +181,9 @@ def _check_transform(value: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PagePolicy:
-    """What the page /playground may do with a model.
+    """The permissions of the page /playground for a model.
 
-    download: Whether visitors are given its files, to run it in their browsers; default False.
+    download: Let visitors download the model's files, to run it in their browsers; default False.
     """
 
     download: bool = False
@@ -194,54 +194,49 @@ class PagePolicy:
 class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
-    providers: The provider chain, in order of preference: names, or names with ONNX Runtime's
-        options for them, {cuda: {device_id: 0}}; default None: that of the process
-        (COHORT_PROVIDERS), or what the installed runtime can do on this machine.
-    provider_policy: Whether another provider than the first may serve: prefer (yes, and it says
-        so), require (no, the first takes at least one node) or require_all (no, it takes every
-        node); default "prefer".
+    providers: The provider chain, in order of preference. Each entry is a name, or a name with
+        options of ONNX Runtime, {cuda: {device_id: 0}}; default None: COHORT_PROVIDERS, or else all
+        that this machine's runtime supports.
+    provider_policy: The rule if the first provider is not available; default "prefer". The
+        value `prefer` uses the next, `require` fails unless the first runs a node, and
+        `require_all` fails unless it runs all.
     versions: The versions to load: {latest: N} for the N highest, all, or a list of numbers;
-        default {latest: 1}. Those that a rollout names are loaded, too.
+        default {latest: 1}. Versions of a rollout are always loaded.
     session: Options of ONNX Runtime's session.
     batching: Which requests share a run.
-    timeout_ms: Milliseconds that a request may take, or less where its caller gives less; default
+    timeout_ms: Maximum time of a request, in milliseconds; requests may ask for less; default
         30000.
-    objective_ms: Milliseconds within which requests should be answered, for alerts on latency;
-        default None: any time will do. It ends no request.
-    memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
-        CPU and on CUDA; default None: no limit.
-    max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
-    trust_decoder: Whether a model that decodes files in its graph runs in the server's process,
-        which some files can end or hang; default False: it runs in a process of its own, which is
-        started again.
+    objective_ms: Time within which requests should be answered, in milliseconds, for latency
+        alerts; default None: no objective. It ends no request.
+    memory_limit_mb: Maximum memory of a session's runs on the CPU and on CUDA, without its weights;
+        default None: no limit.
+    max_output_mb: Maximum size of a request's outputs; default 1024.
+    trust_decoder: Run a model that decodes files in its graph in the server's process; default
+        False: in a separate process. Some files can crash or hang such a model; the separate
+        process is then restarted.
     warm_up: Runs before a version takes traffic.
-    allow_signature_change: Whether a version takes over that callers of the one before it cannot
-        use, because its inputs or outputs are others; default False: only requests that name it,
-        and rollouts, reach it.
-    example: The inputs of a typical request by name, as in /predict, or the name of a .npz with
-        them in the version's folder, or a list of such requests; default none. A shape in place of
-        values stands for made-up ones: [1, 512], or {shape: [512]} for an input of one axis. Each
-        is run when a version loads, which fails where the model refuses it. It is measured and
-        warmed up with requests like the first, which stands on the page and in the API's document.
-        Requests like them are tried together. Where the graph proves rows independent for some
-        sizes only, requests of the sizes of an example share runs. With outputs to be met: `cohort
-        publish --examples`.
-    inputs: What callers send for inputs of the model, by name: pictures, sound, text, words;
-        default none: what the model takes.
-    outputs: What callers get of outputs of the model, by name, such as labels; default none: what
-        the model gives.
-    transform: A class of Python, `module:Class`, whose module lies beside this file or in the
-        version's folder: `before(request)` makes the model's inputs of what callers send, and
-        `after(outputs)` what they get; for servers with COHORT_MODEL_CODE=allow; default None: none
-        is called.
-    state: Inputs that callers leave out, because a sequence of requests remembers them: {h_in:
-        h_out} has the output h_out of one request as the input h_in of the next. Not with several
-        workers; default none.
-    sequences: How many are remembered, and for how long.
-    cache: Answers that are kept, for requests with the same inputs; default None: none are.
-    load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
-        before the first request; default 120.
-    playground: What the page may do with it.
+    allow_signature_change: Let a version take over even if its inputs or outputs break callers of
+        the one before; default False. By default, it gets only rollouts and requests that name it.
+    example: A typical request: its inputs by name, as in /predict, a .npz in the version's folder,
+        or a list of these; default none. A shape stands for generated values:
+        [1, 512], or {shape: [512]} for an input of one axis. Each runs when a version loads; if it
+        fails, the load fails. The first is used to measure and warm up the version, and is shown on
+        the page and in the OpenAPI document. If rows are independent only for some sizes, requests
+        with an example's sizes share runs. For expected outputs, use `cohort publish --examples`.
+    inputs: The conversion of callers' inputs, by input name: images, audio, text or table columns;
+        default none: callers send the model's inputs.
+    outputs: The conversion of the model's outputs, by output name, such as labels; default none:
+        callers get the model's outputs.
+    transform: A Python class, `module:Class`, of a module next to this file or in the version's
+        folder; default None. Its `before(request)` returns the model's inputs, and `after(outputs)`
+        the callers' outputs. It needs COHORT_MODEL_CODE=allow.
+    state: Inputs that the server keeps between the requests of a sequence; default none. With
+        {h_in: h_out}, the output h_out is the input h_in of the next request. It needs one worker.
+    sequences: Limits of the sequences that are kept.
+    cache: Answers that are kept, for requests with the same inputs; default None: no answers.
+    load_timeout_s: Maximum time to load a version, from reading its files to the last warm-up run;
+        default 120.
+    playground: The permissions of the page /playground.
     """
 
     providers: Annotated[
@@ -285,7 +280,7 @@ class ModelConfig:
 
     @property
     def changes_signature(self) -> bool:
-        """Whether callers send and get something else than the model takes and gives."""
+        """True if callers' inputs or outputs differ from the model's."""
         return bool(self.inputs or self.outputs or self.state or self.transform)
 
 
@@ -294,14 +289,14 @@ A_DAY_MS = 86_400_000
 RANGES: Mapping[str, Range] = {
     "session.intra_op_threads": Range(0, 1024, "0 lets ONNX Runtime choose"),
     "batching.max_batch_size": Range(1, 2**20, "1 turns batching off"),
-    "batching.max_queue_delay_ms": Range(0, A_DAY_MS, "0 never waits on purpose"),
+    "batching.max_queue_delay_ms": Range(0, A_DAY_MS, "0 adds no delay"),
     "batching.max_queue_size": Range(1, 2**20),
     "batching.max_queue_seconds": Range(0.001, 86_400),
     "batching.latency_budget_ms": Range(0.001, A_DAY_MS),
     "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
     "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),
     "timeout_ms": Range(1, A_DAY_MS),
-    "objective_ms": Range(0.001, A_DAY_MS, "without it no alert looks at latency"),
+    "objective_ms": Range(0.001, A_DAY_MS, "without it there is no latency alert"),
     "memory_limit_mb": Range(1, 2**20, "without it there is no limit"),
     "max_output_mb": Range(1, 2**20),
     "warm_up.rows.*": Range(1, 2**20),
@@ -313,9 +308,9 @@ RANGES: Mapping[str, Range] = {
 
 
 def load_model_config(folder: Path) -> ModelConfig:
-    """Read the config of the model in `folder`; without a file, or with an empty one, the defaults.
+    """Read the config of the model in `folder`; return the defaults if there is none.
 
-    Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
+    Raises ConfigProblems, a ConfigInvalid with all problems of the file.
     """
     file = f"{folder.name}/{CONFIG_FILE}"
     text = read_text(folder / CONFIG_FILE, file)
@@ -323,6 +318,6 @@ def load_model_config(folder: Path) -> ModelConfig:
 
 
 def parse_model_config(text: str, file: str) -> ModelConfig:
-    """Read the text of a config; `file` is what messages call it. Raises ConfigProblems."""
+    """Read the text of a config; messages call it `file`. Raises ConfigProblems."""
     tree = parse_yaml(text, file)
     return ModelConfig() if tree is None else validate_tree(tree, ModelConfig, file, RANGES)

@@ -1,4 +1,4 @@
-"""`inputs:` and `outputs:` in a model's config: what callers send, and what they get."""
+"""`inputs:` and `outputs:` in a model's config: conversions of requests and responses."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pydantic import ConfigDict, with_config
 from cohort.repository.schema import Range
 
 METADATA = "metadata"
-"""In the place of labels: those that the model's file has."""
+"""Instead of labels: use those in the model's file."""
 
-MOST_LENGTH = 2**20
+MAX_LENGTH = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """`inputs.<input>.image`: callers send pictures, as files.
+    """`inputs.<input>.image`: callers send image files.
 
-    size: Height and width that the model takes; default None: those of its input.
-    resize: stretch takes the whole picture to that size; shorter_side_then_crop keeps its
-        proportions, and takes the middle; default "stretch".
-    shorter_side: Pixels of the shorter side before the middle is taken; default None: the larger
-        number of `size`.
-    mean: Taken from each channel, whose values are from 0 to 1; default None: 0. An input of UINT8
-        takes 0 to 255, without mean and std.
-    std: What each channel is divided by then; default None: 1.
+    size: Height and width of the model's input; default None: those of its shape.
+    resize: `stretch` resizes the whole image to that size. `shorter_side_then_crop` keeps the
+        proportions and crops the middle; default "stretch".
+    shorter_side: Pixels of the shorter side before the crop; default None: the larger number of
+        `size`.
+    mean: Subtracted from each channel, with values from 0 to 1; default None: 0. An input of UINT8
+        gets 0 to 255, without mean and std.
+    std: Divisor of each channel, after mean; default None: 1.
     layout: The axes of the model's input; default None: nchw or nhwc, by its shape.
-    channels: rgb, bgr or grey; default None: rgb, or grey for a model of one channel.
+    channels: rgb, bgr or grey; default None: rgb, or grey if the model has one channel.
     """
 
     size: tuple[int, ...] | None = None
@@ -43,12 +43,12 @@ class ImageInput:
 
 @dataclass(frozen=True, slots=True)
 class AudioInput:
-    """`inputs.<input>.audio`: callers send sound, as files.
+    """`inputs.<input>.audio`: callers send audio files.
 
-    sample_rate: Samples a second that the model takes, in hertz.
+    sample_rate: The model's sample rate in hertz; other sounds are resampled.
     channels: 1 fills [N, samples] with the mean of all channels; more fill [N, channels, samples];
         default 1.
-    max_seconds: The longest sound that is taken; default 600.
+    max_seconds: Maximum length of a sound; default 600.
     """
 
     sample_rate: int
@@ -58,10 +58,10 @@ class AudioInput:
 
 @dataclass(frozen=True, slots=True)
 class StandardiseInput:
-    """`inputs.<input>.standardise`: callers send numbers as they are.
+    """`inputs.<input>.standardise`: callers send raw numbers.
 
-    mean: Taken from each number: one for all, or one for each column.
-    std: What each number is divided by then: one for all, or one for each column.
+    mean: Subtracted from each number: one for all, or one for each column.
+    std: Divisor after that: one for all, or one for each column.
     """
 
     mean: float | tuple[float, ...]
@@ -73,31 +73,31 @@ DatePart = Literal["year", "month", "day", "weekday", "day_of_year", "days", "ho
 
 @dataclass(frozen=True, slots=True)
 class InputConfig:
-    """`inputs.<name>`: how an input of callers becomes inputs of the model.
+    """`inputs.<name>`: how callers' input becomes inputs of the model.
 
-    image: It is a picture, for the model's input of that name; default None: it is none.
-    audio: It is sound, for the model's input of that name; default None: it is none.
-    tokenizer: It is text, for input_ids and what else the model takes of a tokenizer: the name of
-        its tokenizer.json in the version's folder; default None: it is no text to be cut into ids.
-    max_length: The most ids of a text, the rest of which is left out; default None: what
-        tokenizer.json says, or 512.
-    pairs: Whether each row is two texts, such as a question and an answer: [N, 2]; default False.
-    missing: What stands for null and for an empty cell: a number, or a string where the model takes
-        strings; default None: NaN for floats; for others such a request is refused.
-    columns: The names of the columns of an only input [N, columns]; default None: those in the
+    image: Callers send an image, for the model's input of that name; default None: no image.
+    audio: Callers send audio, for the model's input of that name; default None: no audio.
+    tokenizer: Callers send text, for input_ids and the model's other tokenizer inputs. The value is
+        the name of a tokenizer.json in the version's folder; default None: no tokenizer.
+    max_length: Maximum ids of a text; the rest is cut off; default None: that of tokenizer.json, or
+        512.
+    pairs: Each row is two texts, [N, 2], such as a question and an answer; default False.
+    missing: The value for null and for an empty cell: a number, or a string for string inputs;
+        default None: NaN for floats. By default, other inputs reject such requests.
+    columns: The column names of a model's only input [N, columns]; default None: those in the
         model's metadata. A column may then be an input here, by its name.
-    categories: Callers send one of these, and the model takes its place in this list, from 0: a
-        list, or the name of a file in the version's folder with one a line; default None: those in
-        the model's metadata, if any.
-    unknown: What stands for a word that is none of the categories: one of them, a number for the
-        model, or nan; default None: such a request is refused.
-    one_hot: Whether the model takes 1 for the category and 0 for all others, [N, categories], or in
-        columns NAME_CATEGORY as pandas' get_dummies has them; default False: it takes codes.
-    standardise: Callers send numbers as they are, and the model takes them standardised; default
-        None: it takes them as they are sent.
-    date: Callers send a date in ISO 8601, and the model takes these parts of it as numbers, in this
-        order, [N, parts], or in columns NAME_PART; `weekday` is 0 on Mondays, and `days` are those
-        since 1970-01-01; default None: it is no date.
+    categories: Callers send a category, and the model gets its place in this list, from 0. The
+        value is a list, or a file in the version's folder with one per line; default None: those in
+        the metadata, if any.
+    unknown: The value for an unknown category: one of the categories, a number for the model, or
+        nan; default None: the request is rejected.
+    one_hot: The model gets 1 for the category and 0 for the others, as [N, categories] or as
+        columns NAME_CATEGORY (as pandas' get_dummies); default False: codes.
+    standardise: Callers send raw numbers, and the model gets them standardised; default None: no
+        change.
+    date: Callers send a date in ISO 8601; default None: no date. The model gets these parts as
+        numbers, as [N, parts] or as columns NAME_PART. `weekday` is 0 on Mondays, and `days` count
+        from 1970-01-01.
     """
 
     image: ImageInput | None = None
@@ -115,7 +115,7 @@ class InputConfig:
 
     @property
     def takes(self) -> str:
-        """What callers send: "image", "audio" or "text"; "" for an array."""
+        """The kind of data that callers send: "image", "audio" or "text"; "" for an array."""
         if self.tokenizer is not None:
             return "text"
         return "image" if self.image is not None else "audio" if self.audio is not None else ""
@@ -123,21 +123,20 @@ class InputConfig:
 
 @dataclass(frozen=True, slots=True)
 class DetectionOutput:
-    """`outputs.<output>.detections`: an output of boxes, answered as objects in JSON.
+    """`outputs.<output>.detections`: an output of boxes, returned as JSON objects.
 
-    scores: The output of scores, with one column or a column for each class; or the number of a
-        column of this output.
-    classes: The output of classes, or the number of a column of this output; default None: the
-        class of the best score.
-    format: The four numbers of a box, of corners, or of a corner or the centre with width and
-        height; default "xyxy".
-    normalized: Whether they are parts of the picture's width and height; default False: pixels.
-    size: Height and width of the model's pictures, to answer pixels as parts of them; default None:
-        keep pixels.
-    threshold: The least score of an object; default None: any.
-    top: The most objects of a picture; default None: any number.
-    labels: The names of the classes, as `labels` of an output takes them; default None: numbers.
-        Further columns of scores are ignored, such as "no object".
+    scores: The output with scores, one column or one per class; or a column number of this output.
+    classes: The output with classes, or a column number of this output; default None: the class
+        with the best score.
+    format: The four numbers of a box: corners, or a corner or the centre with width and height;
+        default "xyxy".
+    normalized: Boxes are relative to the image's width and height; default False: pixels.
+    size: Height and width of the model's images, to return pixels as relative numbers; default
+        None: keep pixels.
+    threshold: Minimum score of an object; default None: any.
+    top: Maximum objects of an image; default None: any number.
+    labels: The class names, as `labels` of an output; default None: numbers. Further columns of
+        scores are ignored, such as "no object".
     """
 
     scores: str | int
@@ -152,18 +151,18 @@ class DetectionOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputConfig:
-    """`outputs.<name>`: what callers get of an output of the model.
+    """`outputs.<name>`: how an output of the model becomes an output for callers.
 
-    labels: The names of its classes: a list, the name of a file in the version's folder with one a
-        line, or `metadata`: those that the model's file has; default None: it has none.
-    top: How many of the best classes of each row are named; default None: the best one, or with a
-        threshold all that reach it.
-    threshold: The least score of a class that is named, so that a row may have several labels, or
-        none; default None: any.
-    softmax: Whether callers get the softmax of its last axis; default False.
-    sigmoid: Whether callers get the sigmoid of its numbers; default False.
-    round: Decimal places of its numbers, after softmax or sigmoid; default None: as they are.
-    detections: Objects in pictures, from boxes; default None.
+    labels: The class names: a list, a file in the version's folder with one per line, or `metadata`
+        (those of the model's file); default None.
+    top: Number of best classes to name in each row; default None: one, or with a threshold all that
+        reach it.
+    threshold: Minimum score of a named class, so that a row may have several labels or none;
+        default None: any.
+    softmax: Return the softmax of the last axis; default False.
+    sigmoid: Return the sigmoid of the numbers; default False.
+    round: Decimal places, after softmax or sigmoid; default None: unchanged.
+    detections: Return objects in images, from boxes; default None.
     """
 
     labels: tuple[str, ...] | str | None = None
@@ -182,7 +181,7 @@ OutputConfigs = Mapping[str, OutputConfig]
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ProcessingConfig:
-    """What a file says of inputs and outputs, by their names; default: nothing."""
+    """The conversions of inputs and outputs in a file, by their names; default: no conversions."""
 
     inputs: InputConfigs = field(default_factory=dict)
     outputs: OutputConfigs = field(default_factory=dict)
@@ -194,11 +193,11 @@ PROCESSING_RANGES: Mapping[str, Range] = {
     "inputs.*.audio.sample_rate": Range(100, 768_000),
     "inputs.*.audio.channels": Range(1, 64),
     "inputs.*.audio.max_seconds": Range(0.001, 86_400),
-    "inputs.*.max_length": Range(1, MOST_LENGTH),
-    "outputs.*.top": Range(1, MOST_LENGTH),
+    "inputs.*.max_length": Range(1, MAX_LENGTH),
+    "outputs.*.top": Range(1, MAX_LENGTH),
     "outputs.*.round": Range(0, 15),
     "outputs.*.detections.size.*": Range(1, 1 << 20),
-    "outputs.*.detections.top": Range(1, MOST_LENGTH),
-    "outputs.*.detections.scores": Range(0, MOST_LENGTH),
-    "outputs.*.detections.classes": Range(0, MOST_LENGTH),
+    "outputs.*.detections.top": Range(1, MAX_LENGTH),
+    "outputs.*.detections.scores": Range(0, MAX_LENGTH),
+    "outputs.*.detections.classes": Range(0, MAX_LENGTH),
 }

@@ -1,4 +1,4 @@
-"""`state:` and `sequences:` in a model's config: what a model remembers between requests."""
+"""`state:` and `sequences:` in a model's config: state that is kept between requests."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from cohort.repository.schema import Range
 
 StateConfig = Mapping[str, str]
-"""The names of inputs, each with the output that is its value in the next request."""
+"""Input names, each with the output that is its value in the next request."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequencePolicy:
     """`sequences:` of a model with `state`.
 
-    idle_seconds: How long a sequence is kept without a request; default 60.
-    max_sequences: Sequences in a process at most; further ones are refused; default 1024.
-    max_mb: Megabytes of their states in a process at most; default 64.
-    initial: The number that a state input begins with, by its name; default none: 0.
+    idle_seconds: Time until a sequence without requests is dropped; default 60.
+    max_sequences: Maximum sequences of a process; further ones are rejected; default 1024.
+    max_mb: Maximum size of all states of a process; default 64.
+    initial: The initial value of a state input, by its name; default none: 0.
     """
 
     idle_seconds: float = 60.0

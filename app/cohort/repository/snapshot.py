@@ -229,7 +229,7 @@ class _Scan:
         """What the last scan saw, because this one cannot tell, for a `reason`."""
         some = ", ".join(islice(self._previous.models, 5))
         stays = f"what was found before stays ({some})"
-        advice = stays if some else "make it, with <name>/1/model.onnx in it, or name another one"
+        advice = stays if some else "make it with <name>/1/model.onnx in it, or set --models"
         self._say(str(self._folder), f"{reason}; {advice}")
         return replace(self._previous, problems=tuple(self._problems))
 

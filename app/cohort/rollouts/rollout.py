@@ -52,9 +52,9 @@ class Shadow:
 
     version: The version that runs the copies.
     sample: The share of requests that are copied, 0 to 1; default 1.
-    keep_examples: The number of last disagreeing requests to keep; default 0, because they contain
-        callers' data.
-    redact: The inputs and outputs whose values are left out of kept examples; default: empty.
+    keep_examples: The number of last disagreeing requests to keep; default 0. They contain callers'
+        data.
+    redact: The inputs and outputs whose values are left out of kept examples; default none.
     exact: If true, outputs disagree if any bit differs; if false, if another decision follows from
         them; default false.
     """

@@ -41,7 +41,7 @@ def _is_text(head: bytes) -> bool:
 
 _EXPORT = "export the model with the library that made it: torch.onnx.export, skl2onnx, onnxmltools"
 _TF = "convert it with tf2onnx"
-_AGAIN = "look into it, and fetch the model again"
+_AGAIN = "open it in an editor, and download the model again"
 
 _POINTER = _Kind(
     _begins(b"version https://git-lfs"), "a Git LFS pointer", "`git lfs pull` fetches it"

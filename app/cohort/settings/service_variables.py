@@ -1,4 +1,4 @@
-"""Variables that Kubernetes sets in every pod for a Service, and that may look like settings.
+"""Variables that Kubernetes sets in every pod for a Service; they may look like settings.
 
 For a Service named `cohort` there is COHORT_PORT=tcp://10.96.12.7:8000, as Docker sets for links:
 https://kubernetes.io/docs/tutorials/services/connect-applications-service/
@@ -21,16 +21,16 @@ class OwnEnvironment(EnvSettingsSource):
     """The environment, without the addresses of Services."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value of a field, None if the environment has none."""
+        """Return the value of a field, or None if the environment does not have one."""
         value, key, is_complex = super().get_field_value(field, field_name)
         return None if is_service_address(value or "") else value, key, is_complex
 
 
 def is_service_address(value: str) -> bool:
-    """Return whether a variable's value is the address of a Service."""
+    """Return True if a variable's value is the address of a Service."""
     return _ADDRESS.fullmatch(value) is not None
 
 
 def is_service_variable(name: str) -> bool:
-    """Return whether a name, in upper case, is one of those that have no address as their value."""
+    """Return True for a Service's variable without an address; `name` is in upper case."""
     return _NAME.fullmatch(name) is not None

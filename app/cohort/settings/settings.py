@@ -43,7 +43,7 @@ PREFIX = "COHORT_"
 
 
 class SettingsInvalid(ConfigInvalid):
-    """Invalid settings; `problems` has a sentence for each by its field's name."""
+    """Invalid settings. `problems` has a sentence for each, by field name."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
@@ -58,7 +58,7 @@ def _sibling(data: dict[str, Any]) -> Path:
 
 
 class Settings(BaseSettings):
-    """Everything the operator may set for the process. Arguments override the environment."""
+    """All settings of the process. Arguments override the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -71,156 +71,152 @@ class Settings(BaseSettings):
 
     models: Annotated[Path | str, BeforeValidator(read_models)] = Field(
         Path("models"),
-        description="The folder that contains <name>/<version>/model.onnx, or its address, such as "
+        description="The folder with <name>/<version>/model.onnx, or its address, such as "
         "s3://bucket/models.",
     )
     rollouts: Path = Field(
         default_factory=_sibling,
         description="The file that splits traffic between versions.",
-        json_schema_extra={"default": "rollouts.yaml beside the models folder"},
+        json_schema_extra={"default": "rollouts.yaml next to the models folder"},
     )
     state: Path = Field(
         default_factory=default_state,
         description="The folder in which the server records its decisions, such as rollbacks.",
-        json_schema_extra={"default": "cohort in the user's state folder"},
+        json_schema_extra={"default": "the folder cohort in the user's state folder"},
     )
     cache: Path = Field(
         default_factory=default_cache,
-        description="The folder for profiles, findings, graphs and weights; safe to delete.",
-        json_schema_extra={"default": "cohort in the user's cache folder"},
+        description="The folder for profiles, verdicts, graphs and weights; safe to delete.",
+        json_schema_extra={"default": "the folder cohort in the user's cache folder"},
     )
     host: Annotated[str, BeforeValidator(read_listened)] = Field(
         "127.0.0.1",
-        description="The address to listen on, or several, such as 127.0.0.1,::1; :: is all of "
-        "IPv6 and IPv4.",
+        description="Addresses to listen on, separated by commas, such as 127.0.0.1,::1; :: means "
+        "all addresses, IPv6 and IPv4.",
     )
     uds: Path | None = Field(
         None,
-        description="The Unix socket to listen on for HTTP, in place of the port.",
+        description="The Unix socket to listen on for HTTP, instead of the port.",
         json_schema_extra={"default": "unset: the port"},
     )
     port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
     root_path: Annotated[str, BeforeValidator(read_root_path)] = Field(
         "",
-        description="The prefix of all paths over HTTP at a proxy that keeps it, such as /ml; they "
-        "are answered without it as well.",
+        description="A path prefix that a proxy keeps, such as /ml; paths without it also work.",
     )
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(
         1,
         ge=1,
         le=256,
-        description="The processes that serve on the port, at most 256; auto: one for each core.",
+        description="Number of server processes, at most 256; auto: one for each core.",
     )
     hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_hosts)] = Field(
         (),
-        description="The hosts that the server answers for, such as a.example,b.example:8000.",
+        description="Accepted values of the Host header, such as a.example,b.example:8000.",
         json_schema_extra={"default": "unset: any host"},
     )
     trusted_keys: Path | None = Field(
         None,
-        description="The file, or folder, of public keys (Ed25519, PEM) of which one must have "
-        "signed a version, or it does not serve; read again when it changes.",
+        description="File or folder of public keys (Ed25519, PEM), read again when it changes; "
+        "only versions signed by one of them are served.",
         json_schema_extra={"default": "unset: versions need no signature"},
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_origins)] = Field(
         (),
-        description="The origins whose pages may call, such as https://a.example; * is for all.",
-        json_schema_extra={"default": "unset: none but the server's own"},
+        description="Web origins that may call the server, such as https://a.example; * means all.",
+        json_schema_extra={"default": "unset: only the server's own"},
     )
     default_model: str | None = Field(
         None,
         pattern=f"^{MODEL_NAME.pattern}$",
-        description="The model for requests that name none.",
-        json_schema_extra={"default": "the only model, if there is just one"},
+        description="The model for requests without a model name.",
+        json_schema_extra={"default": "the only model, if there is one"},
     )
     watch_seconds: float = Field(
         2,
         ge=0,
         le=86400,
-        description="Seconds between checks for changed files, up to 5 where there are thousands; "
-        "0 checks once.",
+        description="Seconds between checks for changed files, up to 5 for thousands of models; "
+        "0 checks only at the start.",
     )
-    allow_empty: bool = Field(
-        False, description="Whether the server counts as ready while it has no model to serve."
-    )
+    allow_empty: bool = Field(False, description="Report ready even without a model to serve.")
     max_loaded_models: int | None = Field(
         None,
         ge=1,
-        description="Models loaded at once; others load when asked for, in place of the least "
-        "recently used.",
-        json_schema_extra={"default": "all of them"},
+        description="Maximum loaded models; others load on request and replace the least recently "
+        "used.",
+        json_schema_extra={"default": "all models"},
     )
     max_body_mb: int = Field(
-        64, ge=1, le=65536, description="The largest request body accepted, in MiB (2^20 bytes)."
+        64, ge=1, le=65536, description="Maximum size of a request body, in MiB (2^20 bytes)."
     )
     max_concurrency: int = Field(
-        16_384, ge=1, description="How many requests may be in progress; further ones get 429."
+        16_384, ge=1, description="Maximum requests in progress; further ones get 429."
     )
     max_connections: int | None = Field(
         None,
         ge=1,
-        description="How many HTTP connections there may be; beyond, the oldest idle ones close.",
-        json_schema_extra={"default": "what the limit of open files leaves"},
+        description="Maximum HTTP connections; beyond that, the oldest idle ones are closed.",
+        json_schema_extra={"default": "as many as the limit of open files allows"},
     )
     max_connections_per_address: int | None = Field(
         None,
         ge=1,
-        description="Connections of one address, or one /64 of IPv6, for HTTP, and as many for "
-        "gRPC; further ones get 429, or are closed over gRPC.",
+        description="Maximum connections of one address, or IPv6 /64, each for HTTP and gRPC; "
+        "further ones get 429, or are closed for gRPC.",
         json_schema_extra={"default": "unset: any number"},
     )
     memory_mb: int | None = Field(
         None,
         ge=1,
-        description="Memory that requests and responses may hold, in MiB; beyond, 429.",
+        description="Maximum memory of requests and responses, in MiB; beyond that, 429.",
         json_schema_extra={
-            "default": "a quarter of what the container or the machine has, less 150 MiB for each "
-            "worker"
+            "default": "a quarter of the container's or the machine's memory, less 150 MiB for "
+            "each worker"
         },
     )
     max_model_mb: int | None = Field(
         None,
         ge=1,
-        description="The largest model that is loaded, in MiB, with its external data.",
+        description="Maximum size of a model with its external data, in MiB.",
         json_schema_extra={"default": "the container's or the machine's memory"},
     )
     max_nodes: int = Field(
         1_000_000,
         ge=1,
-        description="The most nodes of a model, those of functions counted at each call.",
+        description="Maximum nodes of a model; a function's nodes count at each call.",
     )
     custom_ops: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(read_folders)] = Field(
         (),
-        description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
-        json_schema_extra={"default": "unset: none are loaded"},
+        description="Folders of custom operator libraries that may be loaded, joined by ':'.",
+        json_schema_extra={"default": "unset: none"},
     )
     model_code: Literal["deny", "allow"] = Field(
         "deny",
-        description="Whether Python in models' folders may run, as the transform of a config says.",
+        description="Allow Python code in models' folders: the transform of a config.",
     )
     shared_memory: Annotated[str, BeforeValidator(read_key_prefix)] = Field(
         "",
-        description="How the keys of shared memory begin that callers on this machine may "
-        "register, such as /cohort_.",
+        description="Prefix of shared memory keys that callers may register, such as /cohort_.",
         json_schema_extra={"default": "unset: none"},
     )
     providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
         (),
-        description="The execution providers, such as cuda,cpu, of models whose config names none.",
-        json_schema_extra={"default": "what the installed runtime can do on this machine"},
+        description="Execution providers, such as cuda,cpu, for models without their own.",
+        json_schema_extra={"default": "all that this machine's runtime supports"},
     )
     inspection_seconds: int = Field(
         60,
         ge=0,
         le=86400,
-        description="CPU seconds for opening an unknown model in another process; 0: not done.",
+        description="CPU seconds to inspect an unknown model in another process; 0: no inspection.",
     )
     inspection_mb: int | None = Field(
         None,
         ge=1,
-        description="Memory for that, in MiB, besides three times the model's size.",
-        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+        description="Memory to inspect a model, in MiB, plus three times its size.",
+        json_schema_extra={"default": "a quarter of the container's or the machine's memory"},
     )
     keep_alive_seconds: int = Field(
         75, ge=1, le=86400, description="Seconds until an idle connection is closed."
@@ -232,25 +228,25 @@ class Settings(BaseSettings):
     )
     api_keys: Path | None = Field(
         None,
-        description="The file of the keys that callers need; 'cohort key new' makes one.",
+        description="File of API keys, of which callers need one; 'cohort key new' makes a key.",
         json_schema_extra={"default": "unset: callers need no key"},
     )
     jwks: Path | None = Field(
         None,
-        description="The file of an issuer's keys (JWKS), by whose tokens callers may be known.",
-        json_schema_extra={"default": "unset: no tokens are taken"},
+        description="File of an issuer's keys (JWKS), to accept its tokens.",
+        json_schema_extra={"default": "unset: no tokens are accepted"},
     )
     jwt_issuer: str | None = Field(
         None,
         min_length=1,
-        description="The issuer ('iss') that tokens must be by.",
-        json_schema_extra={"default": "none; needed with COHORT_JWKS"},
+        description="Required issuer ('iss') of tokens.",
+        json_schema_extra={"default": "unset; required with COHORT_JWKS"},
     )
     jwt_audience: str | None = Field(
         None,
         min_length=1,
-        description="The audience ('aud') that tokens must be for: this server's name.",
-        json_schema_extra={"default": "none; needed with COHORT_JWKS"},
+        description="Required audience ('aud') of tokens: this server's name.",
+        json_schema_extra={"default": "unset; required with COHORT_JWKS"},
     )
     metrics_key: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
         None,
@@ -259,47 +255,47 @@ class Settings(BaseSettings):
     )
     webhooks: Annotated[SecretStr | None, AfterValidator(check_addresses)] = Field(
         None,
-        description="The addresses that are told of rollbacks and ramps, separated by commas.",
-        json_schema_extra={"default": "unset: nobody is told"},
+        description="Addresses to notify of rollbacks and ramps, separated by commas.",
+        json_schema_extra={"default": "unset: no notifications"},
     )
     webhook_secret_file: Path | None = Field(
         None,
-        description="The file of the secret that signs them, read again when it changes.",
-        json_schema_extra={"default": "none; needed with COHORT_WEBHOOKS"},
+        description="File of the secret that signs notifications; read again when it changes.",
+        json_schema_extra={"default": "unset; required with COHORT_WEBHOOKS"},
     )
     tls_cert: Path | None = Field(
         None,
-        description="The file of the server's certificate, in PEM; makes HTTP and gRPC speak TLS.",
+        description="PEM file of the server's certificate; HTTP and gRPC then use TLS.",
         json_schema_extra={"default": "unset: plain HTTP and gRPC"},
     )
     tls_key: Path | None = Field(
         None,
-        description="The file of the certificate's private key, in PEM, without a password.",
+        description="PEM file of the certificate's private key, without a password.",
         json_schema_extra={"default": "unset"},
     )
     tls_client_ca: Path | None = Field(
         None,
-        description="The file of the certificates that clients' ones are checked with, in PEM.",
-        json_schema_extra={"default": "unset: clients show no certificate"},
+        description="PEM file of CA certificates to verify client certificates.",
+        json_schema_extra={"default": "unset: clients need no certificate"},
     )
     log_format: Literal["json", "console"] = Field(
         default_factory=default_log_format,
-        description="The log's format, json (an object per line) or console (text).",
+        description="Log format: json (an object per line) or console (text).",
         json_schema_extra={"default": "console on a terminal, json otherwise"},
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
-        description="The least that is logged; admin requests and the access log always are.",
+        description="Minimum log level; admin requests and the access log are always logged.",
     )
-    access_log: bool = Field(False, description="Whether each request leaves a line in the log.")
+    access_log: bool = Field(False, description="Log each request.")
     playground: bool = Field(
-        True, description="Whether there is the page /playground, which `/` leads browsers to."
+        True, description="Serve the page /playground; `/` redirects browsers to it."
     )
     drain_notice_seconds: float = Field(
         5,
         ge=0,
         le=86400,
-        description="Seconds of serving after SIGTERM, while readiness answers 503.",
+        description="Seconds of serving after SIGTERM, while readiness returns 503.",
     )
     drain_seconds: int = Field(
         30, ge=0, le=86400, description="Seconds after that for requests in flight to finish."
@@ -308,9 +304,8 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=86400,
-        description="Seconds without a sign of life from the event loop, after which a parent "
-        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts, "
-        "and 20 for workers.",
+        description="Seconds without progress of the event loop, after which a parent process "
+        "kills the server; 0: off (systemd's WatchdogSec still applies), and 20 for workers.",
     )
 
     @classmethod
@@ -327,21 +322,21 @@ class Settings(BaseSettings):
 
     @property
     def remote(self) -> str:
-        """The address of the remote repository; empty where `models` is a folder."""
+        """The address of the remote repository; empty if `models` is a folder."""
         return self.models if isinstance(self.models, str) else ""
 
     @property
     def models_folder(self) -> Path:
-        """The folder that is served: `models`, or where what is remote is kept in `cache`."""
+        """The folder that is served: `models`, or the mirror in `cache` if that is remote."""
         if isinstance(self.models, str):
             return mirror_folder(self.cache, self.models) / "models"
         return self.models
 
 
 def read_settings(options: Mapping[str, object] | None = None) -> Settings:
-    """Read the settings from the environment and from `options` by field, which override it.
+    """Read the settings from the environment, and from `options` by field, which override it.
 
-    Raises SettingsInvalid with a sentence for every invalid setting.
+    Raises SettingsInvalid with a sentence for each invalid setting.
     """
     try:
         settings = Settings(**dict(options or {}))  # type: ignore[arg-type]
@@ -361,7 +356,7 @@ def read_settings(options: Mapping[str, object] | None = None) -> Settings:
 
 
 def _incomplete(settings: Settings) -> dict[str, str]:
-    """What is missing beside settings that mean nothing, or too much, without it."""
+    """Report settings whose required companion is missing."""
     missing = {}
     for given, needed in (
         ("tls_key", "tls_cert"),
@@ -387,7 +382,7 @@ def variable(name: str) -> str:
 
 
 def default_in_words(name: str) -> str:
-    """Describe a default that depends on the environment; "" where the value itself says it."""
+    """Describe a default that depends on the environment; "" if the default is a constant."""
     extra = Settings.model_fields[name].json_schema_extra
     return str(extra["default"]) if isinstance(extra, dict) else ""
 

@@ -1,4 +1,4 @@
-"""Variables that look like settings and are none."""
+"""Variables that look like settings but are not."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cohort.settings.settings import PREFIX, Settings, variable
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each `COHORT_*` variable that is not a setting, most often a typo.
+    """Return a sentence for each `COHORT_*` variable that is not a setting, usually a typo.
 
-    Those that Kubernetes sets for a Service are left out, unless one hides a setting.
+    Variables that Kubernetes sets for a Service are left out, unless one hides a setting.
     """
     known = [*map(variable, Settings.model_fields), "COHORT_API_KEY"]  # commands read that
     problems = []

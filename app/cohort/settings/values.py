@@ -1,4 +1,4 @@
-"""How the settings of the process are read and checked, and what some of them are by default."""
+"""Readers and checks of settings, and defaults that depend on the machine."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from cohort.system.processor import cores
 from cohort.system.remote_address import check_remote, is_remote
 
 MIN_WATCHDOG_SECONDS = 1.0
-"""A busy machine holds an event loop up for less."""
+"""A busy machine blocks an event loop for less."""
 
 
 def default_state() -> Path:
-    """The folder for what the server decides, among the user's."""
+    """Return the user's folder for the server's decisions."""
     return _user_folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
 
 
 def default_cache() -> Path:
-    """The folder for what can be made again, among the user's."""
+    """Return the user's folder for files that can be made again."""
     return _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
 
 
 def _user_folder(xdg: str, linux: str, macos: str) -> Path:
-    """https://specifications.freedesktop.org/basedir-spec: a relative path in `xdg` is ignored."""
+    """Return the folder named in `xdg`, unless it is relative, or the platform's default.
+
+    https://specifications.freedesktop.org/basedir-spec
+    """
     if (given := Path(os.environ.get(xdg, ""))).is_absolute():
         return given / "cohort"
     if sys.platform == "win32":
@@ -38,13 +41,13 @@ def _user_folder(xdg: str, linux: str, macos: str) -> Path:
         return Path(local or _temporary_folder()) / "cohort" / linux.rpartition("/")[2]
     try:
         home = Path.home()
-    except RuntimeError:  # a container's user may have none
+    except RuntimeError:  # a container's user may not have one
         return Path(_temporary_folder()) / f"cohort-{os.getuid()}" / linux.rpartition("/")[2]
     return home / (macos if sys.platform == "darwin" else linux) / "cohort"
 
 
 def _temporary_folder() -> str:
-    """That of the machine; where none can be written to, what is written is a warning later."""
+    """Return the machine's folder, even if none is writable: that is a warning later."""
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:
@@ -52,12 +55,12 @@ def _temporary_folder() -> str:
 
 
 def default_log_format() -> Literal["json", "console"]:
-    """Text where a person reads standard error, json elsewhere."""
+    """Return "console" if standard error is a terminal, else "json"."""
     return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
 
 
 def check_token(token: SecretStr | None) -> SecretStr | None:
-    """Strip a bearer token; an empty one is none. Raises ValueError."""
+    """Strip a bearer token; return None if it is empty. Raises ValueError."""
     text = token.get_secret_value().strip() if token else ""
     if not all("!" <= letter <= "~" for letter in text):
         raise ValueError("must be printable ASCII without spaces, to fit in a header")
@@ -65,7 +68,7 @@ def check_token(token: SecretStr | None) -> SecretStr | None:
 
 
 def check_watchdog(seconds: float) -> float:
-    """Take 0, or seconds that the watchdog can hold to. Raises ValueError."""
+    """Check that seconds are 0, or long enough for the watchdog. Raises ValueError."""
     if seconds and sys.platform != "linux":
         raise ValueError("needs Linux")
     if 0 < seconds < MIN_WATCHDOG_SECONDS:
@@ -77,7 +80,7 @@ _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 def read_hosts(value: object) -> tuple[str, ...]:
-    """Read hosts, each a name or an address, with a port or for any port. Raises ValueError."""
+    """Read hosts: names or addresses, each with a port or for any port. Raises ValueError."""
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list | tuple):
         raise ValueError("must be host names separated by commas")  # noqa: TRY004 - pydantic's way
@@ -106,7 +109,7 @@ _ROOT_PATH = re.compile(r"(/[A-Za-z0-9~_-][A-Za-z0-9._~-]*)*")
 
 
 def read_root_path(value: object) -> str:
-    """Read the prefix of paths, without a slash at its end. Raises ValueError."""
+    """Read the prefix of paths, and remove a slash at its end. Raises ValueError."""
     path = str(value).strip().rstrip("/")
     if not _ROOT_PATH.fullmatch(path):
         raise ValueError(f"must be a path such as /ml, got {quoted(str(value))}")
@@ -117,7 +120,7 @@ _KEY_PREFIX = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?", re.ASCII)
 
 
 def read_key_prefix(value: object) -> str:
-    """Read how keys of shared memory begin. Raises ValueError."""
+    """Read the prefix of shared memory keys. Raises ValueError."""
     prefix = str(value).strip()
     if not _KEY_PREFIX.fullmatch(prefix):
         raise ValueError(
@@ -128,7 +131,7 @@ def read_key_prefix(value: object) -> str:
 
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-_SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # as no browser sends it
+_SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # browsers leave the port out
 
 
 def read_origins(value: object) -> tuple[str, ...]:
@@ -149,7 +152,7 @@ def read_origins(value: object) -> tuple[str, ...]:
 
 
 def _wrong_with(origin: str) -> str:
-    """A hint for what people write in place of an origin."""
+    """Return a hint for a common mistake in an origin, or a general one."""
     if "*" in origin:
         return "each in full or '*' for all, "
     if origin == "null":
@@ -169,7 +172,7 @@ def read_models(value: object) -> object:
 
 
 def read_workers(value: object) -> object:
-    """Read how many workers there are; `auto` is one for each core. Raises ValueError."""
+    """Read the number of workers; `auto` is one for each core. Raises ValueError."""
     if isinstance(value, str) and value.strip().lower() == "auto":
         value = cores() if sys.platform == "linux" else 1
     if str(value) != "1" and sys.platform != "linux":
@@ -178,7 +181,7 @@ def read_workers(value: object) -> object:
 
 
 def read_folders(value: object) -> object:
-    """Read folders joined as in PATH."""
+    """Divide folders that are joined as in PATH."""
     return value.split(os.pathsep) if isinstance(value, str) else value
 
 
@@ -187,7 +190,7 @@ def read_providers(value: object) -> tuple[str, ...]:
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
         raise ValueError("must be names separated by commas, such as cuda,cpu")  # noqa: TRY004 - pydantic's way
-    from cohort.session import Provider, ProviderInvalid  # noqa: PLC0415 - it takes ONNX Runtime
+    from cohort.session import Provider, ProviderInvalid  # noqa: PLC0415 - loads ONNX Runtime
 
     try:
         return tuple(Provider(str(name)).name for name in names)

@@ -211,7 +211,7 @@ def test_mistakes_of_an_ensemble_are_told(tmp_path: Path, old: str, new: str, sa
 
 
 def test_an_input_with_the_name_of_an_output_stays_the_input(tmp_path: Path) -> None:
-    """Its step gets another name: an output from the step would be the input else."""
+    """Its step gets another name, so that outputs are not the input."""
     text = imported(tmp_path, ENSEMBLE.replace('"RAW"', '"mlp.y"'), "both").text
     made: Any = parse_yaml(text, "pipeline.yaml")
     assert list(made["steps"]) == ["same_1", "mlp_2", "mlp_3"]

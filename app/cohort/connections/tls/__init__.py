@@ -1,7 +1,7 @@
-"""The certificates that the server shows and takes: read from the operator's files, and again when
-they have changed.
+"""The server's certificates, and those that clients' are verified with.
 
-`load_tls` reads them, `TlsWatcher` keeps what was last good.
+They are read from the operator's files, and again after changes. `load_tls` reads them;
+`TlsWatcher` keeps the last valid ones.
 """
 
 from cohort.connections.tls.files import Tls, TlsFiles, load_tls

@@ -1,4 +1,4 @@
-"""Reading a certificate, its key, and the certificates that clients' are checked with."""
+"""Reading of the certificate, its key, and the CA certificates for clients."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 MAX_BYTES = 2**20
-"""Of a file; the bundles of public authorities have a quarter of it."""
+"""Maximum size of a file. Bundles of public authorities are a quarter of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where they are, in PEM.
+    """The paths of PEM files.
 
-    certificate: The server's certificate, followed by those that issued it, but for the root.
+    certificate: The server's certificate, followed by its issuers except the root.
     key: The certificate's private key, without a password.
-    client_ca: The certificates of who issues clients' ones; default None: none are asked for.
+    client_ca: CA certificates used to verify clients. Default None: no client certificates.
     """
 
     certificate: Path
@@ -34,23 +34,22 @@ class TlsFiles:
 
     @classmethod
     def of(cls, certificate: Path | None, key: Path | None, client_ca: Path | None) -> Self | None:
-        """The files that settings name; None where they name none."""
+        """Return the files in the settings, or None if they are not set."""
         return None if certificate is None or key is None else cls(certificate, key, client_ca)
 
     @property
     def all(self) -> tuple[Path, ...]:
-        """Those there are."""
+        """Return the paths that are set."""
         return tuple(path for path in (self.certificate, self.key, self.client_ca) if path)
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What handshakes use.
+    """The TLS configuration of handshakes.
 
     context: For HTTP.
-    grpc: For gRPC, which speaks HTTP/2, and takes connections with a client certificate only where
-        clients have some.
-    begins, expires: When the server's certificate becomes valid, and until when it is.
+    grpc: For gRPC over HTTP/2. If client certificates are used, every connection needs one.
+    begins, expires: Validity of the server's certificate.
     """
 
     context: ssl.SSLContext
@@ -59,16 +58,16 @@ class Tls:
     expires: datetime
 
     def untimely(self, now: datetime) -> str:
-        """Why clients refuse the certificate at `now`; empty where they do not."""
+        """Return why clients reject the certificate at `now`, or ""."""
         if now >= self.expires:
-            return f"expired at {self.expires:%Y-%m-%d %H:%M} UTC: clients refuse it"
+            return f"expired at {self.expires:%Y-%m-%d %H:%M} UTC; clients reject it"
         if now < self.begins:
-            return f"is not valid before {self.begins:%Y-%m-%d %H:%M} UTC: clients refuse it"
+            return f"is not valid before {self.begins:%Y-%m-%d %H:%M} UTC; clients reject it"
         return ""
 
 
 def load_tls(files: TlsFiles) -> Tls:
-    """Read the files. Raises ConfigProblems with what is wrong in one of them."""
+    """Read the files. Raises ConfigProblems that describe the fault of a file."""
     certificate, key = _read(files.certificate), _read(files.key)
     leaf = _certificates(certificate, files.certificate)[0]
     if leaf.public_key() != _private_key(key, files.key).public_key():
@@ -77,7 +76,7 @@ def load_tls(files: TlsFiles) -> Tls:
     if files.client_ca is not None:
         client_ca = _read(files.client_ca)
         _certificates(client_ca, files.client_ca)
-    # Over HTTP, who needs a certificate is decided for each request.
+    # Over HTTP, the need for a certificate is decided for each request.
     context = _context(files, client_ca, "http/1.1", ssl.CERT_OPTIONAL)
     grpc = _context(files, client_ca, "h2", ssl.CERT_REQUIRED)
     return Tls(context, grpc, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
@@ -97,9 +96,9 @@ def _context(
             path = files.client_ca
             context.verify_mode = verify
             context.load_verify_locations(cadata=client_ca)
-    except OSError as error:  # OpenSSL's own: too short a key, or a file being written
+    except OSError as error:  # from OpenSSL: a key that is too short, or an incomplete file
         reason = getattr(error, "reason", None) or error.strerror
-        raise _problem(path, f"is refused by OpenSSL: {reason}") from None
+        raise _problem(path, f"was rejected by OpenSSL: {reason}") from None
     return context
 
 
@@ -116,7 +115,7 @@ def _certificates(text: str, path: Path) -> Sequence[Certificate]:
     try:
         return load_pem_x509_certificates(text.encode())
     except ValueError:
-        raise _problem(path, "has no certificate in PEM, or one that is broken") from None
+        raise _problem(path, "does not contain a valid PEM certificate") from None
 
 
 def _private_key(text: str, path: Path) -> PrivateKeyTypes:
@@ -126,10 +125,12 @@ def _private_key(text: str, path: Path) -> PrivateKeyTypes:
     try:
         return load_pem_private_key(text.encode(), None)
     except TypeError:
-        said = "has a password, which the server cannot ask for; 'openssl pkey' takes it off"
+        reason = (
+            "is encrypted with a password, which is not supported; remove it with 'openssl pkey'"
+        )
     except (ValueError, UnsupportedAlgorithm):
-        said = "has no private key in PEM, or one that is broken"
-    raise _problem(path, said)
+        reason = "does not contain a valid PEM private key"
+    raise _problem(path, reason)
 
 
 def _problem(path: Path, sentence: str) -> ConfigProblems:

@@ -1,4 +1,4 @@
-"""Keeps the certificates in step with the operator's files."""
+"""Reloads the certificates when the operator's files change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = structlog.get_logger("cohort.tls")
 
 
 class TlsWatcher:
-    """Reads the files, and again when one has changed. Broken or missing ones change nothing.
+    """Reads the files, and again after each change. Broken or missing files change nothing.
 
-    current: What handshakes that begin now use. Connections keep what they began with.
+    current: The configuration of new handshakes. Open connections keep theirs.
 
-    files: The files. Raises ConfigProblems where they are wrong from the start.
+    files: The files. Raises ConfigProblems if they are invalid at the start.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -31,18 +31,18 @@ class TlsWatcher:
 
     @property
     def valid(self) -> bool:
-        """Whether the files could be read the last time one had changed."""
+        """Return True if the files were valid when they last changed."""
         return self._followed.valid
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the files, in sentences; that the certificate has expired, too."""
+        """Return the faults of the files as sentences, including an expired certificate."""
         untimely = self.current.untimely(datetime.now(UTC))
         mine = [f"{self._files.certificate.name}: {untimely}"] if untimely else []
         return [*(str(problem) for problem in self._followed.problems), *mine]
 
     async def check_files(self) -> None:
-        """Follow the files, if one has changed and none is being written."""
+        """Reload the files if one has changed and none is being written."""
         if (tls := await self._followed.check()) is not None:
             self.current = tls
             self._log_read()

@@ -312,9 +312,7 @@ class HotProtocol(AnsweringConnection):
             elif cycle.response_started:
                 self.transport.close()
                 return
-            cycle.disconnected = (
-                True  # otherwise uvicorn's cycle would wait for the rest of the body
-            )
+            cycle.disconnected = True  # otherwise uvicorn's cycle would wait for the body
             cycle.message_event.set()
             self.cycle = None if cycle is self._front else cycle
         refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0, plane=self.hot.plane))

@@ -161,9 +161,7 @@ class TlsConnection(asyncio.Protocol):
         self._stepping = False
         if step.cancelled():
             return
-        error = (
-            step.exception()
-        )  # always read, or asyncio logs an exception that was never retrieved
+        error = step.exception()  # always read, or asyncio logs that it was not retrieved
         if self.transport.is_closing():
             return
         if isinstance(error, ConnectionResetError):

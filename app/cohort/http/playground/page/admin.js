@@ -1,4 +1,4 @@
-// What operators do. Their token is kept in this module's memory and nowhere else.
+// Operators' actions. Their token is kept only in this module's memory.
 
 import { ask, askJson, needsKey, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
@@ -6,10 +6,10 @@ import { fill, h, sentence } from "./dom.js";
 let token = "";
 
 /**
- * Buttons for a model's operator, who gives the token for them.
+ * Make buttons for an operator, who enters the token for them.
  * @param {string} name
- * @param {any} model As the server describes it.
- * @param {(model: any) => void | Promise<void>} changed Takes the model as it is after an action.
+ * @param {any} model The server's description.
+ * @param {(model: any) => void | Promise<void>} changed Receives the model after an action.
  */
 export function operate(name, model, changed) {
   const status = h("p", { role: "status" }), row = h("p", { class: "buttons" });
@@ -26,7 +26,7 @@ export function operate(name, model, changed) {
     input.value = "";
     forget.hidden = !token;
     row.inert = true;
-    fill(status, h("span", { class: "hint" }, "Asked for …"));
+    fill(status, h("span", { class: "hint" }, "Sent …"));
     try {
       await ask(`admin/${path}`, { method: "POST", headers: { authorization: `Bearer ${token}` } });
       const now = await askJson(pathOf(name));
@@ -35,7 +35,7 @@ export function operate(name, model, changed) {
       fill(status, done);
     } catch (error) {
       const unasked = needsKey(error) && !token;
-      fill(status, h("span", { class: "warning" }, unasked ? "Type in the admin token first: the server's COHORT_ADMIN_TOKEN, or a key that may do this." : sentence(error)));
+      fill(status, h("span", { class: "warning" }, unasked ? "Enter the admin token first: the server's COHORT_ADMIN_TOKEN, or an operator's key." : sentence(error)));
       if (unasked) input.focus();
     } finally {
       row.inert = false;
@@ -46,16 +46,16 @@ export function operate(name, model, changed) {
   return h("details", { class: "about" }, h("summary", {}, h("h2", {}, "Operate")),
     h("form", { class: "key", onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault();
-      fill(status, h("span", { class: "hint" }, "Now choose what is to be done."));
+      fill(status, h("span", { class: "hint" }, "Now choose an action."));
       row.querySelector("button")?.focus();
     } }, h("label", { for: "admin-token" }, "Admin token"), input, forget),
-    h("p", { class: "hint" }, "It is kept in this page's memory, and forgotten when the page is closed."),
+    h("p", { class: "hint" }, "The token is kept in this page's memory until the page is closed."),
     row, status);
 }
 
 /** @typedef {{text: string, path: string, done: string}} Action */
 
-/** What can be done now. @param {string} name @param {any} model @returns {Action[]} */
+/** Return the actions that are possible now. @param {string} name @param {any} model @returns {Action[]} */
 function actions(name, { rollout, versions }) {
   const encoded = encodeURIComponent(name), serves = versions.some((/** @type {any} */ one) => one.state === "READY");
   const tried = (rollout?.variants ?? []).filter((/** @type {any} */ one) => one.name !== rollout.baseline);

@@ -1,4 +1,4 @@
-// Answers: a label first, bars, how long it took, and the JSON as it came.
+// Answers: the label, bars, times and the received JSON.
 
 import { duration, h, readable } from "./dom.js";
 import { inWords, percent, ranking, shortValue } from "./labels.js";
@@ -6,75 +6,75 @@ import { inWords, percent, ranking, shortValue } from "./labels.js";
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
 /**
- * What was answered; `note` is what there is to know of how.
+ * An answer. `note` explains how it was computed.
  * @typedef {{title: string, note?: string, outputs: Tensor[], names: string[], raw: string, times: Times}} Answer
  */
 
 /**
- * Seconds. `total` is what the visitor waited; the others are null where they are not known.
+ * Seconds. `total` is the time that the visitor waited; the others are null if not known.
  * @typedef {{total: number, queue: number | null, run: number | null, here?: boolean}} Times
  */
 
-const MOST_BARS = 10, MOST_VALUES = 200, MOST_ROWS = 20, MOST_RAW = 20_000;
+const MAX_BARS = 10, MAX_VALUES = 200, MAX_ROWS = 20, MAX_RAW = 20_000;
 
-/** The sentence that is read out: the label first. @param {Answer} answer */
+/** Return the first line, which screen readers announce. It begins with the label. @param {Answer} answer */
 export function headline({ outputs, names }) {
   const { label, detail } = inWords(outputs, names);
   const rows = outputs[0]?.shape[0] ?? 1;
   return [h("strong", {}, label), " ", detail, rows > 1 && outputs[0].shape.length <= 2 ? ` · first of ${rows} rows` : ""];
 }
 
-/** All of an answer below that sentence. @param {Answer} answer */
+/** Return the rest of an answer. @param {Answer} answer */
 export function details({ outputs, names, raw, times }) {
   const ranked = ranking(outputs, names);
   return [
     ranked && (ranked.rows.length === 1 ? bars(ranked.rows[0], ranked.probabilities) : labelTable(ranked)),
     ...outputs.filter(one => !ranked || one.name !== ranked.output).map(values),
     timing(times),
-    h("details", {}, h("summary", {}, "Raw JSON"), h("pre", { tabindex: "0" }, raw.length > MOST_RAW ? `${raw.slice(0, MOST_RAW)}… (${readable(raw.length)} characters)` : raw)),
+    h("details", {}, h("summary", {}, "Raw JSON"), h("pre", { tabindex: "0" }, raw.length > MAX_RAW ? `${raw.slice(0, MAX_RAW)}… (${readable(raw.length)} characters)` : raw)),
   ];
 }
 
-/** Scores as bars. @param {{name: string, score: number}[]} row @param {boolean} probabilities */
+/** Show scores as bars. @param {{name: string, score: number}[]} row @param {boolean} probabilities */
 function bars(row, probabilities) {
   const most = Math.max(...row.map(one => Math.abs(one.score)), 1e-12);
-  return h("ol", { class: "bars" }, ...row.slice(0, MOST_BARS).map(({ name, score }) => {
+  return h("ol", { class: "bars" }, ...row.slice(0, MAX_BARS).map(({ name, score }) => {
     const bar = h("span", { class: "bar" });
     bar.style.width = `${Math.max(0, probabilities ? score : score / most) * 100}%`;
     return h("li", {}, h("span", { class: "name" }, name), h("span", { class: "track" }, bar), h("span", { class: "value" }, probabilities ? percent(score) : readable(score)));
-  }), row.length > MOST_BARS && h("li", { class: "more" }, `and ${row.length - MOST_BARS} more`));
+  }), row.length > MAX_BARS && h("li", { class: "more" }, `and ${row.length - MAX_BARS} more`));
 }
 
-/** The best class of each row. @param {import("./labels.js").Ranking} ranked */
+/** Show the best class of each row. @param {import("./labels.js").Ranking} ranked */
 function labelTable({ rows, probabilities }) {
   return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Rows of the answer" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Row"), h("th", { scope: "col" }, "Class"), h("th", { scope: "col" }, probabilities ? "Probability" : "Score"))),
-    h("tbody", {}, ...rows.slice(0, MOST_ROWS).map(([best], row) => h("tr", {}, h("td", {}, row + 1), h("td", {}, best.name), h("td", {}, probabilities ? percent(best.score) : readable(best.score)))))),
-    rows.length > MOST_ROWS && h("p", { class: "hint" }, `and ${rows.length - MOST_ROWS} more rows`));
+    h("tbody", {}, ...rows.slice(0, MAX_ROWS).map(([best], row) => h("tr", {}, h("td", {}, row + 1), h("td", {}, best.name), h("td", {}, probabilities ? percent(best.score) : readable(best.score)))))),
+    rows.length > MAX_ROWS && h("p", { class: "hint" }, `and ${rows.length - MAX_ROWS} more rows`));
 }
 
-/** The values of an output. @param {Tensor} output */
+/** Show the values of an output. @param {Tensor} output */
 function values({ name, datatype, shape, data }) {
-  const shown = Array.from({ length: Math.min(data.length, MOST_VALUES) }, (_, place) => shortValue(data[place]));
+  const shown = Array.from({ length: Math.min(data.length, MAX_VALUES) }, (_, place) => shortValue(data[place]));
   return h("p", { class: "values" }, h("b", {}, name), h("span", { class: "hint" }, ` ${datatype} [${shape.join(", ")}]`), h("br"),
-    h("samp", {}, shown.join(", "), data.length > MOST_VALUES ? ` … and ${readable(data.length - MOST_VALUES)} more` : ""));
+    h("samp", {}, shown.join(", "), data.length > MAX_VALUES ? ` … and ${readable(data.length - MAX_VALUES)} more` : ""));
 }
 
-/** Where the time went, as one bar in three parts. @param {Times} times */
+/** Show the time as a bar in three parts. @param {Times} times */
 function timing({ total, queue, run, here }) {
   if (here) return h("p", { class: "times" }, `${duration(total)} in this browser`);
   if (queue === null || run === null) return h("p", { class: "times" }, duration(total));
   const parts = { network: Math.max(0, total - queue - run), queue, run };
   const bar = h("span", { class: "split", "aria-hidden": "true" }, ...Object.entries(parts).map(([name, seconds]) => {
     const part = h("span", { class: name });
-    part.style.flexGrow = String(seconds * 1e6); // less than one in all would not fill the bar
+    part.style.flexGrow = String(seconds * 1e6); // a total below 1 would not fill the bar
     return part;
   }));
   return h("div", { class: "times" }, bar, h("p", {}, `${duration(total)}: network and browser ${duration(parts.network)}, queue ${duration(queue)}, run ${duration(run)}`));
 }
 
 /**
- * How far two answers to the same input are from each other, in words, and where most.
+ * Describe in words how far two answers to the same input differ.
  * @param {Answer} one
  * @param {Answer} other
  */
@@ -105,7 +105,7 @@ export function difference(one, other) {
   return { lines, differs };
 }
 
-/** Values of single precision are compared in it: JSON has the shortest number that is the same there. @param {Tensor} first @param {Tensor} second */
+/** Compare values of single precision in that precision, because JSON has their shortest form. @param {Tensor} first @param {Tensor} second */
 function furthest(first, second) {
   const single = first.datatype === "FP32" && second.datatype === "FP32";
   const [one, other] = [first, second].map(({ data }) => (single ? Float32Array.from(/** @type {ArrayLike<any>} */ (data), Number) : /** @type {ArrayLike<any>} */ (data)));
@@ -123,7 +123,7 @@ function distance(one, other) {
   if (typeof one === "bigint" && typeof other === "bigint") return Math.abs(Number(one - other));
   const apart = Math.abs(Number(one) - Number(other));
   if (!Number.isNaN(apart)) return apart;
-  return Object.is(Number(one), Number(other)) ? 0 : Infinity; // NaN is as far from numbers as can be
+  return Object.is(Number(one), Number(other)) ? 0 : Infinity; // NaN is infinitely far from any number
 }
 
 /** @param {number} at @param {number[]} shape @param {string[]} names */

@@ -1,50 +1,50 @@
-// The server this page came from. A key is kept in this module's memory and nowhere else.
+// Requests to the server of this page. A key is kept only in this module's memory.
 
-/** The address of the server, with a slash at its end: this file is `playground/files/DIGEST/api.js`. */
+/** The address of the server with a trailing slash. This file is `playground/files/DIGEST/api.js`. */
 export const ROOT = new URL("../../../", import.meta.url);
 
-/** What a key is for: what callers ask, or what the server counts. @typedef {"callers" | "metrics"} KeyKind */
+/** The use of a key: requests, or metrics. @typedef {"callers" | "metrics"} KeyKind */
 
 /** @type {Record<KeyKind, string>} */
 const keys = { callers: "", metrics: "" };
 
-/** Told on `document` when keys have changed. */
+/** Event on `document` when keys have changed. */
 export const KEYS_CHANGED = "keys-changed";
 
-/** Whether a key is sent along. */
+/** Return true if a key is sent. */
 export const hasKey = () => Object.values(keys).some(Boolean);
 
-/** Send a key with each request until the page is left. Raises an Error where no header can have it. @param {string} sent @param {KeyKind} [kind] */
+/** Send a key with each request until the page is left. Raises an Error if it cannot be a header. @param {string} sent @param {KeyKind} [kind] */
 export function useKey(sent, kind = "callers") {
   const odd = /[^\x21-\x7e]/u.exec(sent.trim());
-  if (odd) throw new Error(`A key has letters, digits and signs of ASCII alone; this one has "${odd[0]}" (U+${odd[0].codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}).`);
+  if (odd) throw new Error(`A key may contain only printable ASCII characters without spaces; this one contains "${odd[0]}" (U+${odd[0].codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}).`);
   keys[kind] = sent.trim();
   document.dispatchEvent(new Event(KEYS_CHANGED));
 }
 
-/** Send none any more. */
+/** Stop sending keys. */
 export function forgetKeys() {
   keys.callers = keys.metrics = "";
   document.dispatchEvent(new Event(KEYS_CHANGED));
 }
 
-/** An answer that is not what was asked for. */
+/** An error from the server, or no answer. */
 export class Refused extends Error {
-  /** @param {string} message @param {number} status 0 where there was no answer at all. */
+  /** @param {string} message @param {number} status 0 without an answer. */
   constructor(message, status) {
     super(message);
     this.status = status;
   }
 }
 
-/** Whether it is a key that is missing, or the wrong one. @param {unknown} error */
+/** Return true if a key is missing or wrong. @param {unknown} error */
 export const needsKey = error => error instanceof Refused && error.status === 401;
 
 /**
- * Ask the server. Raises Refused with the server's own words.
+ * Send a request. Raises Refused with the server's error sentence.
  * @param {string} path Relative to ROOT.
  * @param {RequestInit} [options]
- * @param {KeyKind} [kind] Which key is sent, if there is one; else that of callers.
+ * @param {KeyKind} [kind] The key to send; without one, that of callers.
  * @returns {Promise<Response>}
  */
 export async function ask(path, options = {}, kind = "callers") {
@@ -64,10 +64,10 @@ export async function ask(path, options = {}, kind = "callers") {
 /** @param {Response} response */
 async function words(response) {
   try {
-    const said = await response.json();
-    if (typeof said.error === "string") return said.error;
+    const body = await response.json();
+    if (typeof body.error === "string") return body.error;
   } catch {
-    // it has no words
+    // not JSON
   }
   return `The server answered ${response.status} ${response.statusText}`.trim();
 }
@@ -82,7 +82,7 @@ export async function askJson(path, options) {
 }
 
 /**
- * The path of a model, or of one of its versions.
+ * Return the path of a model or one of its versions.
  * @param {string} model
  * @param {string} [version]
  */
@@ -92,7 +92,7 @@ export function pathOf(model, version) {
 }
 
 /**
- * The path of what only the page asks of a version.
+ * Return the path of a version's data that only this page uses.
  * @param {string} model
  * @param {string} version
  */

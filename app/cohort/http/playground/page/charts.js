@@ -1,11 +1,11 @@
-// Small drawings of numbers.
+// Small charts.
 
 import { duration, h, readable, svg } from "./dom.js";
 
 const WIDTH = 320, HEIGHT = 130, LEFT = 56, BOTTOM = 22, TOP = 8, RIGHT = 10;
 
 /**
- * How long a batch takes, by its rows: a line with a dot for each measurement, and the batch that was chosen marked.
+ * Draw the time of a batch by its rows, with a dot for each measurement and a mark at the chosen size.
  * @param {Record<string, number>} seconds By rows.
  * @param {number} chosen Rows.
  */
@@ -28,11 +28,11 @@ export function batchCurve(seconds, chosen) {
         svg("circle", { class: rows === chosen ? "chosen" : "dot", cx: x(rows), cy: y(time), r: rows === chosen ? 5 : 3 }, svg("title", {}, `${rows} rows: ${duration(time)}`)),
         svg("text", { x: x(rows), y: HEIGHT - 6, "text-anchor": "middle" }, rows),
       ])),
-    h("figcaption", {}, `Time of a batch by its rows; at most ${readable(chosen)} share a run.`));
+    h("figcaption", {}, `Time of a batch by number of rows. A batch has at most ${readable(chosen)} rows.`));
 }
 
 /**
- * A share against a threshold.
+ * Draw a share as a bar.
  * @param {string} label
  * @param {number} share From 0 to 1.
  * @param {string} text

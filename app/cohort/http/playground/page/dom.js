@@ -1,8 +1,8 @@
-// Elements. Nothing here reads HTML: whatever a model's file says is text.
+// Elements. HTML is never parsed, so text from a model file stays text.
 
 /**
- * Make an element. Properties that begin with "on" are listeners, `class` is its class, and all
- * others are attributes; those that are false, null or undefined are left out.
+ * Make an element. Properties that begin with "on" are listeners, and all others are attributes.
+ * Properties that are false, null or undefined are left out.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Record<string, unknown>} [properties]
@@ -17,7 +17,7 @@ export function h(tag, properties = {}, ...children) {
 }
 
 /**
- * The same for a drawing.
+ * Make an SVG element.
  * @param {string} tag
  * @param {Record<string, unknown>} [properties]
  * @param {...(Node | string | number | null | undefined | false)} children
@@ -31,7 +31,7 @@ export function svg(tag, properties = {}, ...children) {
 }
 
 /**
- * Replace what is in an element.
+ * Replace the children of an element.
  * @param {Element} element
  * @param {...(Node | string | number | null | undefined | false)} children
  */
@@ -58,7 +58,7 @@ function append(element, children) {
 }
 
 /**
- * Numbers as people read them: four digits that count.
+ * Format a number with four significant digits.
  * @param {number} value
  */
 export function readable(value) {
@@ -68,7 +68,7 @@ export function readable(value) {
 }
 
 /**
- * A duration.
+ * Format a duration.
  * @param {number} seconds
  */
 export function duration(seconds) {
@@ -78,7 +78,7 @@ export function duration(seconds) {
 }
 
 /**
- * What went wrong, as a sentence.
+ * Return the message of an error.
  * @param {unknown} error
  */
 export const sentence = error => (error instanceof Error ? error.message : String(error));

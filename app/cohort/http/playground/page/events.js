@@ -1,14 +1,14 @@
-// Server-sent events, read by fetch: the browser's own reader of them sends no key.
+// Server-sent events, read with fetch, because the browser's EventSource sends no key.
 
 import { ask } from "./api.js";
 
-const SILENCE_MS = 10_000; // events come each second: after so long nothing comes any more
+const SILENCE_MS = 10_000; // events arrive each second; after this time the connection is considered lost
 
 /**
  * Read events until the server or the signal ends them.
  * @param {string} path
  * @param {AbortSignal} signal
- * @param {(kind: string, data: any) => void} take Given each event's kind and its data, which is JSON.
+ * @param {(kind: string, data: any) => void} take Receives each event's kind and JSON data.
  */
 export async function readEvents(path, signal, take) {
   const silence = new AbortController();
@@ -17,21 +17,21 @@ export async function readEvents(path, signal, take) {
     const response = await ask(path, { signal: AbortSignal.any([signal, silence.signal]) }, "metrics");
     await read(response, take, () => { clearTimeout(timer); timer = setTimeout(() => silence.abort(), SILENCE_MS); });
   } catch (error) {
-    throw silence.signal.aborted && !signal.aborted ? new Error("There is no news from the server. Asking again…") : error;
+    throw silence.signal.aborted && !signal.aborted ? new Error("No data from the server. Reconnecting…") : error;
   } finally {
     clearTimeout(timer);
   }
 }
 
-/** @param {Response} response @param {(kind: string, data: any) => void} take @param {() => void} heard Called with each part that came. */
-async function read(response, take, heard) {
+/** @param {Response} response @param {(kind: string, data: any) => void} take @param {() => void} received Called for each received part. */
+async function read(response, take, received) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
   let text = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
-    heard();
+    received();
     text += decoder.decode(value, { stream: true });
     for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
       let kind = "message", data = "";

@@ -1,23 +1,23 @@
-// Inputs that are files: pictures with a preview, sound that can be heard, and any other.
+// Inputs that are files: pictures with a preview, sound with a player, and others.
 
 import { fill, h } from "./dom.js";
 
 /** @typedef {import("./tensors.js").Spec} Spec */
 
-/** What is chosen of each kind. @type {Record<string, {accept: string, title: string}>} */
+/** The file dialog of each kind. @type {Record<string, {accept: string, title: string}>} */
 const KINDS = {
-  image: { accept: "image/*", title: "A picture, chosen or dropped here" },
-  audio: { accept: "audio/*", title: "A sound file, chosen or dropped here" },
-  file: { accept: "", title: "A file, chosen or dropped here" },
+  image: { accept: "image/*", title: "Choose a picture or drop it here" },
+  audio: { accept: "audio/*", title: "Choose a sound file or drop it here" },
+  file: { accept: "", title: "Choose a file or drop it here" },
 };
 
-/** Whether callers send a file for an input. @param {Spec} spec */
+/** Return true if callers send a file for an input. @param {Spec} spec */
 export const isFile = ({ takes }) => takes !== undefined && takes in KINDS;
 
 /**
- * A form for a file.
+ * Make a form for a file.
  * @param {Spec} spec
- * @param {string} id Of its field.
+ * @param {string} id The id of its field.
  * @returns {import("./forms.js").Form}
  */
 export function fileForm(spec, id) {
@@ -43,7 +43,7 @@ export function fileForm(spec, id) {
     value = null;
     said.textContent = "";
     const read = await base64(file).catch(() => null);
-    if (mine !== asked) return; // another was chosen meanwhile
+    if (mine !== asked) return; // another file was chosen since
     if (read === null) { fill(seen); said.textContent = `"${file.name}" cannot be read.`; return; }
     value = { b64: read };
     if (url) URL.revokeObjectURL(url);
@@ -51,7 +51,7 @@ export function fileForm(spec, id) {
     const name = h("figcaption", {}, `${file.name}, ${file.size.toLocaleString("en")} bytes`);
     const shown = spec.takes === "image" ? h("img", { src: url, alt: "The picture that is sent" })
       : spec.takes === "audio" ? h("audio", { src: url, controls: true }) : null;
-    shown?.addEventListener("error", () => shown.remove()); // the server may take what this browser does not
+    shown?.addEventListener("error", () => shown.remove()); // the server may accept formats that this browser does not
     fill(seen, h("figure", {}, shown, name));
   };
   const field = h("input", { type: "file", id, accept: accept || null, onchange: () => take(field.files?.[0]) });
@@ -68,7 +68,7 @@ export function fileForm(spec, id) {
     element,
     clear,
     read: () => {
-      if (!value) throw new Error(`Choose a file for "${spec.name}" first, or drop one.`);
+      if (!value) throw new Error(`Choose or drop a file for "${spec.name}" first.`);
       return [{ name: spec.name, datatype: spec.datatype, shape: [1], data: /** @type {any} */ ([value]) }];
     },
   };

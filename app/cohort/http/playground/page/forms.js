@@ -1,4 +1,4 @@
-// The form for a model's inputs: a canvas, fields, a text box, or JSON where nothing else fits.
+// The form for a model's inputs: a canvas, fields, a text box, or JSON for all others.
 
 import { h, sentence } from "./dom.js";
 import { fileForm, isFile } from "./files.js";
@@ -10,25 +10,25 @@ import { fromNested, isText, nested } from "./tensors.js";
 /** @typedef {import("./tensors.js").Spec} Spec */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
-const MOST_EXAMPLE_ROWS = 20;
+const MAX_EXAMPLE_ROWS = 20;
 
 /**
- * What inputs are filled in by. `read` raises an Error that tells what is missing.
- * `columns` are those of a table.
+ * A form for inputs. `read` raises an Error that names the missing value.
+ * `columns` is set for a table.
  * @typedef {{element: HTMLElement, clear: () => void, read: () => Tensor[], columns?: import("./tables.js").Column[]}} Form
  */
 
 /**
- * The form that fits a version's inputs, and JSON beside it.
+ * Make the form that fits a version's inputs, with JSON as an alternative.
  * @param {Spec[]} specs
- * @param {Spec[]} optional Inputs that may be left out; JSON alone takes them.
+ * @param {Spec[]} optional Optional inputs, which only JSON accepts.
  * @param {Record<string, unknown> | null} example Nested lists by input.
- * @param {Record<string, string>} properties Of the model's metadata.
- * @param {boolean} [whole] Whether all rows of the example are filled in; else its first.
+ * @param {Record<string, string>} properties The model's metadata.
+ * @param {boolean} [whole] True to fill in all rows of the example, not only the first.
  * @returns {Form}
  */
 export function formFor(specs, optional, example, properties, whole = false) {
-  const fitting = fittingForm(specs, example, properties, whole ? MOST_EXAMPLE_ROWS : 1);
+  const fitting = fittingForm(specs, example, properties, whole ? MAX_EXAMPLE_ROWS : 1);
   const json = jsonForm(specs, optional, example);
   if (!fitting) return json;
   let current = fitting;
@@ -37,7 +37,7 @@ export function formFor(specs, optional, example, properties, whole = false) {
       try {
         json.take(fitting.read());
       } catch {
-        json.clear(); // nothing whole is filled in
+        json.clear(); // the form is incomplete
       }
     }
     current = choice.checked ? json : fitting;
@@ -53,7 +53,7 @@ export function formFor(specs, optional, example, properties, whole = false) {
   };
 }
 
-/** @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {Record<string, string>} properties @param {number} most Rows of the example. @returns {Form | null} */
+/** @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {Record<string, string>} properties @param {number} most Maximum rows of the example. @returns {Form | null} */
 function fittingForm(specs, example, properties, most) {
   if (specs.some(isFile)) return filesForm(specs, example, most);
   const [first] = specs;
@@ -64,7 +64,7 @@ function fittingForm(specs, example, properties, most) {
   return columns ? tableForm(columns, exampleRows(columns, example, most)) : null;
 }
 
-/** A form for each input, where one at least is a file. @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {number} most @returns {Form} */
+/** Make a form for each input, if any of them is a file. @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {number} most @returns {Form} */
 function filesForm(specs, example, most) {
   const rest = specs.filter(spec => !isFile(spec));
   const forms = specs.filter(isFile).map(spec => fileForm(spec, `file-${spec.name}`));
@@ -79,7 +79,7 @@ function filesForm(specs, example, most) {
 /** @param {Spec} spec */
 const isListOfTexts = ({ shape }) => shape !== null && shape.length <= 2 && shape.slice(1).every(size => size === 1);
 
-/** The names of columns in a model's metadata; empty where it has none. @param {Record<string, string>} properties @returns {string[]} */
+/** Return the column names in a model's metadata, or an empty list. @param {Record<string, string>} properties @returns {string[]} */
 export function featureNames(properties) {
   try {
     const read = JSON.parse(properties.feature_names ?? properties.features ?? "[]");
@@ -103,7 +103,7 @@ function exampleRows(columns, example, most) {
   return whole ? rows.map(row => row.map(value => (value === null ? "" : String(value)))) : [];
 }
 
-/** A box for a text. @param {Spec} spec @param {Record<string, unknown> | null} example @returns {Form} */
+/** Make a text box. @param {Spec} spec @param {Record<string, unknown> | null} example @returns {Form} */
 function textForm(spec, example) {
   const box = h("textarea", { id: "text", rows: "4" });
   const given = /** @type {any} */ ([example?.[spec.name]]).flat(Infinity)[0];
@@ -112,20 +112,20 @@ function textForm(spec, example) {
     element: h("div", {}, h("label", { for: "text" }, spec.name), box),
     clear: () => { box.value = ""; },
     read: () => {
-      if (!box.value.trim()) throw new Error("Write a text first.");
+      if (!box.value.trim()) throw new Error("Enter a text first.");
       return [{ name: spec.name, datatype: spec.datatype, shape: (spec.shape ?? [1]).map(() => 1), data: [box.value] }];
     },
   };
 }
 
-/** All inputs as JSON. @param {Spec[]} specs @param {Spec[]} optional @param {Record<string, unknown> | null} example @returns {Form & {take: (tensors: Tensor[]) => void}} */
+/** Make a text box for all inputs as JSON. @param {Spec[]} specs @param {Spec[]} optional @param {Record<string, unknown> | null} example @returns {Form & {take: (tensors: Tensor[]) => void}} */
 function jsonForm(specs, optional, example) {
   const start = compact(Object.fromEntries(specs.map(spec => [spec.name, example?.[spec.name] ?? filledIn(spec)])));
   const box = h("textarea", { id: "json", rows: "10", spellcheck: "false", class: "code" });
   box.value = start;
   return {
     element: h("div", {}, h("label", { for: "json" }, "Inputs, as JSON"), box,
-      optional.length > 0 && h("p", { class: "hint" }, `Also, where you like: ${optional.map(spec => `"${spec.name}"`).join(", ")}.`)),
+      optional.length > 0 && h("p", { class: "hint" }, `Optional: ${optional.map(spec => `"${spec.name}"`).join(", ")}.`)),
     clear: () => { box.value = start; },
     take: tensors => { box.value = compact(Object.fromEntries(tensors.map(one => [one.name, nested(one)]))); },
     read: () => {
@@ -135,17 +135,17 @@ function jsonForm(specs, optional, example) {
       } catch (error) {
         throw new Error(`This is not JSON: ${sentence(error)}`);
       }
-      if (!read || typeof read !== "object" || Array.isArray(read)) throw new Error(`Write an object: {${specs.map(spec => `"${spec.name}": …`).join(", ")}}.`);
+      if (!read || typeof read !== "object" || Array.isArray(read)) throw new Error(`Enter an object: {${specs.map(spec => `"${spec.name}": …`).join(", ")}}.`);
       const missing = specs.find(spec => !(spec.name in read));
       if (missing) throw new Error(`The input "${missing.name}" is missing.`);
       const all = [...specs, ...optional], unknown = Object.keys(read).find(name => !all.some(spec => spec.name === name));
-      if (unknown !== undefined) throw new Error(`The model has no input "${unknown}"; it takes ${all.map(spec => `"${spec.name}"`).join(", ")}.`);
+      if (unknown !== undefined) throw new Error(`The model has no input "${unknown}"; its inputs are ${all.map(spec => `"${spec.name}"`).join(", ")}.`);
       return all.filter(spec => spec.name in read).map(spec => fromNested(spec, read[spec.name]));
     },
   };
 }
 
-/** Zeros, where a model has no example. @param {Spec} spec */
+/** Return zeros for an input without an example. @param {Spec} spec */
 function filledIn({ name, datatype, shape }) {
   const sizes = (shape ?? [1]).map(size => (typeof size === "number" ? size : 1));
   if (sizes.reduce((product, size) => product * size, 1) > 4096) return [];
@@ -153,5 +153,5 @@ function filledIn({ name, datatype, shape }) {
   return nested({ name, datatype, shape: sizes, data });
 }
 
-/** JSON with each innermost list on a line of its own. @param {unknown} value */
+/** Format JSON with each innermost list on its own line. @param {unknown} value */
 const compact = value => stringify(value, 1).replace(/\[\s+([^[\]{}]*?)\s+\]/g, (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`);

@@ -1,4 +1,4 @@
-// The graph of one version of a model.
+// The graph of a model version.
 
 import { askJson, dataPathOf, pathOf } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -6,14 +6,14 @@ import { showGraphs } from "./graph_view.js";
 import { link } from "./routes.js";
 
 /**
- * Show it.
+ * Show the graph.
  * @param {HTMLElement} main
  * @param {string} name
  * @param {string} version
- * @param {AbortSignal} left Says when the page is left.
+ * @param {AbortSignal} left Aborted when the page is left.
  */
 export async function showGraph(main, name, version, left) {
-  const place = h("section", { "aria-label": "Graph", class: "graph-place" }, h("p", { class: "hint", role: "status" }, "The graph is drawn: this takes a second …"));
+  const place = h("section", { "aria-label": "Graph", class: "graph-place" }, h("p", { class: "hint", role: "status" }, "Drawing the graph …"));
   const known = await askJson(pathOf(name, version), { signal: left });
   fill(main,
     h("p", { class: "path" }, link("", "Models"), " / ", link(`models/${encodeURIComponent(name)}`, name), " / "),

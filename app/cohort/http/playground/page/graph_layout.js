@@ -1,31 +1,31 @@
-// Where the nodes of a graph are drawn: in layers, from its inputs down to its outputs.
+// The layout of a graph's nodes in layers, from its inputs down to its outputs.
 
 /**
- * A graph as the server tells it; values are numbers that lead into `values`.
+ * A graph from the server. Values are indexes into `values`.
  * @typedef {object} Graph
  * @property {string} title
  * @property {number[]} inputs
  * @property {number[]} outputs
  * @property {GraphNode[]} nodes
- * @property {Record<string, string>} weights Their types, by the value's number.
- * @property {[number, number, number][]} blocks What repeats: its first node, its nodes, how often.
- * @property {[string, string][]} values Their names and types.
+ * @property {Record<string, string>} weights Types by value index.
+ * @property {[number, number, number][]} blocks Repeated blocks: first node, length, repetitions.
+ * @property {[string, string][]} values Names and types.
  */
 /** @typedef {{at: number, op: string, domain: string, name: string, in: number[], out: number[], attributes: [string, string][], provider: string, graphs: number[]}} GraphNode */
 
 /**
- * A point that an edge goes through: an item, or a bend of a long edge.
+ * A point of an edge: an item, or a bend of a long edge.
  * @typedef {{rank: number, width: number, up: Point[], down: Point[], order: number, wish: number, x: number, y: number}} Point
  */
 /**
- * What is drawn as one box: a node, a block in place of nodes that repeat, or an end of the graph.
+ * A box: a node, a block that replaces repeated nodes, or an end of the graph.
  * @typedef {Point & {label: string, shape: string, kind: string, in: number[], out: number[], place: number, node?: GraphNode, block?: GraphNode[], first: number, end?: "Input" | "Output"}} Item
  */
 /** @typedef {{from: Item, to: Item, points: Point[]}} Edge */
 
-/** Height of an item, and what is left free beside and between layers. */
+/** Height of an item, and gaps between items and layers. */
 export const HEIGHT = 38;
-const GAP_X = 18, GAP_Y = 34, MOST_BENDS = 30000;
+const GAP_X = 18, GAP_Y = 34, MAX_BENDS = 30000;
 
 /** @type {[string, RegExp][]} */
 const KINDS = [
@@ -36,20 +36,20 @@ const KINDS = [
   ["move", /Reshape|Transpose|Gather|Concat|Slice|Split|Squeeze|Shape|Cast|Expand|Identity|Flatten|Tile|Pad|Constant/],
 ];
 
-/** What kind of operator it is, which its color tells. @param {string} op */
+/** Return the kind of an operator, which determines its color. @param {string} op */
 const kindOf = op => KINDS.find(([, pattern]) => pattern.test(op))?.[0] ?? "other";
 
-/** The text, or its beginning where it is long. @param {string} text @param {number} [most] */
+/** Shorten a long text. @param {string} text @param {number} [most] */
 export const short = (text, most = 26) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** The shape of a value, as `[N, 3]`; "" where it is not known. @param {Graph} graph @param {number} value */
+/** Return the shape of a value such as `[N, 3]`, or "" if it is not known. @param {Graph} graph @param {number} value */
 const shapeOf = (graph, value) => graph.values[value]?.[1].match(/\[.*\]$/)?.[0] ?? "";
 
 /**
- * What is drawn, in the order of the graph's nodes.
+ * Return the items in the order of the graph's nodes.
  * @param {Graph} graph
- * @param {boolean} folds Whether blocks stand for nodes that repeat.
- * @param {Set<number>} opened The first nodes of blocks that are not folded.
+ * @param {boolean} folds True if blocks replace repeated nodes.
+ * @param {Set<number>} opened The first nodes of unfolded blocks.
  */
 export function collect(graph, folds, opened) {
   /** @type {Map<number, {length: number, time: number, times: number}>} */
@@ -83,7 +83,7 @@ export function collect(graph, folds, opened) {
   return items;
 }
 
-/** Place the items, and the edges between them. @param {Item[]} items @returns {Edge[]} */
+/** Place the items and the edges between them. @param {Item[]} items @returns {Edge[]} */
 export function layOut(items) {
   const links = linksOf(items);
   rank(items, links);
@@ -96,7 +96,7 @@ export function layOut(items) {
   return edges;
 }
 
-/** Which item makes what another takes. @param {Item[]} items */
+/** Return the links from the maker of each value to its users. @param {Item[]} items */
 function linksOf(items) {
   /** @type {Map<number, Item>} */
   const maker = new Map();
@@ -111,23 +111,23 @@ function linksOf(items) {
   return [...links.values()];
 }
 
-/** Put each item below all that it takes from. @param {Item[]} items @param {{from: Item, to: Item}[]} links */
+/** Put each item below all items that it uses. @param {Item[]} items @param {{from: Item, to: Item}[]} links */
 function rank(items, links) {
   const incoming = items.map(() => /** @type {Item[]} */ ([])), outgoing = items.map(() => /** @type {Item[]} */ ([]));
   for (const { from, to } of links) {
     incoming[to.place].push(from);
     outgoing[from.place].push(to);
   }
-  for (const item of items) // a graph's nodes are in order
+  for (const item of items) // a graph's nodes are sorted
     for (const from of incoming[item.place]) if (from.place < item.place) item.rank = Math.max(item.rank, from.rank + 1);
-  for (const item of [...items].reverse()) { // what has no inputs stands by its user
+  for (const item of [...items].reverse()) { // an item without inputs is placed near its user
     const users = outgoing[item.place];
     if (!incoming[item.place].length && users.length) item.rank = Math.max(0, users.reduce((least, one) => Math.min(least, one.rank), Infinity) - 1);
   }
 }
 
 /**
- * Have a long edge bend in each layer between; edges from one item bend together.
+ * Bend a long edge in each layer that it crosses. Edges from one item bend together.
  * @param {{from: Item, to: Item}[]} links @param {Point[][]} layers @returns {Edge[]}
  */
 function bend(links, layers) {
@@ -137,7 +137,7 @@ function bend(links, layers) {
   return links.map(({ from, to }) => {
     /** @type {Point[]} */
     const points = [from];
-    for (let rank = from.rank + 1; rank < to.rank && bends < MOST_BENDS; rank++) {
+    for (let rank = from.rank + 1; rank < to.rank && bends < MAX_BENDS; rank++) {
       const key = from.place * layers.length + rank;
       let found = bendOf.get(key);
       if (!found) {
@@ -163,7 +163,7 @@ function bend(links, layers) {
 /** @param {Point[]} points @param {(one: Point) => number} of */
 const mean = (points, of) => points.reduce((sum, one) => sum + of(one), 0) / points.length;
 
-/** Order each layer so that few edges cross, and give all a place. @param {Point[][]} layers */
+/** Order each layer so that few edges cross, and set all positions. @param {Point[][]} layers */
 function arrange(layers) {
   for (const layer of layers) layer.forEach((one, place) => { one.order = place; });
   for (let sweep = 0; sweep < 6; sweep++) {
@@ -189,7 +189,7 @@ function arrange(layers) {
     for (const layer of sweep % 2 === 0 ? layers : [...layers].reverse()) straighten(layer);
 }
 
-/** Put each as near to the middle of its neighbours as those beside it allow. @param {Point[]} layer */
+/** Move each item as near to the middle of its neighbours as its layer allows. @param {Point[]} layer */
 function straighten(layer) {
   const wishes = layer.map(one => {
     const near = [...one.up, ...one.down];

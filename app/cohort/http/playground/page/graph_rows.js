@@ -1,19 +1,19 @@
-// Which node of a model loses its rows, as the graph shows.
+// The node that mixes a model's rows, according to the graph.
 
 /** @typedef {import("./graph_layout.js").Graph} Graph */
 /** @typedef {import("./graph_layout.js").GraphNode} GraphNode */
 /** @typedef {import("./graph_layout.js").Item} Item */
 
 /**
- * What the server says of a model's rows; `node_path` leads to the node, from the main graph on.
+ * The server's row analysis of a model. `node_path` leads from the main graph to the node.
  * @typedef {{verdict?: string, reason?: string, node?: string, node_path?: number[]}} Rows
  */
-/** @typedef {{graph: number, node: GraphNode}} Step A node, and the number of its graph. */
+/** @typedef {{graph: number, node: GraphNode}} Step A node and the number of its graph. */
 
 /** @type {Record<string, string>} */
 const WORDS = { refuted: "mixes rows", unknown: "rows not followed", "not deterministic": "not deterministic" };
 
-/** The mark of a node, and of those whose graphs lead to it. */
+/** The mark of a node, and of the nodes whose graphs contain it. */
 export class RowMark {
   /** @param {Graph[]} graphs @param {Rows} rows */
   constructor(graphs, { verdict = "", reason = "", node = "", node_path: path = [] }) {
@@ -22,28 +22,28 @@ export class RowMark {
     this.words = node;
     /** @type {Step[]} */
     this.trail = this.word ? trailOf(graphs, path) : [];
-    /** Where the node is; null where there is none, or where it is not drawn. */
+    /** The node's place, or null if it does not exist or is not drawn. */
     this.place = this.trail.length * 2 - 1 === path.length ? this.trail[this.trail.length - 1] : null;
   }
 
-  /** Whether it is the node itself. @param {GraphNode | undefined} node */
+  /** Return true for the node itself. @param {GraphNode | undefined} node */
   is(node) {
     return node !== undefined && node === this.place?.node;
   }
 
-  /** Whether the node is in a graph of this one. @param {GraphNode | undefined} node */
+  /** Return true if the marked node is in a graph of `node`. @param {GraphNode | undefined} node */
   isInside(node) {
     return !this.is(node) && this.trail.some(step => step.node === node);
   }
 
-  /** What is written at an item; "" for nothing. @param {Item} item */
+  /** Return the text at an item, or "". @param {Item} item */
   of({ node, block }) {
     if (this.is(node)) return this.word;
     return this.isInside(node) || block?.some(one => this.is(one) || this.isInside(one)) ? `${this.word} inside` : "";
   }
 }
 
-/** The node at the end of a path, after those whose graphs lead there, as far as they are drawn. @param {Graph[]} graphs @param {number[]} path */
+/** Return the drawn nodes on a path: the node at its end, after those whose graphs contain it. @param {Graph[]} graphs @param {number[]} path */
 function trailOf(graphs, path) {
   /** @type {Step[]} */
   const trail = [];

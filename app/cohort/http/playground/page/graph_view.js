@@ -1,4 +1,4 @@
-// The graphs of a model, to be looked at: drawn, moved, searched, and told of node by node.
+// The view of a model's graphs: drawing, moving, searching, and details of nodes.
 
 import { fill, h, svg } from "./dom.js";
 import { HEIGHT, collect, layOut, short } from "./graph_layout.js";
@@ -9,14 +9,14 @@ import { RowMark } from "./graph_rows.js";
 /** @typedef {import("./graph_layout.js").Item} Item */
 /** @typedef {import("./graph_layout.js").Edge} Edge */
 
-const FAR = 0.45, MANY = 300, MOST_LISTED = 100;
+const FAR = 0.45, MANY = 300, MAX_LISTED = 100;
 
 /**
  * Show the graphs of a model in `place`.
  * @param {HTMLElement} place
- * @param {{graphs: Graph[], left_out: string}} model The main graph first.
- * @param {Record<string, number>} [running] How many nodes run on each provider, where that is known.
- * @param {import("./graph_rows.js").Rows} [rows] What the graph proves of the model's rows.
+ * @param {{graphs: Graph[], left_out: string}} model The main graph is first.
+ * @param {Record<string, number>} [running] Nodes by provider, if known.
+ * @param {import("./graph_rows.js").Rows} [rows] The result of the row analysis.
  */
 export function showGraphs(place, model, running = {}, rows = {}) {
   const drawing = new Drawing(model.graphs, running, new RowMark(model.graphs, rows));
@@ -40,7 +40,7 @@ export function showGraphs(place, model, running = {}, rows = {}) {
   drawing.show(0);
 }
 
-/** One graph at a time, and what is chosen in it. */
+/** One graph at a time, with the chosen item. */
 class Drawing {
   /** @param {Graph[]} graphs @param {Record<string, number>} running @param {RowMark} rows */
   constructor(graphs, running, rows) {
@@ -68,11 +68,11 @@ class Drawing {
     this.details = h("aside", { class: "graph-details", "aria-live": "polite" });
     this.path = h("nav", { class: "graph-path", "aria-label": "Graphs" });
     this.fold = h("input", { type: "checkbox", onchange: () => this.redraw() });
-    this.folding = h("label", {}, this.fold, " fold what repeats");
+    this.folding = h("label", {}, this.fold, " fold repeated blocks");
     this.listen();
   }
 
-  /** @param {number} place Of the graph. */
+  /** @param {number} place The graph's number. */
   show(place) {
     this.graph = this.graphs[place];
     this.opened = new Set();
@@ -100,19 +100,19 @@ class Drawing {
         svg("rect", { x: -item.width / 2, y: -HEIGHT / 2, width: item.width, height: HEIGHT, rx: item.end ? HEIGHT / 2 : 5 }, mark && svg("title", {}, this.rows.reason)),
         svg("text", { y: item.shape ? -7 : 0 }, short(item.label)),
         item.shape && svg("text", { y: 9, class: "shape" }, short(item.shape)),
-        mark && svg("text", { y: -HEIGHT / 2 - 9, class: "mark" }, ` ${mark}`)); // the space parts it from the label for who hears both
+        mark && svg("text", { y: -HEIGHT / 2 - 9, class: "mark" }, ` ${mark}`)); // the space separates it from the label for screen readers
     });
     fill(this.view, svg("g", {}, ...this.lines), svg("g", {}, ...this.boxes));
   }
 
-  // --- What of it is seen
+  // --- The visible part
 
   move() {
     this.view.setAttribute("transform", `translate(${this.left},${this.top}) scale(${this.scale})`);
     this.canvas.classList.toggle("far", this.scale < FAR && this.items.length > MANY);
   }
 
-  /** @param {number} factor @param {number} [x] @param {number} [y] What stays where it is. */
+  /** @param {number} factor @param {number} [x] @param {number} [y] The fixed point. */
   zoom(factor, x = this.canvas.clientWidth / 2, y = this.canvas.clientHeight / 2) {
     const next = Math.min(4, Math.max(0.002, this.scale * factor));
     this.left = x - ((x - this.left) * next) / this.scale;
@@ -121,7 +121,7 @@ class Drawing {
     this.move();
   }
 
-  /** See all of it. */
+  /** Show the whole graph. */
   fit() {
     if (!this.items.length) return;
     const bounds = this.items.reduce((all, one) => ({
@@ -135,7 +135,7 @@ class Drawing {
     this.move();
   }
 
-  /** See the whole where it can be read, or else its beginning. */
+  /** Show the whole graph if it is readable, otherwise its beginning. */
   begin() {
     this.fit();
     if (this.scale >= 0.75 || !this.items.length) return;
@@ -153,7 +153,7 @@ class Drawing {
     this.move();
   }
 
-  // --- What is told
+  // --- Details
 
   /** @param {Item | null} item */
   choose(item) {
@@ -170,14 +170,14 @@ class Drawing {
       h("h2", {}, short(graph.title, 60)),
       h("p", {}, `${counted(graph.nodes.length)}`),
       ...(providers.length && graph === this.graphs[0] ? [h("h3", {}, "Runs on"), ...providers.map(([provider, count]) => h("p", {}, `${provider}: ${counted(count)}`))] : []),
-      providers.length > 1 && h("p", { class: "hint" }, `Those that do not run on ${providers.sort(([, one], [, other]) => other - one)[0][0]} have a thick line.`),
+      providers.length > 1 && h("p", { class: "hint" }, `Nodes that do not run on ${providers.sort(([, one], [, other]) => other - one)[0][0]} have a thick border.`),
       ...this.aboutRows(),
       ...this.values("Inputs", graph.inputs), ...this.values("Outputs", graph.outputs),
-      h("p", { class: "hint" }, "Choose a node for its details. Drag to move; turn the wheel, or use two fingers, to zoom."),
+      h("p", { class: "hint" }, "Choose a node for its details. Drag to move. Use the wheel or two fingers to zoom."),
     ];
   }
 
-  /** Why requests do not share runs, where a node is the reason, and a way to the node. */
+  /** Explain why requests do not share runs, and link to the node that causes it. */
   aboutRows() {
     const { word, reason, words, place } = this.rows;
     if (!word) return [];
@@ -234,30 +234,30 @@ class Drawing {
     ];
   }
 
-  /** Where it runs, as far as the runtime tells. @param {GraphNode} node */
+  /** Return where a node runs, if the runtime reports it. @param {GraphNode} node */
   where(node) {
     if (node.provider) return `runs on ${node.provider}`;
     const providers = Object.keys(this.running);
     if (this.graph !== this.graphs[0] || !providers.length) return "";
-    if (node.name) return "does not run by itself: it was computed when the model was opened, or is part of another node";
+    if (node.name) return "does not run separately: it was computed when the model was loaded, or is part of another node";
     return providers.length === 1 ? `runs on ${providers[0]}` : "";
   }
 
   /** @param {string} title @param {number[]} values */
   values(title, values) {
     return [
-      h("h3", {}, title), ...values.slice(0, MOST_LISTED).map(one => h("p", {}, this.value(one))),
-      values.length > MOST_LISTED && h("p", { class: "hint" }, `and ${(values.length - MOST_LISTED).toLocaleString("en")} more`),
+      h("h3", {}, title), ...values.slice(0, MAX_LISTED).map(one => h("p", {}, this.value(one))),
+      values.length > MAX_LISTED && h("p", { class: "hint" }, `and ${(values.length - MAX_LISTED).toLocaleString("en")} more`),
     ];
   }
 
-  /** A value in words. @param {number} number */
+  /** Describe a value. @param {number} number */
   value(number) {
     const [name, type] = this.graph.values[number], weight = this.graph.weights[number];
     return `${name || "(none)"}  ${weight ? `weight ${weight}` : type}`.trim();
   }
 
-  /** Go to the next item that has `wanted` in it; gives how many do. @param {string} wanted In small letters. */
+  /** Go to the next item that contains `wanted`. Returns the number of such items. @param {string} wanted In lower case. */
   find(wanted) {
     const has = (/** @type {GraphNode} */ node) => [node.op, node.name, ...[...node.in, ...node.out].map(one => this.graph.values[one][0])].some(text => text.toLowerCase().includes(wanted));
     const hits = this.items.filter(item => (item.node ? has(item.node) : item.block ? item.block.some(has) : item.label.toLowerCase().includes(wanted)));
@@ -270,7 +270,7 @@ class Drawing {
     return hits.length;
   }
 
-  // --- What a reader does
+  // --- Input events
 
   listen() {
     const { canvas } = this;
@@ -292,7 +292,7 @@ class Drawing {
     });
   }
 
-  /** One pointer moves the drawing or chooses a node, two zoom. */
+  /** Move the drawing or choose a node with one pointer, zoom with two. */
   listenToPointers() {
     const { canvas } = this;
     /** @type {Map<number, {x: number, y: number}>} */
@@ -310,12 +310,12 @@ class Drawing {
     canvas.addEventListener("pointermove", event => {
       const before = held.get(event.pointerId);
       if (!before) return;
-      if (!event.buttons) { held.delete(event.pointerId); return; } // it was let go elsewhere
+      if (!event.buttons) { held.delete(event.pointerId); return; } // it was released elsewhere
       const apart = held.size === 2 ? spread() : 0, x = event.clientX - before.x, y = event.clientY - before.y;
       held.set(event.pointerId, { x: event.clientX, y: event.clientY });
       moved += Math.abs(x) + Math.abs(y);
       if (moved <= 3) return;
-      canvas.setPointerCapture(event.pointerId); // not before: a click belongs to what is below it
+      canvas.setPointerCapture(event.pointerId); // not earlier, because a click belongs to the element below
       this.left += x / held.size;
       this.top += y / held.size;
       const box = canvas.getBoundingClientRect(), points = [...held.values()];
@@ -335,7 +335,7 @@ class Drawing {
     return box ? this.items[Number(box.dataset.place)] : null;
   }
 
-  /** Choose an item for who uses the keyboard: it alone is reached by Tab. @param {Item} item */
+  /** Focus an item for keyboard users. It becomes the only item that Tab reaches. @param {Item} item */
   focus(item) {
     for (const box of this.view.querySelectorAll("[tabindex='0']")) box.setAttribute("tabindex", "-1");
     this.boxes[item.place].setAttribute("tabindex", "0");
@@ -346,12 +346,12 @@ class Drawing {
   }
 }
 
-/** What an item is, for who does not see it. @param {Item} item @param {string} mark */
+/** Return the accessible name of an item. @param {Item} item @param {string} mark */
 function named({ label, shape, node, end }, mark) {
   return [[short(label), short(shape), mark].filter(Boolean).join(" "), end?.toLowerCase(), node?.name, node?.provider && `runs on ${node.provider}`].filter(Boolean).join(", ");
 }
 
-/** The item that an arrow key leads to. @param {Item} item @param {string} key @param {Item[]} items @returns {Item | null} */
+/** Return the item that an arrow key leads to. @param {Item} item @param {string} key @param {Item[]} items @returns {Item | null} */
 function neighbour(item, key, items) {
   if (key === "Home") return items[0];
   if (key === "End") return items[items.length - 1];
@@ -375,7 +375,7 @@ function neighbour(item, key, items) {
 /** @param {number} nodes */
 const counted = nodes => `${nodes.toLocaleString("en")} ${nodes === 1 ? "node" : "nodes"}`;
 
-/** The line of an edge. @param {Edge} edge */
+/** Return the path of an edge. @param {Edge} edge */
 function curve({ points }) {
   const last = points.length - 1;
   return points.map((point, place) => {

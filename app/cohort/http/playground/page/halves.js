@@ -1,8 +1,8 @@
-// Numbers in half precision (IEEE 754), which JavaScript has no arrays of.
+// Half precision (IEEE 754), for which JavaScript has no arrays.
 
 const float = new Float32Array(1), bits = new Uint32Array(float.buffer);
 
-/** The bits of a number in half precision, rounded to the nearest and to even (IEEE 754). @param {number} value */
+/** Return a number's bits in half precision, rounded to nearest even. @param {number} value */
 export function toHalf(value) {
   float[0] = value;
   const sign = (bits[0] >>> 16) & 0x8000, magnitude = Math.abs(float[0]);
@@ -14,7 +14,7 @@ export function toHalf(value) {
   return sign | (whole + (exponent + 14) * 1024);
 }
 
-/** The number that bits in half precision are. @param {number} half */
+/** Return the number of half-precision bits. @param {number} half */
 export function fromHalf(half) {
   const sign = half & 0x8000 ? -1 : 1, exponent = (half >>> 10) & 31, fraction = half & 1023;
   if (exponent === 31) return fraction ? NaN : sign * Infinity;

@@ -1,13 +1,13 @@
-// Counts in buckets.
+// Histograms.
 
 /** @typedef {{codes: Record<string, number>, variants: Record<string, number>, durations: number[], rows: number[]}} Counts */
 
 /**
- * The value below which a share of what was counted is, as Prometheus reckons it: as if values were
- * spread evenly within a bucket. NaN where nothing was counted.
+ * Return a quantile as Prometheus computes it, with values spread evenly within a bucket.
+ * NaN if nothing was counted.
  * @param {number} share From 0 to 1.
- * @param {number[]} counts By bucket; the last is beyond all bounds.
- * @param {number[]} bounds The buckets' inclusive upper ends.
+ * @param {number[]} counts By bucket. The last is above all bounds.
+ * @param {number[]} bounds The buckets' inclusive upper bounds.
  */
 export function quantile(share, counts, bounds) {
   const total = counts.reduce((sum, one) => sum + one, 0);
@@ -26,7 +26,7 @@ export function quantile(share, counts, bounds) {
 }
 
 /**
- * The same as the end of its bucket, for whole numbers.
+ * Return the upper bound of the quantile's bucket, for whole numbers.
  * @param {number} share @param {number[]} counts @param {number[]} bounds
  */
 export function bucketOf(share, counts, bounds) {
@@ -34,13 +34,13 @@ export function bucketOf(share, counts, bounds) {
   return Number.isFinite(value) ? bounds.find(bound => bound >= value) ?? value : NaN;
 }
 
-/** All that was counted. @param {Record<string, number>} counts */
+/** Return the total of counts. @param {Record<string, number>} counts */
 export const sum = counts => Object.values(counts).reduce((total, one) => total + one, 0);
 
-/** What was counted that is no success. @param {Record<string, number>} codes */
+/** Return the number of failures. @param {Record<string, number>} codes */
 export const failures = codes => sum(codes) - (codes.OK ?? 0);
 
-/** The counts of several versions as one. @param {Counts[]} all @returns {Counts} */
+/** Add the counts of several versions. @param {Counts[]} all @returns {Counts} */
 export function together(all) {
   /** @type {Counts} */
   const added = { codes: {}, variants: {}, durations: [], rows: [] };

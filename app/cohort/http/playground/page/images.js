@@ -7,11 +7,11 @@ import { isFloat, typed } from "./tensors.js";
 /** @typedef {import("./tensors.js").Spec} Spec */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
-/** Of an input that takes pictures. @typedef {{width: number, height: number, channels: number, last: boolean}} Layout */
+/** The layout of a picture input. @typedef {{width: number, height: number, channels: number, last: boolean}} Layout */
 
-const CANVAS = 280, PEN = 22, STEP = 10, ANY_SIZE = 224, MOST_SIDE = 2048, MOST_DRAWN = 64;
+const CANVAS = 280, PEN = 22, STEP = 10, ANY_SIZE = 224, MAX_SIDE = 2048, MAX_DRAWN = 64;
 
-/** How the values of a picture are written, from its 0 to 1. @type {Record<string, {title: string, of: (value: number, channel: number) => number}>} */
+/** Scales from 0 to 1 to a picture's values. @type {Record<string, {title: string, of: (value: number, channel: number) => number}>} */
 const SCALES = {
   unit: { title: "0 to 1", of: value => value },
   bytes: { title: "0 to 255", of: value => Math.round(value * 255) },
@@ -23,7 +23,7 @@ const SCALES = {
 };
 
 /**
- * How an input takes pictures; null where it takes none.
+ * Return the layout of a picture input, or null for any other.
  * @param {Spec} spec
  * @returns {Layout | null}
  */
@@ -35,22 +35,22 @@ export function layoutOf({ datatype, shape }) {
   const last = !isCount(shape[1]);
   if (last && !isCount(shape[3])) return null;
   const [channels, height, width] = last ? [size(3), size(1), size(2)] : [size(1), size(2), size(3)];
-  if (Math.min(width, height) < 4 || Math.max(width, height) > MOST_SIDE) return null;
+  if (Math.min(width, height) < 4 || Math.max(width, height) > MAX_SIDE) return null;
   return { width, height, channels, last };
 }
 
 /**
- * A form for a picture.
+ * Make a form for a picture.
  * @param {Spec} spec
  * @param {Layout} layout
  * @returns {import("./forms.js").Form}
  */
 export function pictureForm(spec, layout) {
   const { width, height, channels } = layout;
-  const drawn = channels === 1 && Math.max(width, height) <= MOST_DRAWN;
+  const drawn = channels === 1 && Math.max(width, height) <= MAX_DRAWN;
   /** @type {Float32Array | null} Values from 0 to 1, by row, column and channel. */
   let values = null;
-  const seen = h("canvas", { width, height, class: "seen", role: "img", "aria-label": "What the model is given" });
+  const seen = h("canvas", { width, height, class: "seen", role: "img", "aria-label": "The model's input" });
   const said = h("p", { class: "hint", role: "alert" });
   const show = (/** @type {Float32Array | null} */ made) => { values = made; paint(seen, made, channels); };
   const board = drawn ? drawing(width, height, made => { file.value = ""; said.textContent = ""; show(made); }) : null;
@@ -62,25 +62,25 @@ export function pictureForm(spec, layout) {
     if (!file) return;
     said.textContent = "";
     board?.clear();
-    show(null); // what was there is not that of this file
+    show(null); // the old values are not of this file
     let bitmap;
     try {
       bitmap = await createImageBitmap(file);
     } catch {
-      said.textContent = `"${file.name}" is no picture that this browser can read: PNG, JPEG, WebP or GIF, of a size that it can hold.`;
+      said.textContent = `"${file.name}" is not a picture that this browser can read. Use PNG, JPEG, WebP or GIF of a moderate size.`;
       return;
     }
     const made = drawn ? inkOf(bitmap, width, height) : coloursOf(bitmap, layout);
     bitmap.close();
     if (made) show(made);
-    else said.textContent = `Nothing is written in "${file.name}": all of it is of one brightness.`;
+    else said.textContent = `"${file.name}" shows no writing: its brightness is uniform.`;
   };
   const file = h("input", { type: "file", accept: "image/*", id: "picture", onchange: () => take(file.files?.[0]) });
   const element = h("div", { class: "picture" },
     board?.element,
     h("div", { class: "beside" },
-      h("figure", {}, seen, h("figcaption", {}, `What the model is given: ${width} × ${height}`)),
-      h("label", { for: "picture" }, drawn ? "Or a picture of it, chosen or dropped here" : "A picture, chosen or dropped here"), file,
+      h("figure", {}, seen, h("figcaption", {}, `The model's input: ${width} × ${height}`)),
+      h("label", { for: "picture" }, drawn ? "Or choose a picture, or drop it here" : "Choose a picture or drop it here"), file,
       isFloat(spec.datatype) && h("label", { for: "scale" }, "Values"), isFloat(spec.datatype) && scale),
     said);
   element.addEventListener("dragover", event => { event.preventDefault(); element.classList.add("over"); });
@@ -94,14 +94,14 @@ export function pictureForm(spec, layout) {
     element,
     clear: () => { board?.clear(); file.value = ""; said.textContent = ""; show(null); },
     read: () => {
-      if (!values) throw new Error(drawn ? "Draw something first, or choose a picture." : "Choose a picture first, or drop one.");
+      if (!values) throw new Error(drawn ? "Draw something or choose a picture first." : "Choose a picture first, or drop one.");
       return [arranged(spec, layout, values, SCALES[scale.value].of)];
     },
   };
 }
 
 /**
- * A tensor of a picture.
+ * Make a tensor of a picture.
  * @param {Spec} spec @param {Layout} layout
  * @param {Float32Array} values By row, column and channel.
  * @param {(value: number, channel: number) => number} scaled
@@ -118,8 +118,8 @@ export function arranged(spec, { width, height, channels, last }, values, scaled
 }
 
 /**
- * A canvas to draw on, with a pointer or the keyboard.
- * @param {number} width @param {number} height Of what the model is given.
+ * Make a canvas to draw on with a pointer or the keyboard.
+ * @param {number} width @param {number} height Size of the model's input.
  * @param {(values: Float32Array | null) => void} changed
  */
 function drawing(width, height, changed) {
@@ -195,12 +195,12 @@ function drawing(width, height, changed) {
   canvas.addEventListener("blur", () => { keyboard = false; stroke = null; repaint(); });
   onOtherColours(repaint);
   return {
-    element: h("div", { class: "board" }, canvas, h("p", { class: "hint", id: "drawing-keys" }, "By keyboard: arrows move the pen, Space puts it down and lifts it.")),
+    element: h("div", { class: "board" }, canvas, h("p", { class: "hint", id: "drawing-keys" }, "Keyboard: arrow keys move the pen, Space lowers and lifts it.")),
     clear: () => { strokes = []; stroke = null; repaint(); },
   };
 }
 
-/** Repaint in the other colours, as long as there is something to paint. @param {() => void} repaint */
+/** Repaint when the color scheme changes, as long as the canvas exists. @param {() => void} repaint */
 function onOtherColours(repaint) {
   const dark = matchMedia("(prefers-color-scheme: dark)"), held = new WeakRef(repaint); // the query lives as long as the page
   dark.addEventListener("change", function again() {
@@ -220,18 +220,18 @@ function paint(canvas, values, channels) {
   context.putImageData(image, 0, 0);
 }
 
-/** The pixels of part of a picture at another size. @param {ImageBitmap} bitmap @param {number} width @param {number} height @param {{x: number, y: number, width: number, height: number}} part */
+/** Return the pixels of a part of a picture at another size. @param {ImageBitmap} bitmap @param {number} width @param {number} height @param {{x: number, y: number, width: number, height: number}} part */
 function pixels(bitmap, width, height, part) {
   const canvas = new OffscreenCanvas(width, height);
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
-  context.fillStyle = "white"; // behind what is transparent
+  context.fillStyle = "white"; // behind transparent pixels
   context.fillRect(0, 0, width, height);
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, part.x, part.y, part.width, part.height, 0, 0, width, height);
   return context.getImageData(0, 0, width, height).data;
 }
 
-/** The middle of a picture in colours or grey. @param {ImageBitmap} bitmap @param {Layout} layout */
+/** Return the middle of a picture, in colors or grey. @param {ImageBitmap} bitmap @param {Layout} layout */
 function coloursOf(bitmap, { width, height, channels }) {
   const scale = Math.min(bitmap.width / width, bitmap.height / height);
   const part = { width: width * scale, height: height * scale, x: (bitmap.width - width * scale) / 2, y: (bitmap.height - height * scale) / 2 };
@@ -245,11 +245,11 @@ function coloursOf(bitmap, { width, height, channels }) {
   return values;
 }
 
-/** Brightness from 0 to 1. @param {number} red @param {number} green @param {number} blue */
+/** Return the brightness from 0 to 1. @param {number} red @param {number} green @param {number} blue */
 const grey = (red, green, blue) => (0.299 * red + 0.587 * green + 0.114 * blue) / 255;
 
 /**
- * The ink in a picture of something written, drawn anew as if it had been written here; null for none.
+ * Return the ink in a picture of handwriting, as if it were drawn here, or null without ink.
  * @param {ImageBitmap} bitmap @param {number} width @param {number} height
  */
 function inkOf(bitmap, width, height) {
@@ -265,7 +265,7 @@ function inkOf(bitmap, width, height) {
 }
 
 /**
- * Scale what is written to fill a picture, as strokes are.
+ * Scale the ink to fill a picture, like strokes.
  * @param {Float32Array} ink @param {number} wide @param {number} high @param {number} width @param {number} height
  */
 function fitted(ink, wide, high, width, height) {
@@ -276,7 +276,7 @@ function fitted(ink, wide, high, width, height) {
     [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x + 1), Math.min(top, y), Math.max(bottom, y + 1)];
   });
   const room = Math.max(width, height) <= 16 ? 1 : 20 / 28;
-  const scale = Math.max((right - left) / (width * room), (bottom - top) / (height * room)); // bits of `ink` in a pixel
+  const scale = Math.max((right - left) / (width * room), (bottom - top) / (height * room)); // samples of `ink` per pixel
   const values = new Float32Array(width * height);
   const [x0, y0] = [(left + right - width * scale) / 2, (top + bottom - height * scale) / 2];
   const samples = 8;

@@ -1,7 +1,7 @@
-// JSON with whole numbers of 64 bits: those beyond 2^53 are bigints, where the browser can tell them
-// from others (https://github.com/tc39/proposal-json-parse-with-source).
+// JSON with 64-bit integers. Those beyond 2^53 become bigints if the browser reports the source
+// text (https://github.com/tc39/proposal-json-parse-with-source).
 
-const LONG = /(?<![.\d])\d{16}/; // what has no such number is read without asking of each
+const LONG = /(?<![.\d])\d{16}/; // other texts are parsed without a callback for each value
 
 /**
  * @param {string} text
@@ -19,7 +19,7 @@ function exact(_, value, context) {
 
 /**
  * @param {unknown} value
- * @param {number} [indent] How far each level is moved in; without it all is on one line.
+ * @param {number} [indent] Indentation per level; without it, one line.
  * @returns {string}
  */
 export function stringify(value, indent) {
@@ -29,6 +29,6 @@ export function stringify(value, indent) {
 /** @param {bigint} value */
 function raw(value) {
   const known = /** @type {{rawJSON?: (text: string) => unknown}} */ (JSON);
-  if (!known.rawJSON) throw new Error(`This browser is too old to send ${value}: it rounds what is beyond 2^53.`);
+  if (!known.rawJSON) throw new Error(`This browser is too old to send ${value}: it rounds numbers above 2^53.`);
   return known.rawJSON(String(value));
 }

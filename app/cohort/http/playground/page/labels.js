@@ -1,19 +1,19 @@
-// What an output says to people: the classes of a classifier, by the names in the model's metadata.
+// Outputs in words: the classes of a classifier, with the names in the model's metadata.
 
 import { isFloat } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
 /**
- * The names of a version's classes: as the server has read them from its graph, else from its metadata.
- * @param {any} version As the server describes it.
+ * Return the names of a version's classes: from the server's reading of its graph, or from its metadata.
+ * @param {any} version The server's description.
  * @returns {string[]}
  */
 export const namesOf = version => (version.outputs.find((/** @type {any} */ one) => one.classes?.length)?.classes ?? classNames(version.metadata.properties)).map(String);
 
 /**
- * The names of a model's classes, by index; empty where its metadata has none.
- * @param {Record<string, string>} properties Of the model's metadata.
+ * Return the names of a model's classes by index, or an empty list.
+ * @param {Record<string, string>} properties The model's metadata.
  * @returns {string[]}
  */
 export function classNames(properties) {
@@ -25,7 +25,7 @@ export function classNames(properties) {
 }
 
 /**
- * The names in JSON, in a dictionary as Python prints it (Ultralytics), or in words with commas or in lines.
+ * Read names from JSON, from a Python dictionary (Ultralytics), or separated by commas or lines.
  * @param {string} text
  * @returns {string[]}
  */
@@ -47,15 +47,15 @@ function namesIn(text) {
 /** @param {[number, string][]} pairs */
 const byIndex = pairs => pairs.sort(([one], [other]) => one - other).map(([, name]) => name);
 
-const MOST_UNNAMED = 1000; // classes
+const MAX_UNNAMED = 1000; // classes
 
 /**
- * A ranking of classes: of one row of scores.
+ * A ranking of classes for each row of scores.
  * @typedef {{output: string, rows: {name: string, score: number}[][], probabilities: boolean}} Ranking
  */
 
 /**
- * The scores of an answer by class, best first; null where no output is that of a classifier.
+ * Return the scores of an answer by class, best first, or null if no output is a classifier's.
  * @param {Tensor[]} outputs
  * @param {string[]} names
  * @returns {Ranking | null}
@@ -74,19 +74,19 @@ export function ranking(outputs, names) {
   return { output: found.name, rows, probabilities: areShares(found) };
 }
 
-/** @param {number} score NaN is none. */
+/** @param {number} score NaN is last. */
 const order = score => (Number.isNaN(score) ? -Number.MAX_VALUE : score);
 
-/** Whether an output has a few numbers for each row. @param {Tensor} output */
+/** Return true if an output has a few numbers for each row. @param {Tensor} output */
 const isTable = ({ shape, datatype, data }) => shape.length === 2 && isFloat(datatype) && data.length <= 100_000 && shape[1] >= 2;
 
-/** Whether it is called what outputs of classifiers are. @param {Tensor} output */
-const isByName = ({ name, shape }) => shape[1] <= MOST_UNNAMED && /prob|score|logit|class/i.test(name);
+/** Return true if an output has a classifier's usual name. @param {Tensor} output */
+const isByName = ({ name, shape }) => shape[1] <= MAX_UNNAMED && /prob|score|logit|class/i.test(name);
 
-/** Whether it says how likely each of a few classes is. @param {Tensor} output */
-const areProbabilities = output => output.shape[1] <= MOST_UNNAMED && areShares(output);
+/** Return true if an output has probabilities of a few classes. @param {Tensor} output */
+const areProbabilities = output => output.shape[1] <= MAX_UNNAMED && areShares(output);
 
-/** Whether the numbers of each row are shares of a whole. @param {Tensor} output */
+/** Return true if the numbers of each row add up to 1. @param {Tensor} output */
 function areShares({ shape, data }) {
   for (let start = 0; start < data.length; start += shape[1]) {
     const row = Array.from({ length: shape[1] }, (_, place) => Number(data[start + place]));
@@ -96,7 +96,7 @@ function areShares({ shape, data }) {
 }
 
 /**
- * What an answer says in a few words, of its first row.
+ * Describe the first row of an answer in a few words.
  * @param {Tensor[]} outputs
  * @param {string[]} names
  */

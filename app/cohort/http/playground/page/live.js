@@ -1,4 +1,4 @@
-// What the server does now, second by second.
+// Live metrics, second by second.
 
 import { keyForm } from "./access.js";
 import { askJson, needsKey } from "./api.js";
@@ -10,16 +10,16 @@ import { link } from "./routes.js";
 
 /** @typedef {import("./histograms.js").Counts} Counts */
 /** @typedef {Counts & {model: string, version: string, total: number}} VersionCounts */
-/** Counts by version, and those of all others together, for who may see them. @typedef {{at: number, seconds: number, queued: number, versions: VersionCounts[], others: Counts | null}} Sample */
+/** Counts by version. `others` adds up the versions that the viewer may not see, if it may see their sum. @typedef {{at: number, seconds: number, queued: number, versions: VersionCounts[], others: Counts | null}} Sample */
 /** @typedef {{durations: number[], rows: number[]}} Bounds */
 
-const SHOWN = 180, OVER = 10; // seconds: of the charts, and that the table looks back on
+const SHOWN = 180, OVER = 10; // seconds shown in the charts and averaged in the table
 const WIDTH = 360, HEIGHT = 110, LEFT = 58, TOP = 8, BOTTOM = 18;
 
 /**
  * Show the live view.
  * @param {HTMLElement} main
- * @param {AbortSignal} left Says when the page is left.
+ * @param {AbortSignal} left Aborted when the page is left.
  */
 export async function showLive(main, left) {
   const { models } = await askJson("models", { signal: left });
@@ -31,7 +31,7 @@ export async function showLive(main, left) {
     h("div", { class: "charts" }, ...charts.map(chart => chart.element)),
     h("section", { "aria-label": "Versions that answer" }, h("h2", {}, "Versions"), table),
     h("section", { "aria-label": "Send load" }, h("h2", {}, "Send load"),
-      h("p", { class: "hint" }, "Requests with the model's example, from this browser: it has six on the wire at a time, so that a few share a run."),
+      h("p", { class: "hint" }, "Sends requests with the model's example from this browser. It sends six at a time, so a few can share a run."),
       loadForm(models, left)));
   /** @type {Sample[]} */
   let samples = [];
@@ -41,7 +41,7 @@ export async function showLive(main, left) {
   const totals = new Map();
   const take = (/** @type {string} */ kind, /** @type {any} */ data) => {
     if (kind === "bounds") { bounds = data; return; }
-    const last = samples.length ? samples[samples.length - 1].at : 0; // a new connection begins with all there are
+    const last = samples.length ? samples[samples.length - 1].at : 0; // a new connection begins with the whole history
     samples = [...samples, ...data.filter((/** @type {Sample} */ one) => one.at > last)].slice(-SHOWN);
     for (const sample of data) for (const one of sample.versions) totals.set(`${one.model}/${one.version}`, one.total);
     if (!samples.length) return;
@@ -52,18 +52,24 @@ export async function showLive(main, left) {
   watch(take, left, said, asked);
 }
 
-/** Read on, also after the server was restarted. @param {(kind: string, data: any) => void} take @param {AbortSignal} left @param {HTMLElement} said @param {HTMLElement} asked Where a key is asked for. */
-async function watch(take, left, said, asked) {
+/**
+ * Read events, and reconnect after the server restarts.
+ * @param {(kind: string, data: any) => void} take
+ * @param {AbortSignal} left
+ * @param {HTMLElement} status
+ * @param {HTMLElement} asked The place for the key form.
+ */
+async function watch(take, left, status, asked) {
   while (!left.aborted) {
     try {
       await readEvents("playground/data/live", left, take);
     } catch (error) {
       if (left.aborted) return;
-      fill(said, h("span", { class: "warning" }, sentence(error)));
+      fill(status, h("span", { class: "warning" }, sentence(error)));
       if (needsKey(error)) {
         await new Promise(done => fill(asked, keyForm(() => done(null), "metrics")));
         fill(asked);
-        fill(said, "Waiting for the first second…");
+        fill(status, "Waiting for the first second…");
         continue;
       }
     }
@@ -71,7 +77,7 @@ async function watch(take, left, said, asked) {
   }
 }
 
-/** A chart: what its lines are of a sample. @typedef {{title: string, unit: (value: number) => string, lines: Record<string, (sample: Sample, all: Counts, bounds: Bounds) => number>}} Chart */
+/** A chart, with functions that compute its lines from a sample. @typedef {{title: string, unit: (value: number) => string, lines: Record<string, (sample: Sample, all: Counts, bounds: Bounds) => number>}} Chart */
 
 /** @param {number} value */
 const count = value => readable(Number(value.toFixed(value < 10 ? 1 : 0)));
@@ -87,7 +93,7 @@ const CHARTS = [
     p95: (_, { durations }, bounds) => quantile(0.95, durations, bounds.durations),
     p99: (_, { durations }, bounds) => quantile(0.99, durations, bounds.durations),
   } },
-  { title: "Rows of a run, at most", unit: count, lines: {
+  { title: "Rows per run (upper bound)", unit: count, lines: {
     p50: (_, { rows }, bounds) => bucketOf(0.5, rows, bounds.rows),
     p95: (_, { rows }, bounds) => bucketOf(0.95, rows, bounds.rows),
   } },
@@ -117,7 +123,7 @@ function drawn({ title, unit, lines }, samples, bounds) {
   ];
 }
 
-/** The parts of a line in which there are values. @param {Sample[]} samples @param {number[]} points */
+/** Return the parts of a line that have values. @param {Sample[]} samples @param {number[]} points */
 function strokes(samples, points) {
   /** @type {{sample: Sample, value: number}[][]} */
   const parts = [[]];
@@ -128,7 +134,7 @@ function strokes(samples, points) {
   return parts.filter(part => part.length);
 }
 
-/** What each version did in the last seconds. @param {Sample[]} samples @param {Bounds} bounds @param {Map<string, number>} totals */
+/** Summarize each version's last seconds. @param {Sample[]} samples @param {Bounds} bounds @param {Map<string, number>} totals */
 function versionTable(samples, bounds, totals) {
   const seconds = samples.reduce((total, one) => total + one.seconds, 0);
   /** @type {Map<string, VersionCounts[]>} */
@@ -138,7 +144,7 @@ function versionTable(samples, bounds, totals) {
   const names = [...totals.keys()].sort();
   if (!names.length) return h("p", { class: "hint" }, "No requests yet.");
   const cell = (/** @type {string} */ text) => h("td", {}, text);
-  return h("table", {}, h("thead", {}, h("tr", {}, ...["Version", "Requests/s", "Failed/s", "p50", "p99", "Rows of half the runs", "Variants", "Total"].map(title => h("th", { scope: "col" }, title)))),
+  return h("table", {}, h("thead", {}, h("tr", {}, ...["Version", "Requests/s", "Failed/s", "p50", "p99", "Rows per run (p50)", "Variants", "Total"].map(title => h("th", { scope: "col" }, title)))),
     h("tbody", {}, ...names.map(name => {
       const [model] = name.split("/");
       const counts = together(byVersion.get(name) ?? []);

@@ -3,18 +3,18 @@
 import { ask, askJson, dataPathOf, pathOf } from "./api.js";
 import { duration, fill, h, readable, sentence } from "./dom.js";
 
-const AT_ONCE = 64; // the browser itself has six at a time on the wire; the others wait in it
-const MOST = 5000;
+const AT_ONCE = 64; // the browser sends six at a time and queues the others
+const MAX = 5000;
 
 /**
- * A form that sends requests to a model.
- * @param {any[]} models As `/models` lists them.
- * @param {AbortSignal} left Says when the page is left.
+ * Make a form that sends requests to a model.
+ * @param {any[]} models The models from `/models`.
+ * @param {AbortSignal} left Aborted when the page is left.
  */
 export function loadForm(models, left) {
   const ready = models.filter(model => model.default_version);
   const choice = h("select", { id: "load-model" }, ...ready.map(model => h("option", { value: model.name }, model.name)));
-  const count = h("input", { id: "load-count", type: "number", min: "1", max: String(MOST), value: "500" });
+  const count = h("input", { id: "load-count", type: "number", min: "1", max: String(MAX), value: "500" });
   const bar = h("progress", { max: "1", value: "0", hidden: true, "aria-label": "Requests sent" });
   const said = h("p", { role: "status" });
   const button = h("button", { type: "submit", class: "main" }, "Send load");
@@ -27,8 +27,8 @@ export function loadForm(models, left) {
     try {
       const model = ready.find(one => one.name === choice.value);
       const { example } = await askJson(dataPathOf(model.name, model.default_version), { signal: left });
-      if (!example) throw new Error(`${model.name} has no example to send: its inputs are large, or not known.`);
-      const total = Math.max(1, Math.min(MOST, Math.floor(Number(count.value)) || 1));
+      if (!example) throw new Error(`${model.name} has no example to send: its inputs are too large or not known.`);
+      const total = Math.max(1, Math.min(MAX, Math.floor(Number(count.value)) || 1));
       fill(said, describe(await burst(`${pathOf(model.name)}/predict`, JSON.stringify({ inputs: example }), total, AbortSignal.any([left, stopping.signal]), share => { bar.value = share; })));
     } catch (error) {
       if (!left.aborted) fill(said, h("span", { class: "warning" }, sentence(error)));
@@ -40,11 +40,11 @@ export function loadForm(models, left) {
   };
   return h("form", { class: "load", "aria-label": "Load", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); send(); } },
     h("label", { for: "load-model" }, "Model"), choice,
-    h("label", { for: "load-count" }, `Requests, at most ${MOST}`), count, button, stop, bar, said);
+    h("label", { for: "load-count" }, `Requests, at most ${MAX}`), count, button, stop, bar, said);
 }
 
 /**
- * Send requests, some at a time.
+ * Send requests, a few at a time.
  * @param {string} path @param {string} body @param {number} total @param {AbortSignal} ended
  * @param {(share: number) => void} progress
  */
@@ -75,6 +75,6 @@ async function burst(path, body, total, ended, progress) {
 /** @param {{waits: number[], failed: number, why: string, seconds: number}} done */
 function describe({ waits, failed, why, seconds }) {
   const at = (/** @type {number} */ share) => duration(waits[Math.min(waits.length - 1, Math.floor(share * waits.length))] ?? 0);
-  const answered = `${waits.length} answered in ${duration(seconds)}: ${readable(Math.round(waits.length / seconds))} a second`;
-  return `${answered}${waits.length ? `; half within ${at(0.5)}, 99 % within ${at(0.99)}, waiting in the browser included` : ""}.${failed ? ` ${failed} failed: ${why}` : ""}`;
+  const answered = `${waits.length} requests answered in ${duration(seconds)}: ${readable(Math.round(waits.length / seconds))} a second`;
+  return `${answered}${waits.length ? `; half within ${at(0.5)}, 99 % within ${at(0.99)}, including the wait in the browser` : ""}.${failed ? ` ${failed} failed: ${why}` : ""}`;
 }

@@ -1,4 +1,4 @@
-// Shows the view that the address names.
+// Shows the view of the current address.
 
 import { keyForm } from "./access.js";
 import { KEYS_CHANGED, forgetKeys, hasKey, needsKey } from "./api.js";
@@ -12,7 +12,7 @@ const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const access = /** @type {HTMLElement} */ (document.getElementById("access"));
 let leave = new AbortController();
 
-/** Show what the address names. */
+/** Show the view of the current address. */
 async function show() {
   leave.abort();
   leave = new AbortController();
@@ -31,26 +31,26 @@ async function show() {
     else if (view === "live") await showLive(main, signal);
     else if (view === "models" && version) await (await import("./graph.js")).showGraph(main, name, version, signal);
     else if (view === "models" && name) await showModel(main, name, signal);
-    else fill(main, h("h1", {}, "There is nothing here"));
+    else fill(main, h("h1", {}, "Page not found"));
   } catch (error) {
     if (signal.aborted) return;
-    fill(main, h("h1", {}, "That did not work"), h("p", { class: "warning", role: "alert" }, sentence(error)), needsKey(error) ? keyForm(showAgain) : h("p", {}, h("button", { onclick: show }, "Try again")));
+    fill(main, h("h1", {}, "Request failed"), h("p", { class: "warning", role: "alert" }, sentence(error)), needsKey(error) ? keyForm(showAgain) : h("p", {}, h("button", { onclick: show }, "Try again")));
   }
   if (!signal.aborted) main.removeAttribute("aria-busy");
 }
 
-/** The same once there is a key; if it was the wrong one, where it is typed in. */
+/** Show the view with the new key. If the key is wrong, focus its field. */
 async function showAgain() {
   await show();
   document.getElementById("key")?.focus();
 }
 
-/** Say that a key is in use. */
+/** Show that a key is in use. */
 function showAccess() {
   fill(access, hasKey() && h("button", { class: "quiet", onclick: () => { forgetKeys(); show(); } }, "Forget the key"));
 }
 
-// Their addresses are relative to the one that the page was opened at.
+// These addresses are relative to the address that opened the page.
 for (const one of document.querySelectorAll("a")) one.href = new URL(one.getAttribute("href") ?? "", document.baseURI).href;
 document.addEventListener(KEYS_CHANGED, showAccess);
 follow(main, show);

@@ -1,4 +1,4 @@
-// One model: try it, compare its versions, and what is known of it.
+// One model: trying it, comparing versions, and details.
 
 import { details as answerDetails, difference, headline } from "./answers.js";
 import { keyForm } from "./access.js";
@@ -18,14 +18,14 @@ import { isText, nested, outputsOf, readBinary, request } from "./tensors.js";
 
 /** @typedef {import("./answers.js").Answer} Answer */
 
-const MOST_LINKED = 1500; // characters of inputs in an address
-const WAITING_MS = 500; // after which it is said that there is no answer yet
+const MAX_LINKED = 1500; // characters of inputs in an address
+const WAITING_MS = 500; // time after which the page shows that it waits
 
 /**
  * Show a model.
  * @param {HTMLElement} main
  * @param {string} name
- * @param {AbortSignal} left Says when the page is left.
+ * @param {AbortSignal} left Aborted when the page is left.
  */
 export async function showModel(main, name, left) {
   const model = await askJson(pathOf(name), { signal: left });
@@ -34,7 +34,7 @@ export async function showModel(main, name, left) {
   const show = async (/** @type {any} */ now) => {
     fill(rollout, ...aboutRollout(now));
     const states = JSON.stringify(now.versions.map((/** @type {any} */ one) => [one.version, one.state, one.files]));
-    if (states === shown) return; // what is filled in stays
+    if (states === shown) return; // keeps the form's contents
     shown = states;
     fill(upper, ...(await summaryAndForm(name, now, left)));
     fill(versions, ...now.versions.map((/** @type {any} */ one) => aboutVersion(name, one, one.version === now.default_version)));
@@ -43,19 +43,19 @@ export async function showModel(main, name, left) {
   fill(main, h("p", { class: "path" }, link("", "Models"), " / "), h("h1", {}, name), upper, rollout, operate(name, model, show), versions);
 }
 
-/** What a model is, and the form to try it by. @param {string} name @param {any} model @param {AbortSignal} left */
+/** Return a model's summary and the form to try it. @param {string} name @param {any} model @param {AbortSignal} left */
 async function summaryAndForm(name, model, left) {
   const ready = model.versions.filter((/** @type {any} */ one) => one.state === "READY" && one.inputs);
   const description = ready.find((/** @type {any} */ one) => one.version === model.default_version)?.metadata.description;
   return [
     h("p", {}, ...model.versions.map((/** @type {any} */ one) => badge(one, model.default_version))),
     description && h("p", {}, description),
-    ...(ready.length ? [await tryIt(name, model, ready, left)] : [h("p", { class: "warning" }, "No version of it serves now."), ...troubles(model)]),
+    ...(ready.length ? [await tryIt(name, model, ready, left)] : [h("p", { class: "warning" }, "No version of this model is ready."), ...troubles(model)]),
   ];
 }
 
 /**
- * The form, its buttons and what is answered.
+ * Make the form, its buttons and the answer.
  * @param {string} name @param {any} model @param {any[]} ready Versions. @param {AbortSignal} left
  */
 async function tryIt(name, model, ready, left) {
@@ -75,15 +75,15 @@ async function tryIt(name, model, ready, left) {
   let given = { files: [], runtime: "" };
   const here = h("select", { id: "here" });
 
-  const empty = () => { fill(status, h("span", { class: "hint" }, "The answer comes here.")); fill(below); };
-  let inputs = "", shown = first; // the version whose form it is
+  const empty = () => { fill(status, h("span", { class: "hint" }, "The answer appears here.")); fill(below); };
+  let inputs = "", shown = first; // the version of the form
   const useVersion = async (/** @type {AbortSignal} */ signal) => {
     const version = byVersion.get(choice.value);
     try {
       const { example, made_up, ...more } = await askJson(dataPathOf(name, choice.value), { signal });
       given = more;
       const { properties } = version.metadata, wanted = JSON.stringify([version.inputs, version.optional_inputs, featureNames(properties)]);
-      if (inputs !== wanted) { // else what is filled in stays
+      if (inputs !== wanted) { // otherwise the form keeps its contents
         inputs = wanted;
         const linked = linkedInputs(version);
         form = formFor(version.inputs, version.optional_inputs, linked ?? (made_up ? textsOf(version, example) : example), properties, linked !== null);
@@ -96,11 +96,11 @@ async function tryIt(name, model, ready, left) {
     if (against.value === choice.value) against.value = shown === choice.value ? newest.find(one => one !== shown) ?? shown : shown;
     shown = choice.value;
     runHere.hidden = !given.files.length || !given.runtime || !canRunHere(version) || version.inputs.some((/** @type {any} */ one) => one.takes);
-    empty(); // it was that of another version
+    empty(); // it was another version's
   };
   let running = new AbortController();
   const guarded = (/** @type {(signal: AbortSignal) => Promise<void>} */ act) => async () => {
-    running.abort(); // what was asked for last is what is shown
+    running.abort(); // only the last request is shown
     const mine = running = new AbortController();
     const signal = AbortSignal.any([left, mine.signal]);
     const focused = document.activeElement;
@@ -125,7 +125,7 @@ async function tryIt(name, model, ready, left) {
     try {
       return { sent, answer: await answerOf(byVersion.get(version), sent, signal) };
     } catch (error) {
-      if (bytes || !/request it in binary form/.test(sentence(error))) throw error; // of NaN, and the like
+      if (bytes || !/request it in binary form/.test(sentence(error))) throw error; // for NaN and similar values
       return predict(version, tensors, signal, true);
     }
   };
@@ -137,7 +137,7 @@ async function tryIt(name, model, ready, left) {
     const { sent, answer: got } = await predict(choice.value, tensors, signal);
     fill(status, ...headline(got), h("span", { class: "hint" }, ` · version ${choice.value}`));
     answer.scrollIntoView({ block: "nearest" });
-    fill(below, ...answerDetails(got), h("details", {}, h("summary", {}, "The same request in curl, Python and JavaScript"), snippets(sent)));
+    fill(below, ...answerDetails(got), h("details", {}, h("summary", {}, "This request in curl, Python and JavaScript"), snippets(sent)));
   });
   const onCompare = guarded(async signal => {
     const tensors = form.read();
@@ -158,7 +158,7 @@ async function tryIt(name, model, ready, left) {
     const words = h("span", { class: "hint" }), bar = h("progress", { max: "1", "aria-label": "Loaded" });
     const say = (/** @type {string} */ text, /** @type {number | null} */ share) => {
       signal.throwIfAborted();
-      if (words.textContent !== text) words.textContent = text; // read out once
+      if (words.textContent !== text) words.textContent = text; // announced once
       if (share === null) bar.removeAttribute("value");
       else bar.value = share;
       if (words.parentNode !== status) { fill(status, words); fill(below, bar); }
@@ -169,7 +169,7 @@ async function tryIt(name, model, ready, left) {
     signal.throwIfAborted();
     const raw = stringify(Object.fromEntries(outputs.map(one => [one.name, nested(one)])));
     const title = `This browser, ${session.backend === "webgpu" ? "WebGPU" : `WebAssembly, ${session.threads} ${session.threads > 1 ? "threads" : "thread"}`}`;
-    const note = session.refused && `WebGPU did not take this model: ${session.refused}`;
+    const note = session.refused && `WebGPU cannot run this model: ${session.refused}`;
     showComparison(status, below, { ...server, title: `Server, version ${choice.value}` }, { title, note, outputs, names: server.names, raw, times: { total: seconds, queue: null, run: null, here: true } });
   });
   const onClear = () => {
@@ -190,17 +190,17 @@ async function tryIt(name, model, ready, left) {
       h("p", { class: "buttons" }, sendIt, h("button", { type: "button", onclick: onClear }, "Clear"), compare, runHere),
       h("p", {}, h("label", { for: "version" }, "Version "), choice,
         ready.length > 1 && h("label", { for: "against" }, " compared with "), ready.length > 1 && against),
-      here.options.length > 1 && !runHere.hidden && h("p", {}, h("label", { for: "here" }, "In the browser by "), here)),
+      here.options.length > 1 && !runHere.hidden && h("p", {}, h("label", { for: "here" }, "In the browser with "), here)),
     answer);
 }
 
-/** Of an example that is made up, what the server makes texts or words of: the rest would look like data. @param {any} version @param {Record<string, unknown> | null} example */
+/** Return only the processed texts of a made-up example, because the rest would look like data. @param {any} version @param {Record<string, unknown> | null} example */
 function textsOf(version, example) {
   const texts = version.inputs.filter((/** @type {any} */ one) => isText(one.datatype) && one.processing && example && one.name in example);
   return texts.length ? Object.fromEntries(texts.map((/** @type {any} */ { name }) => [name, example?.[name]])) : null;
 }
 
-/** The inputs that the address has, where they are those of a version; else null. @param {any} version @returns {Record<string, unknown> | null} */
+/** Return the inputs in the address if they fit a version, or null. @param {any} version @returns {Record<string, unknown> | null} */
 function linkedInputs(version) {
   try {
     const read = parse(wordOf("input"));
@@ -210,12 +210,12 @@ function linkedInputs(version) {
   }
 }
 
-/** Have the address hold what is asked, for who is sent the link: not where it is long. @param {string} version @param {import("./tensors.js").Tensor[]} tensors */
+/** Keep the request in the address, so that the link can be shared, unless it is long. @param {string} version @param {import("./tensors.js").Tensor[]} tensors */
 function keepInAddress(version, tensors) {
-  const few = tensors.every(one => one.data.length <= MOST_LINKED);
+  const few = tensors.every(one => one.data.length <= MAX_LINKED);
   const text = few ? stringify(Object.fromEntries(tensors.map(one => [one.name, nested(one)]))) : "";
   keepWord("version", version);
-  keepWord("input", text.length <= MOST_LINKED ? text : "");
+  keepWord("input", text.length <= MAX_LINKED ? text : "");
 }
 
 /** @param {string} id @param {string[]} versions @param {string} chosen */
@@ -226,7 +226,7 @@ function versionChoice(id, versions, chosen) {
 }
 
 /**
- * Send a request, and read what is answered.
+ * Send a request and read the answer.
  * @param {any} version @param {import("./tensors.js").Sent} sent @param {AbortSignal} left
  * @returns {Promise<Answer>}
  */
@@ -242,7 +242,7 @@ async function answerOf(version, sent, left) {
 /** @param {string} raw @param {import("./tensors.js").Spec[]} specs */
 const readJson = (raw, specs) => ({ raw, outputs: outputsOf(parse(raw), specs) });
 
-/** What the server says of its own time (https://www.w3.org/TR/server-timing/). @param {Response} response */
+/** Read the server's times (https://www.w3.org/TR/server-timing/). @param {Response} response */
 function serverTimes(response) {
   const parts = Object.fromEntries((response.headers.get("server-timing") ?? "").split(",").map(part => {
     const [name, ...rest] = part.trim().split(";");

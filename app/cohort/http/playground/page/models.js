@@ -1,4 +1,4 @@
-// All models: a card for each, whose details are asked for when it comes into view.
+// All models as cards, whose details are loaded when they become visible.
 
 import { askJson, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
@@ -6,7 +6,7 @@ import { keepWord, link, wordOf } from "./routes.js";
 
 const AT_ONCE = 4, MANY = 8, TROUBLES = 3;
 
-/** Runs a few of many at a time. @type {(() => Promise<void>)[]} */
+/** Queued tasks, of which a few run at a time. @type {(() => Promise<void>)[]} */
 const waiting = [];
 let running = 0;
 
@@ -24,9 +24,9 @@ function next() {
 }
 
 /**
- * Show them.
+ * Show the models.
  * @param {HTMLElement} main
- * @param {AbortSignal} left Says when the page is left.
+ * @param {AbortSignal} left Aborted when the page is left.
  */
 export async function showModels(main, left) {
   /** @type {{models: any[]}} */
@@ -60,7 +60,7 @@ export async function showModels(main, left) {
   fill(main,
     h("h1", {}, "Models"),
     models.length > MANY && h("p", { class: "search" }, h("label", { for: "search" }, `Search ${models.length} models`), search, found),
-    models.length ? list : h("p", {}, "There are no models yet. Put models/NAME/VERSION/model.onnx into the models folder; the server finds it within seconds."));
+    models.length ? list : h("p", {}, "There are no models yet. Add NAME/VERSION/model.onnx to the models folder; the server finds it within seconds."));
   for (const { element } of cards) seen.observe(element);
 }
 
@@ -82,13 +82,13 @@ function card(model, left) {
   return element;
 }
 
-/** A version's number and state. @param {any} version @param {string | null} answering */
+/** Make a badge with a version's number and state. @param {any} version @param {string | null} answering */
 export function badge({ version, state, reason }, answering) {
   return h("span", { class: `badge ${state.toLowerCase()}`, title: reason || undefined },
     `${version} ${state}`, version === answering && h("span", { class: "hint" }, " · default"));
 }
 
-/** What a card says below its name. @param {any} model */
+/** Return the contents of a card. @param {any} model */
 function summary(model) {
   const version = model.versions.find((/** @type {any} */ one) => one.version === model.default_version) ?? model.versions.find((/** @type {any} */ one) => one.inputs);
   return [
@@ -100,7 +100,7 @@ function summary(model) {
   ];
 }
 
-/** Why versions of a model do not serve; those of a few. @param {any} model */
+/** Return the reasons why a few versions are not ready. @param {any} model */
 export const troubles = ({ versions }) => versions
   .filter((/** @type {any} */ one) => one.reason && one.state !== "READY")
   .slice(0, TROUBLES)

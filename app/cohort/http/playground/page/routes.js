@@ -1,4 +1,4 @@
-// Addresses within the page: going from one to another keeps what is in memory.
+// Addresses within the page. Moving between them keeps the page's memory.
 
 import { ROOT } from "./api.js";
 import { h } from "./dom.js";
@@ -9,19 +9,19 @@ const address = () => location.pathname + location.search;
 let shown = address();
 
 /**
- * A link to another view.
- * @param {string} path Relative to the page's own.
+ * Make a link to another view.
+ * @param {string} path Relative to the page's address.
  * @param {...(Node | string)} children
  */
 export const link = (path, ...children) => h("a", { href: `${BASE.pathname}${path && "/"}${path}` }, ...children);
 
-/** The parts of the current address after the page's own. */
+/** Return the parts of the current address after the page's address. */
 export const parts = () => location.pathname.slice(BASE.pathname.length).split("/").filter(Boolean).map(decoded);
 
-/** What the current address has by a name, such as what is searched for. @param {string} name */
+/** Return a parameter of the current address, such as the search text. @param {string} name */
 export const wordOf = name => new URLSearchParams(location.search).get(name) ?? "";
 
-/** Keep it in the address: it is there again after going back, and for who is sent the link. @param {string} name @param {string} word */
+/** Keep a parameter in the address, for the back button and shared links. @param {string} name @param {string} word */
 export function keepWord(name, word) {
   const url = new URL(location.href);
   if (word) url.searchParams.set(name, word);
@@ -30,7 +30,7 @@ export function keepWord(name, word) {
   shown = address();
 }
 
-/** @param {string} part That may be no UTF-8. */
+/** @param {string} part It may not be valid UTF-8. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -40,13 +40,13 @@ function decoded(part) {
 }
 
 /**
- * Follow links to other views without leaving the page: each begins at its top and with the focus on
- * its heading, and is where it was left when one comes back.
+ * Follow links to other views without leaving the page. Each view begins at its top, with the focus
+ * on its heading. Going back restores its position.
  * @param {HTMLElement} main
  * @param {() => Promise<void>} show
  */
 export function follow(main, show) {
-  history.scrollRestoration = "manual"; // the browser would do it before there is anything
+  history.scrollRestoration = "manual"; // the browser would scroll before the content exists
   const arrive = async (/** @type {number} */ place) => {
     shown = address();
     await show();
@@ -66,5 +66,5 @@ export function follow(main, show) {
     if (url.href !== location.href) history.pushState(null, "", url);
     arrive(0);
   });
-  addEventListener("popstate", () => { if (address() !== shown) arrive(history.state?.place ?? 0); }); // else within a view
+  addEventListener("popstate", () => { if (address() !== shown) arrive(history.state?.place ?? 0); }); // otherwise the change is within a view
 }

@@ -1,12 +1,12 @@
-// The request that was sent, for a terminal and for programs.
+// The request that was sent, for terminals and programs.
 
 import { h } from "./dom.js";
 import { ROOT, hasKey } from "./api.js";
 
-const MOST_SHOWN = 6000, FILE = "request.bin";
+const MAX_SHOWN = 6000, FILE = "request.bin";
 
 /**
- * How to send the same request from elsewhere.
+ * Show how to send the same request from elsewhere.
  * @param {import("./tensors.js").Sent} request
  * @returns {HTMLElement}
  */
@@ -14,7 +14,7 @@ export function snippets({ path, options, binary, bytes }) {
   const url = new URL(path, ROOT).href;
   const headers = { .../** @type {Record<string, string>} */ (options.headers) };
   const body = options.body;
-  const asFile = binary || typeof body !== "string" || body.length > MOST_SHOWN;
+  const asFile = binary || typeof body !== "string" || body.length > MAX_SHOWN;
   /** @type {[string, string][]} */
   const texts = [
     ["curl", curl(url, headers, asFile ? null : /** @type {string} */ (body), bytes)],
@@ -26,10 +26,10 @@ export function snippets({ path, options, binary, bytes }) {
     ...texts.map(([title, text]) => h("div", { class: "snippet" }, h("h4", {}, title), h("button", { type: "button", class: "quiet copy", "aria-label": `Copy ${title}`, onclick: (/** @type {Event} */ event) => copy(text, /** @type {HTMLElement} */ (event.currentTarget)) }, "Copy"), h("pre", { tabindex: "0" }, text))));
 }
 
-/** @param {string} text In a shell. */
+/** @param {string} text Text for a shell. */
 const quoted = text => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes Whether the answer has. */
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes True if the answer is binary. */
 function curl(url, headers, body, bytes) {
   const lines = [`curl -s ${quoted(url)}`, ...Object.entries(headers).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`)];
   if (hasKey()) lines.push('-H "authorization: Bearer $COHORT_API_KEY"');
@@ -38,7 +38,7 @@ function curl(url, headers, body, bytes) {
   return lines.join(" \\\n  ");
 }
 
-/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes Whether the answer has. */
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes True if the answer is binary. */
 function python(url, headers, body, bytes) {
   const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (hasKey()) sent.push('    "authorization": "Bearer " + os.environ["COHORT_API_KEY"],');
@@ -55,7 +55,7 @@ function python(url, headers, body, bytes) {
   ].join("\n");
 }
 
-/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes Whether the answer has. */
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes True if the answer is binary. */
 function javascript(url, headers, body, bytes) {
   const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (hasKey()) sent.push('    "authorization": `Bearer ${process.env.COHORT_API_KEY}`,');
@@ -69,7 +69,7 @@ async function copy(text, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    button.textContent = "Select it and copy"; // no clipboard without https
+    button.textContent = "Select the text and copy it"; // the clipboard needs https
   }
 }
 

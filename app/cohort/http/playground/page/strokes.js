@@ -1,44 +1,44 @@
-// Strokes of a pen, made into the few grey pixels that a model of handwriting was trained with.
+// Converts pen strokes to the few grey pixels that a handwriting model was trained with.
 
 /** @typedef {{x: number, y: number}} Point */
 /** @typedef {Point[]} Stroke */
 
 /**
- * How pictures of handwriting are made: within which part of the picture, how much of it is ink,
- * and whether the ink's centre of mass is its middle.
+ * A data set's rules for pictures of handwriting: the used part of the picture, and the share of ink.
+ * `byMass` is true if the ink's centre of mass is the middle.
  * @typedef {{wide: number, high: number, ink: number, byMass: boolean}} Convention
  */
 
 /**
- * UCI's digits of 8 by 8: as high as the picture, at most six pixels wide, and of each digit as much
- * ink. They have 0.3 of it; with 0.25 most of 300 drawings were read right (93 %; 92 with 0.3).
+ * UCI's 8 by 8 digits: as high as the picture, at most six pixels wide, with equal ink.
+ * The originals have 0.3 ink. With 0.25, 93 % of 300 drawings were read correctly; with 0.3, 92 %.
  * @type {Convention}
  */
 const UCI = { wide: 6 / 8, high: 1, ink: 0.25, byMass: false };
 
-/** MNIST's of 28 by 28: within 20 by 20 pixels, and placed by the centre of mass. @type {Convention} */
+/** MNIST's 28 by 28 digits: within 20 by 20 pixels, placed by the centre of mass. @type {Convention} */
 const MNIST = { wide: 20 / 28, high: 20 / 28, ink: 0.13, byMass: true };
 
-const MOST_UCI = 16; // pixels of a side; larger pictures are made as MNIST's
+const MAX_UCI = 16; // pixels of a side; larger pictures follow MNIST
 
-/** Bits of ink in each direction of a pixel, as the scans had them. */
+/** Samples of ink per pixel and direction, as in the scans. */
 const FINE = 4;
 
-/** The thinnest and thickest pen, of the picture's side. */
+/** The thinnest and thickest pen, as shares of the picture's side. */
 const THINNEST = 0.06, THICKEST = 0.3;
 
 /** @param {number} width @param {number} height @returns {Convention} */
-export const conventionOf = (width, height) => (Math.max(width, height) <= MOST_UCI ? UCI : MNIST);
+export const conventionOf = (width, height) => (Math.max(width, height) <= MAX_UCI ? UCI : MNIST);
 
 /**
- * Draw strokes of any place and size as a picture of grey values from 0, paper, to 1, ink.
+ * Draw strokes of any place and size as a picture of grey values from 0 (paper) to 1 (ink).
  *
- * They are scaled and placed as the pictures were that models of handwriting learn from, and drawn
- * with a pen that leaves as much ink as theirs have, whatever they were drawn with here.
+ * They are scaled and placed like the training pictures, and drawn with a pen that leaves as much
+ * ink, whatever pen was used here.
  * @param {Stroke[]} strokes
  * @param {number} width Pixels.
  * @param {number} height
- * @returns {Float32Array<ArrayBuffer>} Of `height` rows.
+ * @returns {Float32Array<ArrayBuffer>} In `height` rows.
  */
 export function picture(strokes, width, height) {
   const grey = new Float32Array(width * height);
@@ -63,8 +63,8 @@ export function picture(strokes, width, height) {
 }
 
 /**
- * The strokes in the middle of a picture, as large as there is room for a pen of this thickness:
- * with their shape kept, but that what is too wide is made narrower.
+ * Place the strokes in the middle of a picture, as large as the pen allows.
+ * Their shape is kept, except that strokes that are too wide are narrowed.
  * @param {Stroke[]} strokes @param {number} wide @param {number} high @param {number} pen @param {Convention} convention
  */
 function placed(strokes, wide, high, pen, convention) {
@@ -72,7 +72,7 @@ function placed(strokes, wide, high, pen, convention) {
   const [left, right] = range(points.map(point => point.x)), [top, bottom] = range(points.map(point => point.y));
   const across = (convention.wide * wide - pen) / Math.max(right - left, 1e-9);
   const down = (convention.high * high - pen) / Math.max(bottom - top, 1e-9);
-  const flat = (right - left) > 2 * (bottom - top); // a dash is not made a block
+  const flat = (right - left) > 2 * (bottom - top); // a dash must not become a block
   const scale = { x: Math.min(across, down, 1e6), y: Math.min(flat ? across : down, 1e6) };
   return strokes.map(stroke => stroke.map(({ x, y }) => ({
     x: wide / 2 + (x - (left + right) / 2) * scale.x,
@@ -84,7 +84,7 @@ function placed(strokes, wide, high, pen, convention) {
 const range = values => values.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
 
 /**
- * Which bits are within `radius` of a line.
+ * Return the samples within `radius` of a line.
  * @param {Stroke[]} strokes @param {number} wide @param {number} high @param {number} radius
  */
 function inked(strokes, wide, high, radius) {
@@ -100,7 +100,7 @@ function inked(strokes, wide, high, radius) {
   return bits;
 }
 
-/** How far a point is from a line. @param {number} x @param {number} y @param {Point} from @param {Point} to */
+/** Return the distance of a point from a line. @param {number} x @param {number} y @param {Point} from @param {Point} to */
 function distance(x, y, from, to) {
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const length = dx * dx + dy * dy;
@@ -108,7 +108,7 @@ function distance(x, y, from, to) {
   return Math.hypot(x - from.x - along * dx, y - from.y - along * dy);
 }
 
-/** How far the ink's centre of mass is from the middle, in whole bits. @param {Uint8Array} bits @param {number} wide @param {number} high */
+/** Return the distance of the ink's centre of mass from the middle, in whole samples. @param {Uint8Array} bits @param {number} wide @param {number} high */
 function toMiddle(bits, wide, high) {
   let [count, sumX, sumY] = [0, 0, 0];
   for (let place = 0; place < bits.length; place++)

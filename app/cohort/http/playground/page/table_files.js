@@ -1,4 +1,4 @@
-// A whole CSV file: its rows go to the server in portions, and come back with the answers beside them.
+// A whole CSV file. Its rows are sent in batches, and returned with their answers.
 
 import { Refused } from "./api.js";
 import { csvCell, csvReader, layoutOfLines, separatorOf } from "./csv.js";
@@ -8,23 +8,23 @@ import { complaint, tensorsOf, wrongCell } from "./tables.js";
 
 /** @typedef {import("./tables.js").Column} Column */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
-/** Answers rows, with a signal to stop. @typedef {(tensors: Tensor[], signal: AbortSignal) => Promise<Tensor[]>} Ask */
+/** A function that answers rows, with a signal to stop. @typedef {(tensors: Tensor[], signal: AbortSignal) => Promise<Tensor[]>} Ask */
 
-const PIECE = 1 << 18; // bytes that are read at once: some milliseconds
-const MOST_AT_ONCE = 500, MOST_TEXT_AT_ONCE = 1 << 18; // rows of a request, and characters
-const MOST_WIDE = 64; // answers of a row that are columns
-const MOST_SHOWN = 20, MOST_REFUSED = 1000; // rows that are wrong
-const MOST_WAITS = 5, WAIT_MS = 1000; // for a server that has too much to do
+const PIECE = 1 << 18; // bytes that are read at once, in a few milliseconds
+const MAX_AT_ONCE = 500, MAX_TEXT_AT_ONCE = 1 << 18; // rows and characters of a request
+const MAX_WIDE = 64; // values of a row that become columns
+const MAX_SHOWN = 20, MAX_REFUSED = 1000; // invalid rows
+const MAX_WAITS = 5, WAIT_MS = 1000; // retries when the server is overloaded
 
-/** A row of a file: its number there, from 1, its cells, and those of the model's columns; or what is wrong. @typedef {{number: number, line: string[], row: string[], wrong: string}} Line */
+/** A row of a file: its number from 1, its cells, and those of the model's columns, or its fault. @typedef {{number: number, line: string[], row: string[], wrong: string}} Line */
 
 /**
- * A box for a file.
+ * Make a box for a file.
  * @param {Column[]} columns
- * @param {string} name Of the model.
- * @param {any} version As the server describes it.
+ * @param {string} name The model's name.
+ * @param {any} version The server's description.
  * @param {Ask} ask
- * @param {AbortSignal} left Says when the page is left.
+ * @param {AbortSignal} left Aborted when the page is left.
  */
 export function tableFileBox(columns, name, version, ask, left) {
   let running = new AbortController(), url = "";
@@ -59,7 +59,7 @@ export function tableFileBox(columns, name, version, ask, left) {
     fill(wrong, ...run.problems.map(one => h("li", {}, one)), run.refused > run.problems.length && h("li", {}, "… and more, in the column \"error\""));
     if (!run.answered && !run.refused) return;
     url = URL.createObjectURL(run.result());
-    fill(saved, h("a", { href: url, download: `${(file.name ?? name).replace(/\.\w+$/, "")}-answers.csv` }, "Download the rows with their answers"));
+    fill(saved, h("a", { href: url, download: `${(file.name ?? name).replace(/\.\w+$/, "")}-answers.csv` }, "Download the rows with answers"));
   };
   const field = h("input", { type: "file", id: "csv-file", accept: ".csv,.tsv,.txt,text/csv", onchange: () => { const file = field.files?.[0]; if (file) take(file); } });
   const element = h("details", { class: "file" }, h("summary", {}, "A whole CSV file"),
@@ -79,33 +79,33 @@ export function tableFileBox(columns, name, version, ask, left) {
   return element;
 }
 
-/** One reading of a file. */
+/** The processing of a file. */
 export class FileRun {
   /**
    * @param {Column[]} columns @param {any} version @param {Ask} ask @param {AbortSignal} signal
-   * @param {(answered: number, refused: number, share: number) => void} tell How far it is.
+   * @param {(answered: number, refused: number, share: number) => void} tell Reports the progress.
    */
   constructor(columns, version, ask, signal, tell) {
     this.columns = columns; this.names = namesOf(version); this.ask = ask; this.signal = signal; this.tell = tell;
-    /** @type {string[]} The first rows that were not answered, in words. */
+    /** @type {string[]} The faults of the first unanswered rows. */
     this.problems = [];
     this.answered = 0;
     this.refused = 0;
     this.how = "";
-    /** @type {string[]} Names of the file's own columns. */
+    /** @type {string[]} Names of the file's columns. */
     this.own = [];
-    /** @type {string[] | null} Those of the answers, once there are some. */
+    /** @type {string[] | null} Names of the answers' columns, after the first answer. */
     this.answers = null;
     /** @type {BlobPart[]} */
     this.parts = [];
     /** @type {Line[]} Rows that wait for answers. */
     this.waiting = [];
-    /** @type {{cells: string[], values: unknown[] | undefined, wrong: string}[]} Rows that were refused before the first answer. */
+    /** @type {{cells: string[], values: unknown[] | undefined, wrong: string}[]} Rows refused before the first answer. */
     this.held = [];
     this.halved = 0;
   }
 
-  /** Read and answer a file. Raises an Error for what cannot be read, or where the server answers none. @param {Blob} file */
+  /** Read and answer a file. Raises an Error if it cannot be read or the server answers no row. @param {Blob} file */
   async read(file) {
     const decoder = new TextDecoder("utf-8", { fatal: true });
     /** @type {ReturnType<typeof csvReader> | null} */
@@ -124,7 +124,7 @@ export class FileRun {
           layout = layoutOfLines(line, this.columns, separator);
           this.how = layout.how;
           this.own = layout.isHead ? line : line.map((_, at) => this.columns[at]?.name ?? `column ${at + 1}`);
-          if (!layout.isHead) layout.rowOf(line, 1); // all others would be wrong, too
+          if (!layout.isHead) layout.rowOf(line, 1); // otherwise all other rows would also fail
           else if (!layout.how.startsWith("by") && line.length !== this.columns.length) layout.rowOf(line, 0);
           if (layout.isHead) continue;
         }
@@ -147,11 +147,11 @@ export class FileRun {
   }
 
   isFull() {
-    if (this.waiting.length >= MOST_AT_ONCE) return true;
-    return this.waiting.length % 16 === 0 && this.waiting.reduce((sum, { line }) => sum + line.reduce((all, cell) => all + cell.length, 0), 0) > MOST_TEXT_AT_ONCE;
+    if (this.waiting.length >= MAX_AT_ONCE) return true;
+    return this.waiting.length % 16 === 0 && this.waiting.reduce((sum, { line }) => sum + line.reduce((all, cell) => all + cell.length, 0), 0) > MAX_TEXT_AT_ONCE;
   }
 
-  /** Have the rows that wait answered, and write all. @param {number} share Of the file that is read. */
+  /** Answer the waiting rows and write all results. @param {number} share Share of the file that was read. */
   async flush(share) {
     const lines = this.waiting;
     this.waiting = [];
@@ -162,22 +162,22 @@ export class FileRun {
       const cells = Array.from({ length: wide }, (_, at) => one.line[at] ?? ""), values = found.get(one);
       if (one.wrong) {
         this.refused++;
-        if (this.problems.length < MOST_SHOWN) this.problems.push(`Row ${one.number}: ${one.wrong}`);
+        if (this.problems.length < MAX_SHOWN) this.problems.push(`Row ${one.number}: ${one.wrong}`);
       } else this.answered++;
       return { cells, values, wrong: one.wrong };
     });
     this.held.push(...text);
-    if (this.answers) { // else it is not known yet how many cells an answer has
+    if (this.answers) { // otherwise the number of cells in an answer is not known yet
       const none = this.answers.map(() => "");
       this.parts.push(new Blob([this.held.map(({ cells, values, wrong }) => csvLine([...cells, ...(values ?? none), wrong])).join("")]));
       this.held = [];
     }
     this.tell(this.answered, this.refused, share);
-    if (this.refused > MOST_REFUSED && this.refused > this.answered)
-      throw new Error(`Stopped: ${this.refused} rows are wrong.`);
+    if (this.refused > MAX_REFUSED && this.refused > this.answered)
+      throw new Error(`Stopped: ${this.refused} rows are invalid.`);
   }
 
-  /** Answer rows; where the server refuses one, halves of them, down to that row. @param {Line[]} lines @param {Map<Line, unknown[]>} found */
+  /** Answer rows. If the server refuses them, try halves down to a single row. @param {Line[]} lines @param {Map<Line, unknown[]>} found */
   async answer(lines, found) {
     if (!lines.length) return;
     let tensors;
@@ -191,7 +191,7 @@ export class FileRun {
       const isRows = !tensors || (error instanceof Refused && error.status === 400);
       if (!isRows || this.signal.aborted) throw error;
       if (lines.length === 1) { lines[0].wrong = sentence(error).replace(/ row 0\b/, ""); return; }
-      if (this.halved++ > MOST_REFUSED) throw error;
+      if (this.halved++ > MAX_REFUSED) throw error;
       const half = lines.length >> 1;
       await this.answer(lines.slice(0, half), found);
       await this.answer(lines.slice(half), found);
@@ -204,14 +204,14 @@ export class FileRun {
       try {
         return await this.ask(tensors, this.signal);
       } catch (error) {
-        if (!(error instanceof Refused) || ![429, 503].includes(error.status) || waits >= MOST_WAITS) throw error;
+        if (!(error instanceof Refused) || ![429, 503].includes(error.status) || waits >= MAX_WAITS) throw error;
         await new Promise(resolve => { setTimeout(resolve, WAIT_MS); });
         this.signal.throwIfAborted();
       }
     }
   }
 
-  /** The file with the answers. */
+  /** Return the file with the answers. */
   result() {
     const head = csvLine([...this.own, ...(this.answers ?? []), "error"]);
     const rest = this.held.map(({ cells, wrong }) => csvLine([...cells, wrong])).join("");
@@ -228,15 +228,15 @@ function decode(decoder, bytes, last) {
   try {
     text = decoder.decode(bytes, { stream: !last });
   } catch {
-    throw new Error("The file is not text in UTF-8: save it as \"CSV UTF-8\".");
+    throw new Error("The file is not UTF-8 text. Save it as \"CSV UTF-8\".");
   }
-  if (text.includes("\0")) throw new Error("The file is no CSV: it has bytes that text has not.");
+  if (text.includes("\0")) throw new Error("The file is not CSV: it contains zero bytes.");
   return text;
 }
 
 /**
- * The answers of each row, and what they are called: an output's value, or one for each of its columns.
- * @param {Tensor[]} outputs @param {number} rows @param {string[]} names Of the model's classes.
+ * Return the answers of each row and their names: an output's value, or one for each of its columns.
+ * @param {Tensor[]} outputs @param {number} rows @param {string[]} names Names of the model's classes.
  * @returns {{names: string[], values: unknown[][]}}
  */
 export function answerColumns(outputs, rows, names) {
@@ -248,7 +248,7 @@ export function answerColumns(outputs, rows, names) {
   }
   for (const { name, shape, data } of outputs) {
     const wide = data.length / rows;
-    if (shape[0] !== rows || !Number.isInteger(wide) || wide > MOST_WIDE) continue;
+    if (shape[0] !== rows || !Number.isInteger(wide) || wide > MAX_WIDE) continue;
     for (let at = 0; at < wide; at++) {
       called.push(wide === 1 ? name : `${name} ${names.length === wide ? names[at] : at + 1}`);
       values.forEach((row, number) => row.push(data[number * wide + at]));

@@ -7,17 +7,17 @@ import { isFloat, isText, typed } from "./tensors.js";
 /** @typedef {import("./tensors.js").Spec} Spec */
 
 /**
- * A column: of which input, and which of its values; `gaps` is whether a cell may be empty.
+ * A column: its input and its place in it. `gaps` is true if a cell may be empty.
  * @typedef {{name: string, spec: Spec, place: number, wide: number, kind: import("./csv.js").Kind, gaps: boolean}} Column
  */
 
-const MOST_COLUMNS = 64, MOST_ROWS = 1000, SHOWN = 20;
+const MAX_COLUMNS = 64, MAX_ROWS = 1000, SHOWN = 20;
 
 /**
- * The columns of inputs that are those of a table: one row for each caller's row.
+ * Return the columns of inputs that form a table, with one row for each row of the caller.
  * @param {Spec[]} specs
- * @param {string[]} names Of the features, where the model's metadata has them.
- * @returns {Column[] | null} null where they are not.
+ * @param {string[]} names The feature names in the model's metadata, if any.
+ * @returns {Column[] | null} Null if they form no table.
  */
 export function columnsOf(specs, names) {
   /** @type {Column[]} */
@@ -26,7 +26,7 @@ export function columnsOf(specs, names) {
     const shape = spec.shape;
     if (!spec.transportable || !shape || shape.length < 1 || shape.length > 2 || typeof shape[0] === "number") return null;
     const wide = shape.length === 1 ? 1 : shape[1];
-    if (typeof wide !== "number" || wide < 1 || columns.length + wide > MOST_COLUMNS) return null;
+    if (typeof wide !== "number" || wide < 1 || columns.length + wide > MAX_COLUMNS) return null;
     const kind = isText(spec.datatype) ? "text" : spec.datatype === "BOOL" ? "truth" : "number";
     for (let place = 0; place < wide; place++)
       columns.push({ name: wide === 1 ? spec.name : `${spec.name} ${place + 1}`, spec, place, wide, kind, gaps: isFloat(spec.datatype) || spec.missing !== undefined });
@@ -36,15 +36,15 @@ export function columnsOf(specs, names) {
 }
 
 /**
- * A form of rows.
+ * Make a form for rows.
  * @param {Column[]} columns
- * @param {string[][]} example Rows to begin with.
+ * @param {string[][]} example The initial rows.
  * @returns {import("./forms.js").Form}
  */
 export function tableForm(columns, example) {
   const empty = () => columns.map(() => "");
   let rows = example.length ? example : [empty()];
-  let first = 0; // of those that are shown
+  let first = 0; // the first row that is shown
   const table = h("div", { class: "rows" });
   const said = h("p", { class: "hint", role: "alert" });
 
@@ -73,7 +73,7 @@ export function tableForm(columns, example) {
     ...columns.map((_, place) => h("td", {}, field(number, place))),
     h("td", {}, h("button", { type: "button", class: "quiet", "aria-label": `Remove row ${number + 1}`, onclick: () => remove(number) }, "✕")));
   const turn = (/** @type {string} */ label, /** @type {number} */ to) => h("button", { type: "button", class: "quiet", disabled: to < 0 || to >= rows.length, onclick: () => show(to) }, label);
-  /** Show the rows among which one is. @param {number} number */
+  /** Show the page of rows that contains one. @param {number} number */
   const show = number => {
     first = Math.floor(number / SHOWN) * SHOWN;
     if (rows.length === 1)
@@ -85,7 +85,7 @@ export function tableForm(columns, example) {
       rows.length > SHOWN && h("p", {}, turn("Earlier rows", first - SHOWN), ` ${first + 1} to ${end} of ${rows.length} `, turn("Later rows", first + SHOWN)));
   };
   const add = () => {
-    if (rows.length >= MOST_ROWS) { said.textContent = `At most ${MOST_ROWS} rows fit here; the API takes more.`; return; }
+    if (rows.length >= MAX_ROWS) { said.textContent = `This form holds at most ${MAX_ROWS} rows; the API accepts more.`; return; }
     rows.push(empty());
     show(rows.length - 1);
     focusOn(rows.length - 1, 0);
@@ -94,10 +94,10 @@ export function tableForm(columns, example) {
   const paste = (/** @type {string} */ text) => {
     try {
       const read = rowsFor(text, columns);
-      if (read.rows.length > MOST_ROWS) throw new Error(`At most ${MOST_ROWS} rows fit here; the API takes more.`);
+      if (read.rows.length > MAX_ROWS) throw new Error(`This form holds at most ${MAX_ROWS} rows; the API accepts more.`);
       rows = read.rows;
       area.value = "";
-      said.textContent = read.said;
+      said.textContent = read.summary;
       show(0);
       return true;
     } catch (error) {
@@ -110,7 +110,7 @@ export function tableForm(columns, example) {
   return {
     element: h("div", {}, table,
       h("p", {}, h("button", { type: "button", class: "quiet", onclick: add }, "Add a row")),
-      h("details", {}, h("summary", {}, "Paste CSV"), h("label", { for: "csv" }, "Rows, with or without a first line of names"), area,
+      h("details", {}, h("summary", {}, "Paste CSV"), h("label", { for: "csv" }, "Rows, with or without a header"), area,
         h("button", { type: "button", class: "quiet", onclick: () => paste(area.value) }, "Use these rows")),
       said),
     clear: () => { rows = [empty()]; said.textContent = ""; show(0); },
@@ -130,10 +130,10 @@ export function tableForm(columns, example) {
   };
 }
 
-/** The place of the first cell that is no value of its column; -1 where there is none. @param {Column[]} columns @param {string[]} row */
+/** Return the place of the first invalid cell, or -1. @param {Column[]} columns @param {string[]} row */
 export const wrongCell = (columns, row) => columns.findIndex(({ kind, gaps }, at) => !isValue(kind, row[at], gaps));
 
-/** The inputs that rows are. @param {Column[]} columns @param {string[][]} rows @returns {import("./tensors.js").Tensor[]} */
+/** Return the inputs for rows. @param {Column[]} columns @param {string[][]} rows @returns {import("./tensors.js").Tensor[]} */
 export function tensorsOf(columns, rows) {
   return [...new Set(columns.map(column => column.spec))].map(spec => {
     const own = columns.flatMap((column, place) => (column.spec === spec ? [place] : []));
@@ -143,12 +143,12 @@ export function tensorsOf(columns, rows) {
   });
 }
 
-/** What is wrong with a cell. @param {Column} column @param {string} cell */
+/** Describe the fault of a cell. @param {Column} column @param {string} cell */
 export function complaint({ kind }, cell) {
   cell = cell.trim();
   if (!cell) return "is empty";
   const wanted = kind === "truth" ? "true or false" : "a number";
-  return `is to be ${wanted}, not "${cell.slice(0, 40)}"${/^[+-]?\d+,\d+$/.test(cell) ? " (decimals are written with a point)" : ""}`;
+  return `must be ${wanted}, not "${cell.slice(0, 40)}"${/^[+-]?\d+,\d+$/.test(cell) ? " (decimals are written with a point)" : ""}`;
 }
 
 /** @param {Column} column @param {string} cell @returns {number | bigint | string} */

@@ -1,4 +1,4 @@
-// Arrays: from and to nested lists, and from and to what the server reads and writes.
+// Arrays, and their conversion to nested lists and to the server's formats.
 
 import { fromHalf } from "./halves.js";
 import { parse, stringify } from "./json.js";
@@ -9,9 +9,9 @@ import { parse, stringify } from "./json.js";
  */
 
 /**
- * An input or output as the server describes it. A dimension may be a name or null: any size.
- * `takes` says what callers send where that is no array: image, audio, text or file; `processing` what becomes of it.
- * `missing` stands for a missing value, where that is not NaN.
+ * An input or output in the server's description. A dimension may be a name or null: any size.
+ * `takes` is what callers send instead of an array: image, audio, text or file. `processing` describes
+ * the conversion. `missing` replaces a missing value if that is not NaN.
  * @typedef {{name: string, datatype: string, shape: (number | string | null)[] | null, transportable: boolean, takes?: string, processing?: string, missing?: number | string}} Spec
  */
 
@@ -22,7 +22,7 @@ const NUMBERS = {
   UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, BOOL: Uint8Array,
 };
 
-const MOST_JSON_VALUES = 4096; // more are sent as bytes, where bytes are what they are
+const MAX_JSON_VALUES = 4096; // more values are sent as bytes, if the datatype allows it
 const BINARY = new Set(["FP64", "FP32", "INT8", "INT16", "INT32", "UINT8", "UINT16", "UINT32", "BOOL", "INT64", "UINT64"]);
 
 /** @param {readonly number[]} shape */
@@ -35,7 +35,7 @@ export const isText = datatype => datatype === "BYTES";
 export const isFloat = datatype => /^B?FP?(16|32|64)$/.test(datatype) || datatype === "BF16";
 
 /**
- * Make flat data of an input's datatype. Raises an Error that names the first value that it cannot hold.
+ * Make flat data of an input's datatype. Raises an Error that names the first invalid value.
  * @param {{name: string, datatype: string}} spec
  * @param {(number | bigint | string | boolean)[]} values
  * @returns {ArrayLike<number | bigint | string>}
@@ -43,7 +43,7 @@ export const isFloat = datatype => /^B?FP?(16|32|64)$/.test(datatype) || datatyp
 export function typed({ name, datatype }, values) {
   if (isText(datatype)) return /** @type {any} */ (values.map(one => (isBase64(one) ? one : String(one))));
   const refuse = (/** @type {number | bigint | string | boolean} */ value) => {
-    throw new Error(`"${name}" takes ${datatype}, which ${value} is not.`);
+    throw new Error(`"${name}" has datatype ${datatype}, which cannot hold ${value}.`);
   };
   if (datatype === "INT64" || datatype === "UINT64") {
     const whole = values.map(value => (typeof value !== "number" || Number.isSafeInteger(value) ? wholeOf(value) : null) ?? refuse(value));
@@ -52,19 +52,19 @@ export function typed({ name, datatype }, values) {
     return made;
   }
   const Numbers = NUMBERS[datatype];
-  if (!Numbers) throw new Error(`Inputs of ${datatype} cannot be filled in here.`);
+  if (!Numbers) throw new Error(`Inputs of ${datatype} cannot be entered on this page.`);
   const numbers = values.map(Number), made = new Numbers(numbers);
-  const fits = isFloat(datatype) // what does not fit is infinite in the array, or cut off
+  const fits = isFloat(datatype) // a value that does not fit becomes infinite or is truncated
     ? (/** @type {number} */ value, /** @type {number} */ kept) => Number.isFinite(value) === Number.isFinite(kept)
     : (/** @type {number} */ value, /** @type {number} */ kept) => value === kept && (datatype !== "BOOL" || value < 2);
   numbers.forEach((value, place) => { if (!fits(value, made[place])) refuse(values[place]); });
   return made;
 }
 
-/** Whether it is bytes, as JSON has them. @param {any} value */
+/** Return true for bytes in JSON. @param {any} value */
 const isBase64 = value => typeof value?.b64 === "string";
 
-/** @param {number | bigint | string | boolean} value @returns {bigint | null} null where it is no whole number. */
+/** @param {number | bigint | string | boolean} value @returns {bigint | null} Null if it is not an integer. */
 function wholeOf(value) {
   try {
     return BigInt(value);
@@ -74,7 +74,7 @@ function wholeOf(value) {
 }
 
 /**
- * An array from nested lists. Raises an Error that says where they do not fit.
+ * Make an array from nested lists. Raises an Error that describes where they do not fit.
  * @param {Spec} spec
  * @param {unknown} nested
  * @returns {Tensor}
@@ -86,21 +86,21 @@ export function fromNested(spec, nested) {
   const walk = (/** @type {unknown} */ part, /** @type {number} */ depth) => {
     if (depth === shape.length) {
       if (Array.isArray(part) || part === null || (typeof part === "object" && !(isText(spec.datatype) && isBase64(part))))
-        throw new Error(`"${spec.name}" is to have a ${isText(spec.datatype) ? "text" : "number"} where it has ${JSON.stringify(part)?.slice(0, 40)}.`);
+        throw new Error(`"${spec.name}" must contain ${isText(spec.datatype) ? "texts" : "numbers"}, not ${JSON.stringify(part)?.slice(0, 40)}.`);
       values.push(part);
     } else if (!Array.isArray(part) || part.length !== shape[depth]) {
-      throw new Error(`The lists of "${spec.name}" are to have the same length at each level.`);
+      throw new Error(`The lists of "${spec.name}" must have the same length at each level.`);
     } else {
       for (const one of part) walk(one, depth + 1);
     }
   };
   walk(nested, 0);
   if (!isText(spec.datatype) && values.some(one => typeof one === "string" && (one.trim() === "" || Number.isNaN(Number(one)))))
-    throw new Error(`"${spec.name}" takes numbers (${spec.datatype}), not text.`);
+    throw new Error(`"${spec.name}" must contain numbers (${spec.datatype}), not text.`);
   return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, values) };
 }
 
-/** The length of the first list at each level. @param {unknown} nested @returns {number[]} */
+/** Return the length of the first list at each level. @param {unknown} nested @returns {number[]} */
 function shapeOf(nested) {
   const shape = [];
   for (let part = nested; Array.isArray(part); part = part[0]) shape.push(part.length);
@@ -108,7 +108,7 @@ function shapeOf(nested) {
 }
 
 /**
- * Nested lists. Whole numbers beyond 2^53 are bigints in them, which `json.js` writes.
+ * Return nested lists. Integers beyond 2^53 are bigints, which `json.js` can write.
  * @param {Tensor} tensor
  * @returns {unknown}
  */
@@ -131,7 +131,7 @@ export function nested({ datatype, shape, data }) {
 }
 
 /**
- * The shortest number that is the same in single precision.
+ * Return the shortest number that is the same in single precision.
  * @param {number} value
  */
 export function shortest(value) {
@@ -143,22 +143,22 @@ export function shortest(value) {
 }
 
 /**
- * A request as fetch sends it. `binary` is whether its body has bytes, `bytes` whether the answer has.
+ * A request for fetch. `binary` is true if its body has bytes, `bytes` if the answer has.
  * @typedef {{path: string, options: RequestInit, binary: boolean, bytes: boolean}} Sent
  */
 
 /**
- * The request for a version: JSON of `/predict`, or the Open Inference Protocol with the values as
- * bytes where they are many.
- * @param {string} modelPath Of the version.
+ * Make a request for a version: JSON for `/predict`, or the Open Inference Protocol with many values
+ * as bytes.
+ * @param {string} modelPath The path of the version.
  * @param {Tensor[]} tensors
- * @param {boolean} [bytes] Whether the answer is to come in bytes, by the Open Inference Protocol.
+ * @param {boolean} [bytes] True to request bytes in the answer (Open Inference Protocol).
  * @returns {Sent}
  */
 export function request(modelPath, tensors, bytes = false) {
   const values = tensors.reduce((sum, one) => sum + one.data.length, 0);
   const parameters = { binary_data_output: bytes };
-  if (values <= MOST_JSON_VALUES || !tensors.every(one => BINARY.has(one.datatype))) {
+  if (values <= MAX_JSON_VALUES || !tensors.every(one => BINARY.has(one.datatype))) {
     const body = bytes
       ? stringify({ parameters, inputs: tensors.map(one => ({ name: one.name, datatype: one.datatype, shape: one.shape, data: [nested(one)].flat(Infinity) })) })
       : stringify({ inputs: Object.fromEntries(tensors.map(one => [one.name, nested(one)])) });
@@ -183,7 +183,7 @@ export function request(modelPath, tensors, bytes = false) {
 }
 
 /**
- * The outputs in an answer whose values are bytes, and its JSON.
+ * Return the outputs of a binary answer and its JSON.
  * @param {Headers} headers
  * @param {ArrayBuffer} content
  * @returns {{raw: string, outputs: Tensor[]}}
@@ -216,7 +216,7 @@ function fromBytes(datatype, content) {
 }
 
 /**
- * The outputs in an answer of either API.
+ * Return the outputs in an answer of either API.
  * @param {any} answer
  * @param {Spec[]} specs The version's outputs.
  * @returns {Tensor[]}
