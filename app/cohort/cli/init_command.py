@@ -109,7 +109,7 @@ def init(
     else:
         copied = ", ".join([f"{file.name} as model.onnx", *external, *beside.files])
         click.echo(f"Copied to {version}: {copied}.")
-    click.echo("'cohort check' reports mistakes; 'cohort serve' serves it.")
+    click.echo("'cohort check' finds problems; 'cohort serve' starts a server.")
 
 
 def _write_pipeline(models: Path, model: str, members: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ def _write_pipeline(models: Path, model: str, members: Sequence[str]) -> None:
         write_pipeline(models, model, members)
     except OSError as error:
         options.fail(f"{error.filename or models}: {error.strerror or error}")
-    click.echo("'cohort check' reports mistakes; 'cohort serve' serves it.")
+    click.echo("'cohort check' finds problems; 'cohort serve' starts a server.")
 
 
 def _check(model: str, file: Path | None) -> Sequence[str]:
@@ -161,7 +161,7 @@ def _write_transform(folder: Path) -> None:
             click.echo(f"Wrote {folder / name}.")
         except FileExistsError:
             click.echo(f"Kept {folder / name}.")
-    click.echo("The server runs it only with COHORT_MODEL_CODE=allow.")
+    click.echo("To run model code, an operator must set COHORT_MODEL_CODE=allow.")
 
 
 TRANSFORM_KEY = re.compile(r"^# (transform: ).*$", re.MULTILINE)

@@ -20,7 +20,7 @@ HEAD = """\
 #
 # A model that consists of other models. A step's input is an input of the pipeline, as here, or an
 # output of another step: step.output. With 'when: max(step.output) < 0.8', a step runs for some
-# rows only. 'cohort check' reports mistakes.
+# rows only. 'cohort check' finds mistakes.
 """
 
 
