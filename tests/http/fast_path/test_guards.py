@@ -711,10 +711,10 @@ def test_pipelined_requests_of_a_lost_connection_are_cancelled(server: Cohort) -
     wait_until(
         lambda: Scrape(server.url).value(name, model="slow") == before.value(name, model="slow") + 1
     )
-    after = Scrape(server.url)
+    wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 0)
     answered = "model_inference_total"
+    after = Scrape(server.url)
     assert after.value(answered, model="slow") == before.value(answered, model="slow") + 1
-    assert after.value("model_inflight_requests", model="slow") == 0
 
 
 def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -> None:
