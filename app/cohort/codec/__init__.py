@@ -1,4 +1,4 @@
-"""Arrays to and from what is sent: JSON text and raw bytes."""
+"""Conversion between arrays and request or response bodies: JSON text and raw bytes."""
 
 from cohort.codec.base64_json import is_base64
 from cohort.codec.binary import from_bytes, is_own_view, to_bytes

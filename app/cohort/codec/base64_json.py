@@ -1,4 +1,4 @@
-"""`{"b64": "…"}` in JSON: bytes where JSON has only text, as TensorFlow Serving writes them.
+"""`{"b64": "…"}` in JSON: bytes in JSON, in TensorFlow Serving's notation.
 
 https://www.tensorflow.org/tfx/serving/api_rest#encoding_binary_values
 """
@@ -18,19 +18,19 @@ from cohort.tensors import Array, TensorSpec
 _B64 = "b64"
 
 DECODED_AT_ONCE = 1 << 20
-"""Characters that are decoded in one call, which no other thread can interrupt: 1 ms."""
+"""Characters decoded in one call, during which no other thread runs: 1 ms."""
 
 
 def is_base64(value: object) -> TypeGuard[dict[str, str]]:
-    """Whether `value` is bytes in base64."""
+    """Return True if `value` is an object that holds base64 bytes."""
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_B64), str)
 
 
 class Base64Texts:
-    """Reads the elements of an input of BYTES, in which any string may be base64.
+    """Reader of an input of BYTES in which any string may be base64.
 
-    name: The input's.
-    files: Whether its elements are files: they stay bytes; default False.
+    name: The name of the input.
+    files: True if its elements are files, which stay bytes; default False.
     """
 
     def __init__(self, name: str, *, files: bool = False) -> None:
@@ -39,10 +39,10 @@ class Base64Texts:
         self._has_bytes = False
 
     def read(self, value: Any, depth: int = 0) -> Any:
-        """Put text, or bytes where they are not UTF-8, in the place of each `{"b64": …}`.
+        """Replace each `{"b64": …}` with its text, or with its bytes if they are not UTF-8.
 
-        What is nested too deep is left as it is, and refused later: JSON nests deeper than
-        functions may recurse. Raises InvalidInput.
+        Values nested deeper than MAX_RANK are left unchanged and rejected later: JSON may nest
+        deeper than functions can recurse. Raises InvalidInput.
         """
         if isinstance(value, list):
             return value if depth > MAX_RANK else [self.read(one, depth + 1) for one in value]
@@ -58,7 +58,7 @@ class Base64Texts:
             return data
 
     def finish(self, array: Array) -> Array:
-        """Give the array for the runtime, of the `array` of all that was read."""
+        """Return the array for the runtime, given the `array` of all values read."""
         if not self._has_bytes:
             return array
         texts: list[str | bytes] = array.ravel().tolist()
@@ -67,7 +67,7 @@ class Base64Texts:
 
 
 def decode_base64(name: str, value: dict[str, str]) -> bytes:
-    """The bytes of `{"b64": …}`, `name` being the input's. Raises InvalidInput."""
+    """Decode `{"b64": …}` of the input `name`. Raises InvalidInput."""
     text = value[_B64]
     last = len(text) - DECODED_AT_ONCE
     try:
@@ -77,7 +77,7 @@ def decode_base64(name: str, value: dict[str, str]) -> bytes:
             if start < last and part.endswith("="):
                 raise ValueError("padding in the middle")
             parts.append(b64decode(part, validate=True))
-    except ValueError:  # binascii's own, or the plain one where it is not even ASCII
+    except ValueError:  # binascii.Error, or ValueError if the text is not ASCII
         pass
     else:
         return b"".join(parts)
@@ -88,11 +88,13 @@ def decode_base64(name: str, value: dict[str, str]) -> bytes:
 
 
 _SPELLINGS = str.maketrans("-_", "+/", " \t\r\n")
-"""The alphabet for URLs, and the ends of lines that MIME has."""
+"""Maps the URL-safe alphabet to the standard one, and deletes whitespace such as MIME line ends."""
 
 
 def _decode_any_spelling(text: str) -> bytes:
-    """The bytes of base64 in lines, for URLs, or without its padding. Raises ValueError.
+    """Decode base64 that has line ends, the URL-safe alphabet or no padding.
+
+    Raises ValueError.
 
     https://www.rfc-editor.org/rfc/rfc4648#section-5
     """
@@ -113,10 +115,10 @@ def _decode_any_spelling(text: str) -> bytes:
 
 
 def is_stream(spec: TensorSpec) -> bool:
-    """Whether an input is the bytes of one file, as numbers: UINT8 of one open dimension."""
+    """Return True if an input takes one file's bytes: UINT8 with one open dimension."""
     return spec.datatype == "UINT8" and spec.rows_vary and len(spec.shape or ()) == 1
 
 
 def read_stream(data: bytes | memoryview) -> Array:
-    """The array of an input that `is_stream`, without a copy."""
+    """Make the array of an input for which `is_stream` is true, without a copy."""
     return np.frombuffer(data, np.uint8)

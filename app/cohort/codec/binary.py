@@ -1,6 +1,6 @@
-"""Arrays as raw bytes: little-endian, row after row, as the Open Inference binary extension.
+"""Raw bytes of arrays: little-endian, in row order, as in the Open Inference binary extension.
 
-BYTES elements are each preceded by their length in four bytes. Elements of four and two bits are
+Four bytes with its length precede each BYTES element. Elements of four and two bits are
 packed as in an ONNX file, the first in a byte's lowest bits (docs/contributing/decisions/0005).
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/binary-tensor-data-extension
 """
@@ -28,10 +28,10 @@ _SWAPPED = sys.byteorder != "little"
 def from_bytes(
     buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: str = "", files: bool = False
 ) -> Array:
-    """Make an array over `buffer` without copying it; of BYTES, one of str, or of numpy's void.
+    """Make an array over `buffer` without copying it; BYTES become str, or numpy's void.
 
-    name: The input's, for messages; default "".
-    files: Whether elements of BYTES are files, which stay bytes; default False.
+    name: The name of the input, for messages; default "".
+    files: True if elements of BYTES are files, which stay bytes; default False.
 
     Raises InvalidInput.
     """
@@ -65,7 +65,7 @@ def from_bytes(
 
 
 TEXTS_AT_ONCE = 4096
-"""Elements of BYTES that are converted in one call, which no other thread can interrupt."""
+"""Elements of BYTES converted in one call, during which no other thread runs."""
 
 
 def _split(buffer: BytesLike, shape: Shape, name: str, files: bool) -> Array:
@@ -75,7 +75,7 @@ def _split(buffer: BytesLike, shape: Shape, name: str, files: bool) -> Array:
             f"input {quoted(name)} of BYTES and shape {list(shape)} takes at least "
             f"{count * _LENGTH.size} bytes, got {end}"
         )
-    data = buffer if buffer.__class__ is bytes else bytes(buffer)  # its parts are the quickest
+    data = buffer if buffer.__class__ is bytes else bytes(buffer)  # slices of bytes are fastest
     array = np.empty(count, np.object_)
     length_at = _LENGTH.unpack_from
     for first in range(0, count, TEXTS_AT_ONCE):
@@ -102,7 +102,7 @@ def _split(buffer: BytesLike, shape: Shape, name: str, files: bool) -> Array:
 
 
 def _split_even(data: bytes, count: int, name: str) -> Array:
-    """Make an array of elements that are not text, which are all as long as the first."""
+    """Make an array of elements that are not text and must all be as long as the first."""
     length = _LENGTH.unpack_from(data)[0]
     if len(data) != count * (_LENGTH.size + length):
         raise _uneven(name)
@@ -113,11 +113,15 @@ def _split_even(data: bytes, count: int, name: str) -> Array:
 
 
 def from_texts(parts: Sequence[bytes], name: str = "", *, files: bool = False) -> Array:
-    """Make a flat array of elements of BYTES: of str, or of numpy's void where one is not UTF-8.
+    """Make a flat array of elements of BYTES: of str, or of numpy's void if one is not UTF-8.
 
-    The runtime's binding takes bytes only so, and then all of one length: bytes in an object array
-    would reach it as "b'…'". `name` is the input's, for messages; `files`: whether they are files,
-    which never reach the runtime, and stay bytes. Raises InvalidInput.
+    The runtime's binding accepts bytes only as void elements of one length. It would read bytes in
+    an object array as "b'…'".
+
+    name: The name of the input, for messages; default "".
+    files: True if the elements are files, which stay bytes and never reach the runtime.
+
+    Raises InvalidInput.
     """
     array = np.empty(len(parts), np.object_)
     if files:
@@ -143,9 +147,9 @@ def _uneven(name: str) -> InvalidInput:
 
 
 def encode_texts(array: Array, check: Callable[[], None] = lambda: None) -> Iterator[list[bytes]]:
-    """Give a flat array's elements of BYTES, at most TEXTS_AT_ONCE at once.
+    """Yield a flat array's elements of BYTES, at most TEXTS_AT_ONCE at a time.
 
-    check: Called before each of them; what it raises ends this.
+    check: Called before each group; an error that it raises ends the encoding.
     """
     for first in range(0, array.size, TEXTS_AT_ONCE):
         check()
@@ -160,8 +164,9 @@ def _cut_short(name: str, index: int, count: int) -> InvalidInput:
 
 
 def is_own_view(array: Array) -> bool:
-    """Whether `to_bytes` copies nothing, and gives what keeps no more than these bytes: one row of
-    a batch's outputs keeps all of them.
+    """Return True if `to_bytes` gives a view that keeps at most twice its bytes in memory.
+
+    A view of one row would keep the outputs of its whole batch in memory.
     """
     if array.dtype.kind == "O" or array.dtype in _PACKED or not array.flags.c_contiguous:
         return False
@@ -170,7 +175,7 @@ def is_own_view(array: Array) -> bool:
 
 
 def to_bytes(array: Array, check: Callable[[], None] = lambda: None) -> bytes | memoryview:
-    """Give an array's bytes: a view, not a copy, wherever they are stored as they are sent.
+    """Return an array's bytes: a view if they are stored in the format sent, else a copy.
 
     check: As for `encode_texts`.
     """

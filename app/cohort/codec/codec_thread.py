@@ -1,4 +1,4 @@
-"""The threads on which large bodies are read and large responses written."""
+"""Threads that read large bodies and write large responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import PriorityQueue
 from typing import ParamSpec, TypeVar
 
 SLOW_WORK = 64 << 20
-"""Work, as bytes of JSON, from which it is slow: about a second."""
+"""Work, in bytes of JSON, that counts as slow if exceeded: about a second."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,11 +20,11 @@ _Work = Callable[[], None]
 
 
 class OneThread:
-    """Two executors on one thread: `later_stage` goes before `first_stage`, each in order.
+    """Two executors on one thread: `later_stage` runs before `first_stage`, each in order.
 
-    One thread, because reading JSON holds the interpreter's lock, so that two would only wait for
-    each other. Later stages first, because a parsed body takes several times its size until its
-    numbers are arrays: parsing all waiting bodies first would hold them all in memory at once.
+    Reading JSON holds the interpreter's lock, so two threads would only wait for each other.
+    Until its numbers are arrays, a parsed body takes several times its size in memory. Later stages
+    run first, so that not all waiting bodies are parsed and in memory at once.
 
     name: The name of the thread.
     """
@@ -38,7 +38,7 @@ class OneThread:
         self.first_stage: Executor = _Stage(self, first=True)
 
     def put(self, work: _Work, *, first: bool) -> None:
-        """Queue `work`, which raises nothing; `first` is whether it is a request's first stage."""
+        """Queue `work`, which raises nothing; `first` is True for a request's first stage."""
         self._queue.put((first, next(self._numbers), work))
         if self._started.acquire(blocking=False):
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
@@ -47,7 +47,7 @@ class OneThread:
         while True:
             _, _, work = self._queue.get()
             work()
-            del work  # or it would be held until the next one comes
+            del work  # releases it before the next wait
 
 
 class _Stage(Executor):
@@ -66,10 +66,10 @@ def _run(future: Future[T], work: Callable[[], T]) -> None:
         return
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - it is the caller's
+    except BaseException as error:  # noqa: BLE001 - passed to the caller
         future.set_exception(error)
-        # The error knows this frame by its traceback: with the future in it, it would keep itself,
-        # and all that was read of a body, until garbage is collected.
+        # The error's traceback refers to this frame. A future in the frame would form a cycle that
+        # keeps the error and the body's data until the garbage collector runs.
         del future
     else:
         future.set_result(result)
@@ -77,9 +77,9 @@ def _run(future: Future[T], work: Callable[[], T]) -> None:
 
 codec_thread = OneThread("cohort-codec")
 slow_thread = OneThread("cohort-codec-slow")
-"""For what takes many seconds, such as tens of megabytes of CSV: nobody's JSON waits behind it."""
+"""Thread for work of many seconds, such as tens of megabytes of CSV, so that JSON need not wait."""
 
 
 def decoding(work: int) -> Executor:
-    """Where a request's arrays are made that takes as long as so many bytes of JSON."""
+    """Return the executor that makes a request's arrays; `work` is its cost in bytes of JSON."""
     return (slow_thread if work > SLOW_WORK else codec_thread).later_stage

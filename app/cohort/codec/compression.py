@@ -9,26 +9,26 @@ from collections.abc import Callable
 from cohort.errors import InvalidInput, TooLarge, UnsupportedMedia, quoted
 
 DECOMPRESS_AT_ONCE = 256 * 1024
-"""Bytes that may be decompressed on the loop: 0.8 ms."""
+"""Maximum bytes decompressed on the event loop: 0.8 ms."""
 
 PART_BYTES = 4 * 2**20
-"""Bytes that are decompressed on a thread before there must be room for more."""
+"""Bytes decompressed on a thread before memory for more is reserved."""
 
 GZIP = 16 + zlib.MAX_WBITS
 ZLIB = zlib.MAX_WBITS
-RAW_DEFLATE = -zlib.MAX_WBITS  # what some senders call deflate
+RAW_DEFLATE = -zlib.MAX_WBITS  # some senders call this deflate
 
 
 async def decompress(
     encoding: str | None, body: bytes | bytearray, limit: int, hold: Callable[[int], None]
 ) -> bytes:
-    """Give a body as it was before its Content-Encoding.
+    """Decode a body by its Content-Encoding.
 
-    `hold` is called with the number of bytes of each part before the next is unpacked, and raises
-    where there is no room for them.
+    hold: Called with the size of each part before the next is decompressed. It raises an error if
+        there is no room for them.
 
-    Raises UnsupportedMedia, InvalidInput for a body that is not what it says, and TooLarge for one
-    of more than `limit` bytes, of which it never makes more than one over.
+    Raises UnsupportedMedia for an unknown encoding, and InvalidInput for a body that is not valid
+    in its encoding. Raises TooLarge for more than `limit` bytes; it decompresses at most one more.
     """
     name = (encoding or "identity").strip().lower()
     if name == "identity":
@@ -57,6 +57,8 @@ async def decompress(
 
 
 def _deflate(body: bytes | bytearray) -> int:
-    """Deflate means the zlib format; the first two bytes distinguish it from the raw one."""
+    """Return zlib's window bits for "deflate".
+
+    It means the zlib format; the first two bytes distinguish it from raw deflate."""
     looks_zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
     return ZLIB if looks_zlib else RAW_DEFLATE

@@ -1,4 +1,4 @@
-"""Tables as CSV: https://www.rfc-editor.org/rfc/rfc4180. Separated by commas, in UTF-8."""
+"""Tables as CSV, separated by commas, in UTF-8: https://www.rfc-editor.org/rfc/rfc4180."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 CSV_WORK = 16
-"""A byte of CSV takes as long to read as so many of JSON."""
+"""Cost of reading one byte of CSV, in bytes of JSON."""
 
 LONGEST_LINE = 1 << 20
-"""Characters of a line, which is read in one call that no other thread can interrupt."""
+"""Limit on the characters of a line: it is read in one call, during which no other thread runs."""
 
 LINES_UNTIMED = 4096
-"""Lines that are read, blank ones among them, without a look at the time: some milliseconds."""
+"""Lines, blank ones included, between two calls of `check`: some milliseconds."""
 
 CELLS_AT_ONCE = 16_384
-"""Cells that are converted in one call, which no other thread can interrupt: a millisecond."""
+"""Cells converted in one call, during which no other thread runs: a millisecond."""
 
 
 def read_csv(
@@ -37,11 +37,12 @@ def read_csv(
     header: bool | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Arrays:
-    """Make arrays of a table in CSV.
+    """Make arrays from a table in CSV.
 
-    header: Whether its first line has the names of its columns; default None: as it looks. Names
-        are those of the inputs, or, where all inputs are numbers, anything that is none.
-    check: Called every LINES_UNTIMED lines; what it raises ends the reading. Default: nothing.
+    header: True if the first line has the names of the columns; default None: detect it. Names
+        are those of the inputs or, if no input is BYTES, any line with a cell that is not a value.
+    check: Called every LINES_UNTIMED lines; an error that it raises ends the reading. Default: no
+        check.
 
     An empty cell is a missing value, as null in JSON. Raises InvalidInput.
     """
@@ -83,7 +84,7 @@ def _lines(body: bytes, check: Callable[[], None]) -> Iterator[str]:
             return
         if len(line) == LONGEST_LINE:
             raise InvalidInput(f"the CSV has a line of more than {LONGEST_LINE} characters")
-        if line.strip("\r\n"):  # an empty one is no row
+        if line.strip("\r\n"):  # an empty line is not a row
             yield line
 
 
@@ -105,7 +106,7 @@ _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
 class _Cells:
-    """An input that is made of the column, or the columns, at a `place`."""
+    """An input made from the column or columns at a `place`."""
 
     def __init__(self, spec: TensorSpec, place: Place) -> None:
         self.spec = spec
@@ -119,7 +120,7 @@ class _Cells:
         self._floats: list[Array] = []
 
     def add(self, rows: Sequence[list[str]], first: int) -> None:
-        """Add the cells of some rows, the first of which has that number."""
+        """Add the cells of some rows; `first` is the number of the first row."""
         try:
             if self.spec.datatype in FLOATS:
                 exact = np.array(self._floats_of(self._cells(rows)), np.float64)
@@ -135,7 +136,7 @@ class _Cells:
         read = _READERS[self.spec.datatype]
         try:
             values = [[read(row[place]) for place in places] for row in rows]
-        except ValueError:  # empty ones, or some that are of another datatype
+        except ValueError:  # empty cells, or cells of another datatype
             pass
         else:
             if read is not str or not any("" in row for row in values):
@@ -151,7 +152,7 @@ class _Cells:
         if "_" not in ",".join(cells):
             try:
                 return [*map(float, cells)]
-            except ValueError:  # empty ones, or some that are no numbers
+            except ValueError:  # empty cells, or cells that are not numbers
                 pass
         return [*map(self._read, cells)]
 
@@ -159,7 +160,7 @@ class _Cells:
         return not (cell if self.spec.datatype == "BYTES" else cell.strip())
 
     def _read(self, cell: str) -> Any:
-        """What a cell says. Raises ValueError."""
+        """Convert a cell to its value. Raises ValueError."""
         if not self._is_empty(cell):
             return _READERS[self.spec.datatype](cell)
         if self._missing is None:
@@ -181,7 +182,7 @@ class _Cells:
         return array
 
     def array(self) -> Array:
-        """The array of all that was added."""
+        """Return the array of all added cells."""
         made = np.concatenate(self._floats) if self._floats else self._rows.array()
         return made.reshape(-1) if self._alone and not is_wide(self.spec) else made
 
@@ -212,7 +213,7 @@ def _can_be(read: Callable[[str], object], cell: str) -> bool:
 
 
 def _float(cell: str) -> float:
-    if "_" in cell:  # which Python takes
+    if "_" in cell:  # Python accepts it in numbers
         raise ValueError(cell)
     return float(cell)
 
@@ -223,7 +224,7 @@ def _int(cell: str) -> int:
     try:
         return int(cell)
     except ValueError:
-        whole = float(cell)  # 3.0, as pandas writes whole numbers of a column with gaps
+        whole = float(cell)  # 3.0: pandas writes whole numbers so in a column with gaps
         if not whole.is_integer() or abs(whole) >= EXACT_WHOLE:
             raise
         return int(whole)

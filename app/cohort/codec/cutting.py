@@ -1,9 +1,9 @@
-"""Where long JSON can be cut: numpy finds its quotes and brackets, block by block.
+"""Cutting of long JSON: numpy finds its quotes and brackets, block by block.
 
-A list, object or string of more than a block is a `Value` of its own. Lists and objects have
-pieces, which end at commas of theirs, one in each block at least where there is one. Whether the
-text is JSON is not decided here: the text of a piece without its values decides, parsed by itself.
-Up to the first byte that is wrong, both read the same.
+A list, object or string longer than a block is a separate `Value`. Lists and objects consist of
+pieces that end at their own commas: at least one in each block that has such a comma. This module
+does not validate JSON: each piece is parsed later, without its values, and that rejects bad text.
+Up to the first wrong byte, both read the text in the same way.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from numpy.typing import NDArray
 from cohort.errors import InvalidInput
 
 BLOCK_BYTES = 1 << 17
-"""Bytes that are looked at together. A piece is seldom longer than two blocks."""
+"""Bytes searched in one step. A piece is seldom longer than two blocks."""
 
 MAX_DEPTH = 1024
-"""orjson's own."""
+"""Limit on nesting, the same as in orjson."""
 
 LIST, OBJECT, TEXT = b"[", b"{", b'"'
 CLOSING = {LIST: b"]", OBJECT: b"}"}
 
 _MOST_STRINGS = 4
-"""Strings that are skipped in search of a comma: JSON has one around every second string."""
+"""Strings skipped in the search for a comma: JSON has one around every second string."""
 
 
 def broken(problem: str, at: int) -> InvalidInput:
-    """What to say of a body that is not JSON, and at about which byte that is."""
+    """Make the error for a body that is not JSON; `at` is the approximate byte."""
     return InvalidInput(f"the body is not valid JSON: {problem}, near byte {at}")
 
 
 class Section(NamedTuple):
     """Bytes from `start` to `end` of a list's elements or an object's members, without brackets.
 
-    values: The values among them that are cut themselves.
+    values: The values in it that are separate `Value`s.
     """
 
     start: int
@@ -55,12 +55,13 @@ class Value(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """What is found in a block.
+    """The quotes and brackets of a block.
 
-    quotes: Where strings begin and end.
-    brackets: Where brackets are that are not in strings.
-    depths: How much deeper than the block's beginning it is after each bracket.
-    quoted, escaped: Whether the next block begins in a string, and behind a backslash that counts.
+    quotes: The positions at which strings begin and end.
+    brackets: The positions of brackets outside strings.
+    depths: The depth after each bracket, relative to the start of the block.
+    quoted: True if the next block begins in a string.
+    escaped: True if the next block begins after a backslash that escapes its first byte.
     """
 
     quotes: NDArray[np.int64]
@@ -71,15 +72,15 @@ class Structure(NamedTuple):
 
 
 def cut(body: bytes) -> Sequence[Section]:
-    """Cut `body`, as if it were the elements of a list: JSON is a single one.
+    """Cut `body` like the elements of a list; valid JSON is a single element.
 
-    Raises InvalidInput where it ends within a value, or one ends that did not begin.
+    Raises InvalidInput if the body ends within a value, or closes a value that did not begin.
     """
     return _Cutter(body).cut()
 
 
 class _Open:
-    """A list or object that has not ended: its pieces, and the one that is not complete."""
+    """An open list or object: its complete pieces, and the piece in progress."""
 
     __slots__ = ("first", "kind", "pieces", "start", "values")
 
@@ -99,7 +100,7 @@ class _Cutter:
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._open = [_Open(LIST, -1)]
-        self._text = 0  # where the string began that the block begins in
+        self._text = 0  # start of the string that is open at the start of the block
 
     def cut(self) -> Sequence[Section]:
         body, quoted, escaped = self._body, False, False
@@ -130,7 +131,7 @@ class _Cutter:
             self._open[-1].values.append(Value(TEXT, self._text, end, ()))
 
     def _close(self, at: int, found: Structure, lowest: int) -> None:
-        """End what was open before the block, and ends in it."""
+        """Close values that began before the block and end in it."""
         if not lowest:
             return
         fallen = -np.minimum.accumulate(found.depths)
@@ -146,7 +147,7 @@ class _Cutter:
                 self._open[-1].values.append(value)
 
     def _begin(self, at: int, found: Structure, lowest: int, quoted: bool) -> None:
-        """Begin what is still open after the block."""
+        """Open values that begin in the block and do not end in it."""
         deepest = int(found.depths[-1])
         if len(self._open) + int(found.depths.max()) - lowest > MAX_DEPTH + 1:
             raise broken("depth limit exceeded", at)
@@ -161,7 +162,7 @@ class _Cutter:
             self._open.append(_Open(kind, at + start))
 
     def _cut_last(self, at: int, found: Structure, quoted: bool, after: int, before: int) -> None:
-        """Cut what is open last at its last comma between two places of the block."""
+        """Cut the innermost open value at its last comma between two positions of the block."""
         container = self._open[-1]
         quotes, text_ends = found.quotes, int(np.searchsorted(found.quotes, before))
         for _ in range(_MOST_STRINGS + 1):
@@ -169,7 +170,7 @@ class _Cutter:
             if text_ends:
                 gap = max(after, int(quotes[text_ends - 1]) + 1)
             elif quoted:
-                return  # this gap is within a string
+                return  # the gap is inside a string
             comma = self._body.rfind(b",", max(at + gap, container.first), at + before)
             if comma >= 0:
                 container.cut(comma, comma + 1)
@@ -181,14 +182,18 @@ class _Cutter:
 
 
 def check_closed(body: bytes, kind: bytes, end: int) -> None:
-    """Raise InvalidInput unless what ends before `end` ends by the bracket of its kind."""
+    """Raise InvalidInput unless the bracket before `end` closes a value of this kind."""
     if body[end - 1 : end] != CLOSING[kind]:
         wanted = CLOSING[kind].decode()
         raise broken(f"unexpected character, expected ',' or '{wanted}'", end - 1)
 
 
 def structure(block: bytes, quoted: bool = False, escaped: bool = False) -> Structure:
-    """Find what is in a block that begins in a string or not, and behind a backslash or not."""
+    """Find the quotes and brackets of a block.
+
+    quoted: True if the block begins in a string.
+    escaped: True if the block begins after an escaping backslash.
+    """
     if escaped:
         block, escaped = b"_" + block[1:], False
     if b"\\" in block:
@@ -197,7 +202,7 @@ def structure(block: bytes, quoted: bool = False, escaped: bool = False) -> Stru
         block = block.replace(b'\\"', b"__")
     view = np.frombuffer(block, np.uint8)
     quotes = np.flatnonzero(view == ord('"'))
-    # [ and { differ from each other in the same bit as ] and }, and these from those in another.
+    # One bit separates [ from { and ] from }; another separates opening from closing.
     brackets = np.flatnonzero(((view | 0x20) - ord("{")) & 0xFD == 0)
     if quotes.size:
         brackets = brackets[(np.searchsorted(quotes, brackets) & 1) == quoted]

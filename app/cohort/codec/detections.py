@@ -1,4 +1,4 @@
-"""Objects that a model finds in pictures, of its outputs: a box, a score and a label for each."""
+"""Objects detected in pictures: a box, a score and a label for each."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ FORMS: Mapping[str, Callable[[Any], Sequence[Any]]] = {
 
 
 class Detector:
-    """Writes the objects of an output of boxes, [pictures, boxes, 4]; [boxes, 4] is one picture.
+    """Writer of detected objects from an output of boxes.
 
-    place: That of the output of boxes among all outputs.
-    name: Its name.
+    The output is [pictures, boxes, 4] or, for one picture, [boxes, 4].
+
+    place: The position of the output of boxes among all outputs.
+    name: The name of that output.
 
     about: The outputs and options that objects are made from.
     specs: All outputs.
@@ -57,13 +59,13 @@ class Detector:
         return outputs[self.place].size // 4 * OBJECT_BYTES
 
     def texts(self, outputs: Sequence[Array], check: Callable[[], None]) -> list[bytes]:
-        """The objects of each picture as a list in JSON, the best first.
+        """Write the objects of each picture as a JSON list, best first.
 
         outputs: All outputs of the model, in order.
-        check: Called for each picture; what it raises ends this.
+        check: Called for each picture; an error that it raises ends the writing.
 
-        Raises InferenceFailed where the outputs do not fit each other, or are not finite;
-        InvalidInput for more objects than one request gets.
+        Raises InferenceFailed if the outputs do not fit each other or are not finite. Raises
+        InvalidInput for more than MAX_OBJECTS objects.
         """
         about = self._about
         boxes = self._with_pictures(outputs[self.place])
@@ -102,7 +104,10 @@ class Detector:
         return boxes
 
     def _column(self, outputs: Sequence[Array], boxes: Array, place: str | int) -> Any:
-        """[pictures, boxes] or [pictures, boxes, classes]: a column of the boxes, or an output."""
+        """Return a column of the boxes, or an output.
+
+        The shape is [pictures, boxes] or [pictures, boxes, classes].
+        """
         if isinstance(place, int):
             if place >= boxes.shape[-1]:
                 raise self._unfit(
@@ -118,7 +123,7 @@ class Detector:
         return array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
 
     def _scores(self, outputs: Sequence[Array], boxes: Array) -> tuple[Any, Any]:
-        """The score of each box; and its class, where scores have a column for each class."""
+        """Return the score of each box, and its class if scores have a column per class."""
         scores = self._column(outputs, boxes, self._about.scores)
         if scores.ndim == 2:
             return scores, None
@@ -129,7 +134,7 @@ class Detector:
         return scores.max(axis=-1), scores.argmax(axis=-1)
 
     def _names(self, outputs: Sequence[Array], boxes: Array, found: Array | None) -> Any:
-        """The class of each box: a number or a text; None: boxes do not have classes."""
+        """Return the class of each box, a number or a text; None if boxes have no classes."""
         if self._about.classes is None:
             if found is None and self._about.labels:
                 return np.zeros(boxes.shape[:2], np.int64)
@@ -174,7 +179,7 @@ class Detector:
 
 
 def _plain(array: Array) -> Array:
-    """Numbers that numpy has itself, and that corners can be made of."""
+    """Convert to a numpy datatype that corners can be computed in."""
     if array.dtype.kind == "V":
         return array.astype(np.float32)
     return array.astype(np.int64) if array.dtype.kind in "iu" else array

@@ -1,4 +1,4 @@
-"""Inputs that come as files: one whole body, or the parts of a form."""
+"""Inputs sent as files: one whole body, or the parts of a form."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cohort.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
 from cohort.tensors import Array, Arrays, TensorSpec, check_names
 
 FILE_BYTES = (1 << 31) - 1
-"""The longest element that numpy has."""
+"""Maximum bytes of an element in numpy."""
 
 
 class File(NamedTuple):
-    """What was sent for an input.
+    """A file sent for an input.
 
-    name: The input's; None for the model's only one.
+    name: The name of the input; None for the model's only input.
     media: Its media type, in lower case; "" for a plain value of a form.
     data: Its bytes.
-    array: Of a .npy file, the array that it is; None for any other.
+    array: The array in a .npy file; None for any other file.
     """
 
     name: str | None
@@ -37,12 +37,12 @@ class File(NamedTuple):
 
 
 def whole_body(body: bytes, media: str) -> list[File]:
-    """The body as the file of a model's only input. Raises InvalidInput."""
+    """Return the body as the file of a model's only input. Raises InvalidInput."""
     return [File(None, media, body, read_npy(body) if media == NPY else None)]
 
 
 def form_files(parts: Sequence[FormPart]) -> list[File]:
-    """The parts of a form, as they are named. Raises InvalidInput."""
+    """Return the parts of a form as named files. Raises InvalidInput."""
     return [_form_file(part) for part in parts]
 
 
@@ -57,7 +57,7 @@ def _form_file(part: FormPart) -> File:
 
 
 def files_work(files: Sequence[File]) -> int:
-    """How long `read_files` takes, as bytes of JSON do: none where one file becomes an array."""
+    """Estimate the cost of `read_files`, in bytes of JSON: 0 for one file used as is."""
     return sum([_work(file, alone=len(files) == 1) for file in files])
 
 
@@ -68,9 +68,9 @@ def _work(file: File, *, alone: bool) -> int:
 
 
 def read_files(files: Sequence[File], specs: Sequence[TensorSpec]) -> Arrays:
-    """Make arrays of files, for the inputs that they are named for. Raises InvalidInput.
+    """Make arrays from files, for the inputs of the same names. Raises InvalidInput.
 
-    Several of one name are the rows of one input. Shapes are left for `tensors.check_inputs`.
+    Several files of one name are the rows of one input. `tensors.check_inputs` checks the shapes.
     """
     if len(files) == 1 and files[0].name is None:
         if len(specs) != 1:
@@ -122,7 +122,7 @@ def _is_text(file: File) -> bool:
 
 
 def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
-    """An element of BYTES for each file; open dimensions are 1, but for the rows."""
+    """Make an element of BYTES from each file; open dimensions other than rows are 1."""
     count = len(files)
     shape = [count]
     if spec.shape is not None:

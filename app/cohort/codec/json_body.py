@@ -12,7 +12,7 @@ from cohort.errors import InvalidInput
 
 
 def parse_json(body: bytes) -> object:
-    """Parse a body; a long one has LongLists in it. Raises InvalidInput where it is not JSON.
+    """Parse a body; a long body has LongLists in it. Raises InvalidInput if it is not JSON.
 
     A byte order mark is skipped: https://www.rfc-editor.org/rfc/rfc8259#section-8.1
     """
@@ -42,18 +42,18 @@ _STARTS = {
     b"\xff\xfe": "UTF-16: JSON is sent as UTF-8",
     b"\xfe\xff": "UTF-16: JSON is sent as UTF-8",
 }
-"""What bodies are that begin so, and what to do; none of them can be JSON."""
+"""Formats by first bytes, each with advice for the sender; JSON never begins with these."""
 
 
 def _check_start(body: bytes) -> None:
-    """Raise InvalidInput for a body that is known by its first bytes."""
+    """Raise InvalidInput for a body whose first bytes belong to another format."""
     for start, what in _STARTS.items():
         if body.startswith(start):
             raise InvalidInput(f"the body is not JSON; it begins like {what}")
 
 
 def _hint(error: orjson.JSONDecodeError) -> str:
-    """What to do about what Python prints and JSON has not."""
+    """Return a hint about text that Python prints and JSON does not allow."""
     there = error.doc[error.pos : error.pos + 4]
     if there.startswith("'"):
         return "; JSON has double quotes, as json.dumps writes them"

@@ -1,4 +1,4 @@
-"""Arrays to the values JSON has: numbers, booleans and strings in nested lists."""
+"""Conversion of arrays to JSON: numbers, booleans and strings in nested lists."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from cohort.errors import InferenceFailed, quoted
 from cohort.tensors import DATATYPES, Array
 
 BY_ITSELF = tuple(np.dtype(name) for name in ("f4", "i8", "f8", "i4", "?", "u1", "i1", "u4", "u8"))
-"""What orjson writes without help, the usual first; NaN and infinity it writes as null."""
+"""Datatypes that orjson writes directly, most common first. It writes NaN and infinity as null."""
 
 
 def encode_tensor(name: str, array: Array) -> object:
-    """Give what `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists, exactly.
+    """Return a value that `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists.
 
-    That is the array itself wherever orjson takes it. Raises InferenceFailed for what JSON cannot
-    carry: NaN, infinity, bytes that are not UTF-8.
+    The value is the array itself if orjson accepts it. Raises InferenceFailed for values that JSON
+    cannot carry: NaN, infinity and bytes that are not UTF-8.
     """
     dtype = array.dtype
     kind = dtype.kind
     if kind == "O":
         return _strings(name, array)
-    if kind in "fV":  # ml_dtypes' are mostly V
+    if kind in "fV":  # most ml_dtypes are of kind V
         if dtype.itemsize < 4:
             array = array.astype(_WRITTEN_AS[dtype])
         if not _finite(array):
             index = int(np.isfinite(array).argmin())
             raise _unwritable(name, f"has {array.ravel()[index]!s}{at_place(index, array.shape)}")
     if not array.ndim:
-        # ONNX Runtime's INT64 are numpy's longlong, which orjson takes in arrays only.
+        # ONNX Runtime's INT64 is numpy's longlong, which orjson accepts only in arrays.
         return array[()] if array.dtype.kind == "f" else array.item()
     if not dtype.isnative:
         array = array.astype(dtype.newbyteorder("="))
@@ -42,7 +42,7 @@ def encode_tensor(name: str, array: Array) -> object:
 
 
 def encode_parts(name: str, array: Array) -> object:
-    """As `encode_tensor`, for `LongParts.put`: many texts are made into what JSON has later."""
+    """Encode as `encode_tensor` does, for `LongParts.put`; long arrays of text convert later."""
     if array.dtype.kind == "O" and array.size > TEXTS_AT_ONCE:
         whole = array.shape
 
@@ -54,10 +54,10 @@ def encode_parts(name: str, array: Array) -> object:
 
 
 class LongTexts:
-    """An array of many texts, as a list whose elements are made while it is gone through.
+    """A list of the texts of an array, whose elements are converted during iteration.
 
-    array: Of one dimension or more.
-    make: Gives what JSON has of a part of it, whose first element has a number among all.
+    array: An array of at least one dimension.
+    make: Converts a part of the array to lists, given the part and the index of its first element.
     """
 
     def __init__(self, array: Array, make: Callable[[Array, int], Any], first: int = 0) -> None:
@@ -65,7 +65,7 @@ class LongTexts:
 
     @property
     def size(self) -> int:
-        """How many texts there are."""
+        """Return the number of texts."""
         return self._array.size
 
     def __iter__(self) -> Iterator[Any]:
@@ -82,18 +82,18 @@ class LongTexts:
 
 
 WRITTEN_AT_ONCE = 1 << 18
-"""Of longer arrays, so many bytes are written at once: no other thread runs while orjson writes."""
+"""Bytes of an array written at once. No other thread runs while orjson writes."""
 
 _WEIGHT_AT_ONCE = WRITTEN_AT_ONCE >> 5
 _LONG_LIST = 64  # elements
 
 
 class LongParts:
-    """What is long in a document: written before the document is, some of it at a time.
+    """The long values of a document, written in parts before the document.
 
-    In the document a NUL stands for each, which JSON has nowhere.
+    In the document, a NUL replaces each of them; JSON never contains one.
 
-    check: Called again and again while it is written; what it raises ends that. Default: nothing.
+    check: Called for each part; an error that it raises ends the writing. Default: no check.
     """
 
     def __init__(self, check: Callable[[], None] = lambda: None) -> None:
@@ -101,9 +101,9 @@ class LongParts:
         self._check = check
 
     def put(self, value: Any) -> Any:
-        """Give what to have in the document for a value of `encode_parts`: itself if it is short.
+        """Return the document's stand-in for a value of `encode_parts`; a short value is returned.
 
-        Values are put in the order in which the document has them.
+        Put values in the order in which the document has them.
         """
         if isinstance(value, np.ndarray):
             return self._put(_written(value)) if value.nbytes > WRITTEN_AT_ONCE else value
@@ -114,7 +114,7 @@ class LongParts:
         return value
 
     def put_rows(self, rows: Iterator[Any]) -> Any:
-        """As `put`, of a list whose elements are made while it is written."""
+        """Put a list whose elements are made while it is written."""
         return self._put(_written_list(rows))
 
     def dump(self, document: Any) -> bytes:
@@ -143,7 +143,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _weight(value: Any) -> int:
-    """About how long writing a value takes, in numbers."""
+    """Estimate the cost of writing a value, in numbers."""
     if isinstance(value, str):
         return 1 + (len(value) >> 5)
     if isinstance(value, list):
@@ -203,7 +203,7 @@ def _written(array: Array) -> Iterator[bytes]:
     yield b"]"
 
 
-# What floats of fewer bits, and all that orjson does not know, are given to it as.
+# The datatypes that replace small floats and packed types, which orjson does not support.
 _WRITTEN_AS: Mapping[np.dtype[np.generic], type[np.generic]] = {
     row.dtype: np.int8 if row.kind == "int" else np.float32
     for row in DATATYPES
@@ -212,15 +212,15 @@ _WRITTEN_AS: Mapping[np.dtype[np.generic], type[np.generic]] = {
 
 
 def _finite(array: Array) -> bool:
-    # A sum of squares is finite only if every term is. It may overflow where none is
-    # infinite, so the exact test follows.
+    # A sum of squares is finite only if every term is. It may overflow with finite terms,
+    # so the exact test follows.
     return (
         array.size <= SHORT_ARRAY and bool(np.vdot(array, array) < np.inf)  # type: ignore[arg-type]
     ) or bool(np.isfinite(array).all())
 
 
 def _strings(name: str, array: Array, first: int = 0, whole: Sequence[int] = ()) -> Any:
-    """Make lists of the texts of a part of an array of the shape `whole`, from its `first` on."""
+    """Make lists of texts; `array` is the part from `first` on of an array of shape `whole`."""
     texts = np.empty(array.size, np.object_)
     for index, item in enumerate(array.ravel().tolist()):
         try:
@@ -239,7 +239,7 @@ class NotInJson(InferenceFailed):
 
     @property
     def code(self) -> str:
-        """That of any failed run."""
+        """The error code of a failed run."""
         return InferenceFailed.__name__
 
 

@@ -1,8 +1,8 @@
-"""The values JSON has to arrays: numbers, booleans and strings in nested lists.
+"""Conversion of JSON to arrays: numbers, booleans and strings in nested lists.
 
-`from_lists` decides: it checks every value and says what is wrong and where. The fast paths,
-`pack_short` for short lists and `cohort.codec.simdjson_reader` for long text, give the same array
-or None, and None means: use `from_lists`.
+`from_lists` is authoritative: it checks every value and reports what is wrong and where. The fast
+paths are `pack_short` for short lists and `cohort.codec.simdjson_reader` for long text. They give
+the same array, or None if the caller must use `from_lists`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import prod
 from struct import Struct
-from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
+from struct import error as PackError  # noqa: N812 - it is an exception class
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -25,11 +25,12 @@ from cohort.tensors import BY_NAME, DATATYPES, TYPED_ARRAY, Array, TensorSpec
 
 Shape = tuple[int, ...]
 
-MAX_RANK = 64  # numpy's own
+MAX_RANK = 64  # numpy's limit
 
 MOST_TEXTS = 1 << 18
-"""Elements of BYTES in a request. The runtime takes 100 ns for each to copy it, and as long to give
-it back, while the interpreter does nothing else.
+"""Maximum elements of BYTES in a request.
+
+The runtime takes 100 ns to copy each in and as long to copy each out, and holds the interpreter.
 """
 
 
@@ -42,7 +43,7 @@ INTEGERS: Mapping[str, tuple[int, int]] = {
 FLOATS = frozenset(row.name for row in DATATYPES if row.kind == "float")
 _WANTED: Mapping[str, frozenset[type]] = {
     "BOOL": frozenset({bool}),
-    "BYTES": frozenset({str, bytes}),  # JSON has no bytes itself
+    "BYTES": frozenset({str, bytes}),  # bytes come from base64: JSON cannot hold them
     **dict.fromkeys(FLOATS, frozenset({int, float})),
     **dict.fromkeys(INTEGERS, frozenset({int})),
 }
@@ -50,17 +51,17 @@ _LARGEST: Mapping[np.dtype[np.generic], float] = {
     BY_NAME[name].dtype: float(ml_dtypes.finfo(BY_NAME[name].dtype).max)  # type: ignore[no-untyped-call]
     for name in FLOATS
 }
-SHORT_ARRAY = 1024  # elements; BLAS does not wake its threads for as few
+SHORT_ARRAY = 1024  # elements; BLAS does not wake its threads for so few
 
 
 # --- Lists to arrays
 
 
 def from_lists(spec: TensorSpec, value: object) -> Array:
-    """Make the array that `spec` describes of nested lists, or of a single value.
+    """Make the array that `spec` describes from nested lists or a single value.
 
-    The rank is the value's own. An empty list says nothing of the dimensions below it: they are the
-    spec's, and 0 where the spec leaves them open.
+    The value determines the rank. Dimensions below an empty list come from the spec; open ones
+    are 0. Raises InvalidInput.
     """
     shape, leaves = take_apart(spec.name, value)
     if not leaves:
@@ -69,9 +70,9 @@ def from_lists(spec: TensorSpec, value: object) -> Array:
 
 
 def from_any(name: str, value: object) -> Array:
-    """Make an array of nested lists, or of a single value, by what is in them. Raises InvalidInput.
+    """Make an array from nested lists or a single value, and infer its datatype.
 
-    It is BOOL, INT64, FP64 or BYTES.
+    The datatype is BOOL, INT64, FP64 or BYTES. Raises InvalidInput.
     """
     if isinstance(value, LongList):
         raise InvalidInput(f"input {quoted(name)} is too long for an input that is not declared")
@@ -92,7 +93,7 @@ _SCALARS = frozenset({bool, int, float, str, bytes})
 
 
 def filled(shape: Shape, spec: TensorSpec) -> Shape:
-    """The shape of no elements, with dimensions of the spec's below those that are known."""
+    """Extend the shape of an empty array with the spec's dimensions; open ones are 0."""
     rest = () if spec.shape is None else spec.shape[len(shape) :]
     return (*shape, *(size if isinstance(size, int) else 0 for size in rest))
 
@@ -100,9 +101,9 @@ def filled(shape: Shape, spec: TensorSpec) -> Shape:
 def from_data(
     name: str, datatype: str, shape: Sequence[int], data: object, missing: Missing = None
 ) -> Array:
-    """Make an array of an Open Inference JSON tensor: `data` is flat, or nested as `shape` says.
+    """Make an array from an Open Inference JSON tensor: `data` is flat or nested as in `shape`.
 
-    missing: Stands for null; default None: NaN for floats.
+    missing: The value that replaces null; default None: NaN for floats.
 
     Raises InvalidInput.
     """
@@ -118,7 +119,7 @@ def from_data(
 
 
 def check_data(name: str, wanted: Shape, found: Shape, count: int) -> None:
-    """Raise InvalidInput unless data of a shape and so many elements are what `wanted` says."""
+    """Raise InvalidInput unless data of shape `found` with `count` elements fits `wanted`."""
     if count != prod(wanted):
         raise wrong_count(name, wanted, count)
     if count and len(found) > 1 and found != wanted:
@@ -128,7 +129,10 @@ def check_data(name: str, wanted: Shape, found: Shape, count: int) -> None:
 
 
 def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
-    """Raise InvalidInput unless `shape` could be an array's, and `datatype` is one we carry."""
+    """Return the shape as a tuple.
+
+    Raises InvalidInput if no array can have it, or if the datatype is unknown.
+    """
     if datatype not in BY_NAME:
         raise InvalidInput(f"input {quoted(name)} has an unknown datatype {quoted(datatype)}")
     if len(shape) > MAX_RANK:
@@ -142,18 +146,18 @@ def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
             )
     if datatype == "BYTES" and 0 not in shape:
         check_texts(name, prod(shape))
-    # numpy cannot hold what its strides cannot count, be it empty.
+    # numpy's strides must be able to count the bytes, even of an empty array.
     if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
         raise InvalidInput(f"input {quoted(name)} has a shape of too many elements")
     return tuple(shape)
 
 
 class Among(NamedTuple):
-    """Where a list is that is a part of a longer one: of all, for a list that is not.
+    """The position of a list that is part of a longer list; ALL for a list that is not a part.
 
-    outer: The indices of the list that it is a part of, in those around it.
-    first: The index of its first element there.
-    like: The shape of the elements before it, its own too; None where there are none.
+    outer: The indices of the longer list in the lists around it.
+    first: The index of the part's first element in the longer list.
+    like: The shape that all elements must have, set by earlier ones; None without any.
     """
 
     outer: Shape = ()
@@ -161,7 +165,7 @@ class Among(NamedTuple):
     like: Shape | None = None
 
     def place(self, index: int, shape: Sequence[int]) -> str:
-        """Write where the part's element number `index` of a `shape` is: `[0][3]`."""
+        """Write the position of the part's element number `index` in `shape`, such as `[0][3]`."""
         steps: list[int] = []
         for size in reversed(shape):
             index, step = divmod(index, size)
@@ -171,16 +175,16 @@ class Among(NamedTuple):
         return "".join(f"[{step}]" for step in (*self.outer, *reversed(steps))) or "the top"
 
     def origin(self, depth: int) -> str:
-        """Write where the first element is at a depth of the part."""
+        """Write the position of the part's first element at a depth."""
         return "[0]" * (len(self.outer) + depth) or "the top"
 
     def is_list(self, depth: int, node: object) -> bool:
-        """Whether nodes at a depth are lists, of which `node` is the first."""
+        """Return True if nodes at a depth must be lists; `node` is the first of them."""
         known = self.like is not None and depth > 0
         return depth <= len(self.like) if known else node.__class__ is list  # type: ignore[arg-type]
 
     def width(self, depth: int, node: Any) -> int:
-        """How long the lists at a depth are, of which `node` is the first."""
+        """Return the required length of lists at a depth; `node` is the first of them."""
         return self.like[depth - 1] if self.like is not None and depth else len(node)
 
 
@@ -197,7 +201,7 @@ def check_texts(name: str, count: int) -> None:
 
 
 def take_apart(name: str, value: object, among: Among = ALL) -> tuple[Shape, list[Any]]:
-    """Give the shape and the elements of nested lists. Raises InvalidInput for ragged ones."""
+    """Return the shape and the elements of nested lists. Raises InvalidInput if they are ragged."""
     shape: list[int] = []
     level: list[Any] = [value]
     while level and among.is_list(len(shape), level[0]):
@@ -228,10 +232,10 @@ def to_array(
     among: Among = ALL,
     missing: Missing = None,
 ) -> Array:
-    """Make an array of elements that `take_apart` gave. Raises InvalidInput for one that is wrong.
+    """Make an array of the elements from `take_apart`. Raises InvalidInput for a wrong element.
 
-    Rounds to the nearest where a float has fewer bits. Takes 3.0 for an integer, and `missing` for
-    null; default None: NaN for floats. Converts nothing else.
+    Rounds to the nearest float of the datatype. Accepts 3.0 for an integer. Replaces null by
+    `missing`; default None: NaN for floats. Converts nothing else.
     """
     gaps: list[int] = []
     if not _WANTED[datatype].issuperset(map(type, leaves)):
@@ -258,7 +262,7 @@ def to_array(
 
 
 EXACT_WHOLE = 1 << 53
-"""Below, a float is exactly the whole number that its text says."""
+"""Whole floats below this equal the number in their text exactly."""
 
 
 _NULL = type(None)
@@ -267,9 +271,9 @@ _NULL = type(None)
 def _converted(
     name: str, datatype: str, leaves: list[Any], shape: Shape, among: Among, missing: Missing
 ) -> tuple[list[Any], list[int]]:
-    """Put values of the datatype in the place of nulls, and of floats for integers.
+    """Replace nulls, and whole floats for integers, by values of the datatype.
 
-    Gives also the places that are NaN. Raises InvalidInput for what is no value of the datatype.
+    Returns the values and the indices that are NaN. Raises InvalidInput for any other value.
     """
     wanted = _WANTED[datatype]
     whole = datatype in INTEGERS
@@ -290,7 +294,7 @@ def _converted(
             if is_nan:
                 gaps.append(index)
         elif whole and leaf.__class__ is float:
-            if abs(leaf) >= 1 << 63:  # orjson's too long integers
+            if abs(leaf) >= 1 << 63:  # orjson reads integers that are too long as floats
                 raise out_of_range(name, datatype, leaf, index, shape, among)
             if not leaf.is_integer() or abs(leaf) >= EXACT_WHOLE:
                 raise _unfit(name, datatype, leaf, index, shape, among)
@@ -309,16 +313,16 @@ def _unfit(
 
 
 def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array | None:
-    """Round finite float64 to a float `dtype`; None where a number is out of its range."""
+    """Round finite float64 to a float `dtype`; return None if a number is out of its range."""
     if dtype == np.float64:
         return exact
     largest = _LARGEST[dtype]
     if dtype.itemsize == 1:
-        # These may lack infinity, NaN, zero or a sign, and some then give their largest instead.
+        # Such a type may lack infinity, NaN, zero or a sign. Some give their largest value instead.
         if exact.size and np.abs(exact).max() > largest:
             return None
     elif exact.size <= SHORT_ARRAY and np.vdot(exact, exact) < largest * largest:
-        # A sum of squares below this holds no number too large: one call of numpy instead of four.
+        # No number is too large if the sum of squares is below this: one numpy call, not four.
         return exact.astype(dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         array = exact.astype(dtype)
@@ -326,7 +330,7 @@ def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array |
 
 
 def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> int:
-    """The place of the first number out of the range of `dtype`; there is one."""
+    """Return the index of the first number out of the range of `dtype`; one must exist."""
     first, end = 0, len(exact)
     while end - first > 1:
         middle = (first + end) // 2
@@ -338,7 +342,7 @@ def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) ->
 def out_of_range(
     name: str, datatype: str, value: object, index: int, shape: Shape, among: Among = ALL
 ) -> InvalidInput:
-    """What to say of the element number `index`."""
+    """Make the error for an element out of range, at `index`."""
     return InvalidInput(
         f"input {quoted(name)} takes {datatype}, got {shown(value)}"
         f"{at_place(index, shape, among)}, which is out of range"
@@ -346,12 +350,12 @@ def out_of_range(
 
 
 def too_deep(name: str) -> InvalidInput:
-    """What to say of lists in one another, of which there are more than MAX_RANK."""
+    """Make the error for lists nested deeper than MAX_RANK."""
     return InvalidInput(f"input {quoted(name)} is nested deeper than {MAX_RANK} lists")
 
 
 def uneven_depth(name: str, among: Among, index: int, shape: Sequence[int]) -> InvalidInput:
-    """What to say of a list where the first at its depth is a number or string."""
+    """Make the error for a list at a depth whose first element is a number or string."""
     return InvalidInput(
         f"input {quoted(name)} is ragged: no list at {among.origin(len(shape))}, "
         f"a list at {among.place(index, shape)}"
@@ -361,7 +365,7 @@ def uneven_depth(name: str, among: Among, index: int, shape: Sequence[int]) -> I
 def uneven(
     name: str, among: Among, width: int, length: int, index: int, shape: Sequence[int]
 ) -> InvalidInput:
-    """What to say of a list of another length than the first at its depth."""
+    """Make the error for a list whose length differs from the first at its depth."""
     return InvalidInput(
         f"input {quoted(name)} is ragged: length {width} at {among.origin(len(shape))}, "
         f"length {length} at {among.place(index, shape)}"
@@ -369,19 +373,19 @@ def uneven(
 
 
 def wrong_count(name: str, shape: Shape, count: int) -> InvalidInput:
-    """What to say of `count` elements for a shape that takes another number."""
+    """Make the error for `count` elements if the shape takes another number."""
     return InvalidInput(
         f"input {quoted(name)} of shape {list(shape)} takes {prod(shape)} elements, got {count}"
     )
 
 
 def at_place(index: int, shape: Sequence[int], among: Among = ALL) -> str:
-    """Write where the element number `index` of a `shape` is, as the end of a sentence."""
+    """Write the position of element number `index` in `shape`, as the end of a sentence."""
     return f" at {among.place(index, shape)}" if shape else ""
 
 
 def shown(value: object) -> str:
-    """Show a JSON value back to its sender, on one line and bounded."""
+    """Format a JSON value for its sender, on one line of limited length."""
     match value:
         case None:
             return "null"
@@ -396,14 +400,14 @@ def shown(value: object) -> str:
     return quoted(repr(value), 40)[1:-1]
 
 
-# --- Short lists, quickly
+# --- Fast path for short lists
 
 
 class _Packers(dict[int, Callable[..., bytes]]):
     """`struct`'s packers of `n` numbers of one kind, by `n`.
 
-    They take no strings, no null, no fractions for integers, and nothing out of range, where numpy
-    would turn "1" into 1.0 and null into NaN. They do take booleans for numbers.
+    They reject strings, null, fractions for integers and values out of range; numpy would turn "1"
+    into 1.0 and null into NaN. They accept booleans as numbers.
     """
 
     def __init__(self, code: str) -> None:
@@ -435,9 +439,9 @@ PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
 
 
 def pack_short(datatype: str, value: object, *, booleans: bool) -> Array | None:
-    """Make a read-only array of short nested lists; None where `from_lists` must decide.
+    """Make a read-only array of short nested lists; return None if `from_lists` must decide.
 
-    `booleans` is false where the text is known to have neither `true` nor `false`.
+    `booleans` is False if the text is known to have neither `true` nor `false`.
     """
     known = PACKERS.get(datatype)
     if known is None or value.__class__ is not list:

@@ -1,4 +1,4 @@
-"""The names of the best classes of each row, beside the numbers of an output."""
+"""Labels: the names of the best classes of each row, next to the numbers of an output."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from cohort.errors import InvalidInput, quoted, quoted_names
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 MOST_TOP = 1 << 20
-"""Labels that may be asked for of a row; where there are fewer classes, all of them come."""
+"""Maximum labels of a row in a request; if an output has fewer classes, it returns all."""
 
 MOST_LABEL_TEXT = 64 << 20
-"""Bytes of labels in one response."""
+"""Maximum bytes of labels in one response."""
 
 FEW_LABELS = 32
-"""Labels of a row that are written for many requests at once."""
+"""Maximum labels of a row if many requests are written at once."""
 
 LABELS_AT_ONCE = 1 << 14
-"""Labels that are written at once, where there are more: no other thread runs meanwhile."""
+"""Labels written in one call, during which no other thread runs."""
 
 LABEL_BYTES = 128
-"""What an object with a label takes as long to write as, in bytes of JSON, besides its text."""
+"""Cost of writing an object with a label, without its text, in bytes of JSON."""
 
 
 def read_top(place: str, value: object) -> int:
-    """How many labels of each row are asked for, perhaps as a decimal string. Raises InvalidInput.
+    """Read the number of labels per row, which may be a decimal string. Raises InvalidInput.
 
-    place: Where that was said, such as `parameters.top`.
+    place: The position of the value in the request, such as `parameters.top`.
     """
     number = value
     if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.isdecimal():
@@ -45,7 +45,7 @@ def read_top(place: str, value: object) -> int:
 
 
 def can_be_labelled(spec: TensorSpec) -> bool:
-    """Whether an output has columns that have an order, as far as its spec says."""
+    """Return True if the spec allows an output of numbers in columns."""
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind == "text":
         return False
@@ -54,14 +54,14 @@ def can_be_labelled(spec: TensorSpec) -> bool:
 
 
 class Labeller:
-    """Names the best classes of an output.
+    """Writer of the names of an output's best classes.
 
-    spec: The output's, whose last axis is its classes.
-    labels: Their names.
-    output: What the Open Inference Protocol calls the output of the names.
-    named: As in the spec.
+    spec: The spec of the output, whose last axis is its classes.
+    labels: The names of the classes.
+    output: The name of the output of labels in the Open Inference Protocol.
+    named: The same as in the spec.
 
-    A class without a name is called by its index.
+    The name of a class without a label is its index.
     """
 
     __slots__ = ("_kind", "_known", "labels", "named", "output", "spec", "widest")
@@ -76,21 +76,21 @@ class Labeller:
         self._known: dict[int, bytes] = {}
 
     def count(self, classes: int, top: int) -> int:
-        """How many labels a row has at most, of so many classes; `top` as in `texts`."""
+        """Return the maximum labels of a row with this number of classes; `top` as in `texts`."""
         wanted = top or self.named or (1 if self.spec.threshold is None else classes)
         return min(wanted, classes)
 
     def is_list(self, top: int) -> bool:
-        """Whether a row has a list of labels, and not one."""
+        """Return True if a row has a list of labels instead of one label."""
         return bool(top or self.named or self.spec.threshold is not None)
 
     def is_short(self, top: int) -> bool:
-        """Whether the labels of a few rows are written in no time."""
+        """Return True if the labels of a few rows are quick to write."""
         count = self.count(len(self.labels), top)
         return count <= FEW_LABELS and self.widest <= 8 * LABEL_BYTES
 
     def work(self, array: Array, top: int) -> int:
-        """How long `texts` takes, as the size of JSON that takes as long."""
+        """Estimate the cost of `texts`, in bytes of JSON."""
         classes = array.shape[-1] if array.ndim else 1
         rows = array.size // max(classes, 1)
         return array.size * 4 + rows * self.count(classes, top) * (LABEL_BYTES + self.widest)
@@ -98,13 +98,13 @@ class Labeller:
     def texts(
         self, array: Array, top: int, check: Callable[[], None] = lambda: None
     ) -> Sequence[bytes]:
-        """The labels of each row in JSON: an object, a list of such, or lists of those.
+        """Write the labels of each row in JSON: an object, a list of objects, or nested lists.
 
         array: The output [rows, …, classes]; [classes] is one row.
-        top: How many labels of each row; 0: as the config says.
-        check: Called again and again; what it raises ends this. Default: nothing.
+        top: The number of labels of each row; 0 uses the config.
+        check: Called for each part; an error that it raises ends the writing. Default: no check.
 
-        Raises InvalidInput for more than one request gets, InferenceFailed for NaN and infinity.
+        Raises InvalidInput above the limit of a request, InferenceFailed for NaN and infinity.
         """
         best = self._best(array, top, check)
         count = best.each
@@ -124,7 +124,10 @@ class Labeller:
         return texts
 
     def names(self, array: Array, top: int, check: Callable[[], None] = lambda: None) -> Array:
-        """The labels as BYTES, [rows, …] or [rows, …, count]; see `texts`. "" for none."""
+        """Return the labels as BYTES, [rows, …] or [rows, …, count]; see `texts`.
+
+        A missing label is "".
+        """
         best = self._best(array, top, check)
         names: Array = np.empty(len(best.places), np.object_)
         names[:] = [self._label(one) for one in best.places]
@@ -137,12 +140,12 @@ class Labeller:
         return names.reshape(*rows, best.each)
 
     def shape(self, array_shape: Sequence[int], top: int) -> tuple[int, ...]:
-        """The shape of what `names` gives for an output of this shape."""
+        """Return the shape of the array from `names` for an output of this shape."""
         rows = tuple(array_shape[:-1]) or (1,)
         return (*rows, self.count(array_shape[-1], top)) if self.is_list(top) else rows
 
     def _texts(self, best: _Best) -> list[bytes]:
-        """The labels of rows in JSON, without the lists of more axes."""
+        """Write the labels of rows in JSON, without the lists of the other axes."""
         numbers = _numbers(encode_tensor(self.spec.name, best.scores))
         known, count = self._known, best.each
         begins = [known.get(one) or self._begin(one) for one in best.places]
@@ -156,7 +159,7 @@ class Labeller:
 
     @property
     def tensor(self) -> TensorSpec:
-        """The output of the names in the Open Inference Protocol, where nobody asks for more."""
+        """Return the spec of the output of labels if no request sets `top`."""
         shape = self.spec.shape
         if shape is not None:
             shape = shape[:-1] or (1,)
@@ -204,11 +207,13 @@ class _Best(NamedTuple):
     places: list[int]
     scores: Array
     rows: int
-    each: int  # labels of a row, at most
-    kept: Sequence[int] | None  # how many of them are in its list; None: it is not one
+    each: int  # maximum labels of a row
+    kept: (
+        Sequence[int] | None
+    )  # length of each row's list; None if a row has one label instead of a list
 
     def part(self, row: int, rows: int) -> _Best:
-        """So many rows from one on."""
+        """Return up to `rows` rows from number `row` on."""
         at, end = row * self.each, (row + rows) * self.each
         scores = self.scores[at:end]
         kept = None if self.kept is None else self.kept[row : row + rows]
@@ -216,9 +221,9 @@ class _Best(NamedTuple):
 
 
 def labellers_of(outputs: Sequence[TensorSpec], labels: Sequence[str]) -> list[Labeller | None]:
-    """What names the classes of each output; None for one without names.
+    """Make a labeller for each output; None for an output without labels.
 
-    labels: The model's own, for outputs that have none and as many columns; perhaps none.
+    labels: The model's labels, for outputs without labels that have as many columns; may be empty.
     """
     taken = {spec.name for spec in outputs}
     made: list[Labeller | None] = []
@@ -240,12 +245,12 @@ def labellers_of(outputs: Sequence[TensorSpec], labels: Sequence[str]) -> list[L
 def chosen(
     labellers: Sequence[Labeller | None], positions: Sequence[int], top: int
 ) -> list[tuple[int, Labeller]]:
-    """Those whose labels a response has, with their positions among all outputs.
+    """Return the labellers of a response, with their positions among all outputs.
 
     positions: The outputs in the response.
-    top: How many labels of a row were asked for; 0: nothing was said.
+    top: The requested number of labels per row; 0 if the request has no number.
 
-    Raises InvalidInput where labels were asked for, and none of these outputs has any.
+    Raises InvalidInput if the request asks for labels and its outputs do not have any.
     """
     found = [
         (position, one)
@@ -274,7 +279,7 @@ def _without(labellers: Sequence[Labeller | None]) -> InvalidInput:
 def labels_work(
     labelled: Iterable[tuple[int, Labeller]], outputs: Sequence[Array], top: int
 ) -> int:
-    """How long writing these labels takes, as the size of JSON that takes as long."""
+    """Estimate the cost of writing these labels, in bytes of JSON."""
     return sum([one.work(outputs[position], top) for position, one in labelled])
 
 
@@ -283,7 +288,7 @@ Labels = Mapping[str, Sequence[bytes]]
 
 
 def label_value(labels: Labels) -> orjson.Fragment:
-    """What JSON has under `labels`: those of the only output, or an object by output."""
+    """Return the JSON value of `labels`: those of the only output, or an object by output."""
     texts = {name: b"[%b]" % b",".join(rows) for name, rows in labels.items()}
     if len(texts) == 1:
         return orjson.Fragment(next(iter(texts.values())))
@@ -297,6 +302,6 @@ def write_labels(
     top: int,
     check: Callable[[], None],
 ) -> orjson.Fragment | None:
-    """What JSON has under `labels`, of what `chosen` gives; None: there is no such key."""
+    """Write the JSON value of `labels`, given the result of `chosen`; None omits the key."""
     texts = {one.spec.name: one.texts(outputs[position], top, check) for position, one in labelled}
     return label_value(texts) if texts else None

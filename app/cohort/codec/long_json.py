@@ -1,9 +1,9 @@
 """Long JSON, read in pieces, so that other threads run between them.
 
-orjson and simdjson keep the interpreter's lock from a text's first byte to its last, and what they
-make of a text takes up to thirty times its size. So a long text is cut first
-(`cohort.codec.cutting`). Its objects are read at once; of its lists those that are long are left as
-text, a `LongList`, until somebody reads them, one piece after the other.
+orjson and simdjson keep the interpreter's lock from a text's first byte to its last. Their result
+takes up to thirty times the size of the text. So a long text is cut first
+(`cohort.codec.cutting`). Its objects are read at once. Its long lists stay text, as a `LongList`,
+and are parsed piece by piece when they are read.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from cohort.codec.missing_values import load_json
 from cohort.errors import InvalidInput
 
 CUT_FROM_BYTES = 1 << 18
-"""From this size a body is read in pieces."""
+"""Minimum size of a body that is read in pieces."""
 
 SHORT_BYTES = 256
-"""Lists in objects, and objects in them, up to this size are read at once."""
+"""Lists and objects inside objects, up to this size, are read at once."""
 
 MOST_MEMBERS = 10_000
-"""Members of all objects, and elements of lists other than tensors, that a long body may have."""
+"""Maximum members of objects and elements of non-tensor lists, in a long body."""
 
 LONGEST_TEXT = 1 << 20
-"""Bytes of a piece besides its long values, which has no comma in the last of its blocks."""
+"""Maximum bytes of a piece without its long values. Only one number or space can be longer."""
 
 MOST_OBJECTS_DEEP = 16
-"""Objects in one another; what is read here has four."""
+"""Maximum nesting of objects; valid requests have four."""
 
 
 def read_long(body: bytes) -> object:
-    """Read a long body: as `orjson.loads`, with LongLists in it. Raises InvalidInput."""
+    """Read a long body as `orjson.loads` does, with LongLists in it. Raises InvalidInput."""
     body = body.strip(b" \t\n\r")
     pieces = cut(body)
     if len(pieces) > 1:
         raise broken("unexpected content after document", pieces[0].end)
     documents = _Source(body).read(pieces[0], LIST, deep=0)
-    if len(documents) != 1:  # none, or several that are not apart
+    if len(documents) != 1:  # no value, or several without a separator
         raise InvalidInput("the body is not valid JSON: it has no value")
     return documents[0]
 
 
 class LongList:
-    """A list that is not parsed yet, of one element or more.
+    """A list of at least one element that is not parsed yet.
 
-    What orjson would make of its elements they are, except that what is longer than a block is a
-    LongList itself, or a dict with LongLists in it. Whatever parses raises InvalidInput.
+    Its elements are as orjson makes them, except those longer than a block. Such an element is a
+    LongList, or a dict with LongLists in it. All methods that parse raise InvalidInput.
     """
 
     __slots__ = ("_pieces", "_source")
@@ -85,19 +85,21 @@ class LongList:
         return sum(1 for _ in self)
 
     def portions(self) -> Iterator[LongList]:
-        """Its elements, about a block of text at a time."""
+        """Return its elements in portions, each of about a block of text."""
         return (LongList(self._source, [piece]) for piece in self._pieces)
 
     @property
     def text(self) -> bytes | None:
-        """A portion as JSON; None where there is a long element in it."""
+        """Return a portion as JSON; None if it has a long element."""
         (piece,) = self._pieces
         return None if piece.values else self._source.text(piece, LIST, ())
 
     def elements(self, *, few: bool = False) -> list[Any]:
-        """All elements as orjson gives them; where few are expected, lists in them are LongLists.
+        """Return all elements as orjson gives them.
 
-        Raises InvalidInput, also for very many where few are expected.
+        few: True if few elements are expected: lists in them are LongLists. Default False.
+
+        Raises InvalidInput, also for too many elements if few are expected.
         """
         source, elements = self._source, []
         for piece in self._pieces:
@@ -113,11 +115,11 @@ class LongList:
 
 
 LISTS = (list, LongList)
-"""What JSON's lists are read as."""
+"""The types of a JSON list after parsing."""
 
 
 def portions_of(value: list[Any] | LongList) -> Iterator[list[Any]]:
-    """The elements of a list, some at a time where it is long. Raises InvalidInput."""
+    """Yield the elements of a list, in portions if it is long. Raises InvalidInput."""
     if isinstance(value, LongList):
         yield from (portion.elements() for portion in value.portions())
     else:
@@ -125,12 +127,15 @@ def portions_of(value: list[Any] | LongList) -> Iterator[list[Any]]:
 
 
 def few_of(value: list[Any] | LongList) -> list[Any]:
-    """The elements of a list that should have few. Raises InvalidInput, also for very many."""
+    """Return the elements of a list that should have few.
+
+    Raises InvalidInput, also for too many elements.
+    """
     return value.elements(few=True) if isinstance(value, LongList) else value
 
 
 class _Source:
-    """A body, and what stands in the text of a piece for each value that is not in it."""
+    """A body, and the placeholders of values that are cut out of a piece's text."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -138,7 +143,7 @@ class _Source:
         self._members = 0
 
     def read(self, piece: Section, kind: bytes, *, deep: int) -> Any:
-        """Parse a piece, and leave lists that are not short in it as they are."""
+        """Parse a piece, and leave its lists that are not short as LongLists."""
         value = self.parse(piece, kind, self._values(piece), deep=deep)
         self._members += len(value)
         if self._members > MOST_MEMBERS:
@@ -148,7 +153,7 @@ class _Source:
         return value
 
     def parse(self, piece: Section, kind: bytes, values: Sequence[Value], *, deep: int) -> Any:
-        """Parse a piece without `values`, and put these in their places."""
+        """Parse a piece without `values`, then insert the values."""
         text = self.text(piece, kind, values)
         try:
             found = load_json(text)
@@ -164,7 +169,7 @@ class _Source:
         return found
 
     def text(self, piece: Section, kind: bytes, values: Sequence[Value]) -> bytes:
-        """The text of a piece in its brackets, without `values`."""
+        """Return the text of a piece in brackets, with placeholders for `values`."""
         size = piece.end - piece.start - sum([value.end - value.start for value in values])
         if size > LONGEST_TEXT:
             raise InvalidInput(
@@ -185,7 +190,7 @@ class _Source:
         return b'"%b%d"' % (self._token.encode(), number)
 
     def _values(self, piece: Section) -> Sequence[Value]:
-        """The values of a piece that are cut already, and lists and objects that are not short."""
+        """Return the cut values of a piece, and its lists and objects that are not short."""
         values: list[Value] = []
         at = piece.start
         for value in (*piece.values, None):
@@ -242,7 +247,7 @@ class _Source:
         return "".join(parts)
 
     def _place(self, piece: Section, values: Sequence[Value], position: int) -> int:
-        """About where in the body that character of a piece's text is."""
+        """Return the approximate position in the body of a character of a piece's text."""
         place = piece.start - 1 + position
         for number, value in enumerate(values):
             if place < value.start:
@@ -251,7 +256,7 @@ class _Source:
         return place
 
 
-_LONGEST_ESCAPE = 12  # bytes, of two that are one character
+_LONGEST_ESCAPE = 12  # bytes of a surrogate pair: two escapes for one character
 _CHARACTERS = re.compile(
     rb"""(?: [^\\]++
          | \\ u [dD][89abAB] .{2} \\ u .{4}  # halves of one character
@@ -262,11 +267,11 @@ _CHARACTERS = re.compile(
 
 
 def _between_characters(body: bytes, at: int) -> int:
-    """A place about a block after `at`, where a character ends, that divides no escape."""
+    """Return a position about a block after `at`, between two characters or escapes."""
     stop = at + BLOCK_BYTES
     start = at + len(
         body[at : stop - _LONGEST_ESCAPE].rstrip(b"\\")
-    )  # no escape has its middle here
+    )  # this position is not inside an escape
     whole = _CHARACTERS.match(body, start, stop)
     end = whole.end() if whole else stop
     for _ in range(3):
@@ -275,5 +280,5 @@ def _between_characters(body: bytes, at: int) -> int:
 
 
 def _no_value(piece: Section) -> InvalidInput:
-    """What to say where nothing stands on one side of a comma."""
+    """Make the error for a comma without a value on one side."""
     return broken("unexpected character, expected a JSON value", piece.end)

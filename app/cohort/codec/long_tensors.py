@@ -1,4 +1,4 @@
-"""Arrays of LongLists: made piece by piece, so that a list of millions never exists."""
+"""Conversion of LongLists to arrays, piece by piece: a list of millions never exists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cohort.tensors import BY_NAME, Array, TensorSpec
 
 
 def from_json(spec: TensorSpec, value: object) -> Array:
-    """As `from_lists`, for LongLists too, and base64 in the place of texts."""
+    """Make an array as `from_lists` does; also accept LongLists, and base64 instead of text."""
     if isinstance(value, LongList):
         rows = rows_of(spec)
         rows.add_list(value)
@@ -41,11 +41,11 @@ def from_json(spec: TensorSpec, value: object) -> Array:
         return from_lists(spec, value)
     texts = Base64Texts(spec.name, files=spec.files)
     array = texts.finish(from_lists(spec, texts.read(value)))
-    return array if array.ndim else array.reshape((1,) * len(spec.shape or ()))  # one alone
+    return array if array.ndim else array.reshape((1,) * len(spec.shape or ()))  # a single text
 
 
 def fitted(spec: TensorSpec, array: Array) -> Array:
-    """`array`, if it has no elements with all of the dimensions that `spec` has."""
+    """Return `array`; an array without elements gets all dimensions of `spec`."""
     return array if array.size else array.reshape(filled(array.shape, spec))
 
 
@@ -58,7 +58,10 @@ def decode_tensor(
     *,
     files: bool = False,
 ) -> Array:
-    """As `from_data`, for LongLists too, and base64 in the place of texts where they are files."""
+    """Make an array as `from_data` does; also accept LongLists.
+
+    files: True if elements of BYTES are files, which may be base64. Default False.
+    """
     texts = Base64Texts(name, files=True) if files else None
     if not isinstance(data, LongList):
         values = data if texts is None else texts.read(data)
@@ -72,19 +75,19 @@ def decode_tensor(
 
 
 def rows_of(spec: TensorSpec) -> Rows:
-    """The rows of an input, in which any text may be base64."""
+    """Return empty rows for an input in which any text may be base64."""
     is_text = spec.datatype == "BYTES"
     texts = Base64Texts(spec.name, files=spec.files) if is_text else None
     return Rows(spec.name, spec.datatype, texts=texts, missing=spec.missing)
 
 
 class Rows:
-    """An array in the making: elements of a list, some at a time, all of one shape.
+    """An array under construction: elements of a list, added in groups, all of one shape.
 
-    name, datatype: The input's.
-    among: Where the list is, and what its elements must be like; default: anywhere, anything.
-    texts: Reads base64; default None: there is none.
-    missing: Stands for null; default None: NaN for floats.
+    name, datatype: The name and datatype of the input.
+    among: The position of the list and the shape of its elements; default: a whole list, any shape.
+    texts: The reader of base64; default None: base64 is not accepted.
+    missing: The value that replaces null; default None: NaN for floats.
     """
 
     def __init__(
@@ -115,14 +118,14 @@ class Rows:
         self._add_short(elements[start:] if start else elements)
 
     def add_list(self, value: LongList) -> None:
-        """Add the elements of a list, some at a time. Raises InvalidInput."""
+        """Add the elements of a list, in portions. Raises InvalidInput."""
         for portion in value.portions():
             text = portion.text
             if text is None or not self._add_text(text):
                 self.add(portion.elements())
 
     def _add_text(self, text: bytes) -> bool:
-        """Add the elements of a JSON list; False where `add` must decide, and nothing is added."""
+        """Add the elements of a JSON list; add nothing and return False if `add` must decide."""
         array = simdjson_reader.read_list(self._datatype, text)
         if array is None or self._among.like not in {None, array.shape[1:]}:
             return False
@@ -130,7 +133,7 @@ class Rows:
         return True
 
     def array(self) -> Array:
-        """The array of all elements. Nothing can be added after it."""
+        """Return the array of all elements. Add nothing after this call."""
         whole = self._joined()
         return whole if self._texts is None else self._texts.finish(whole)
 
@@ -142,7 +145,7 @@ class Rows:
         whole = np.empty(shape, BY_NAME[self._datatype].dtype)
         at = 0
         parts.reverse()
-        while parts:  # each is freed once it is copied
+        while parts:  # frees each part after its copy
             part = parts.pop()
             whole[at : at + len(part)] = part
             at += len(part)
@@ -160,7 +163,7 @@ class Rows:
         like = among.like
         if like == ():
             raise uneven_depth(name, among, 0, (1,))
-        if like is not None and not like[0]:  # so that no element is like any
+        if like is not None and not like[0]:  # a long element is never empty
             raise uneven(name, among, 0, len(element), 0, (1,))
         if len(among.outer) + 2 > MAX_RANK:
             raise too_deep(name)

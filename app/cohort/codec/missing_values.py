@@ -1,4 +1,4 @@
-"""Missing values: null in JSON, where a table has a gap, and the word NaN that Python writes."""
+"""Missing values: null in JSON, empty cells in tables, and the word NaN that Python writes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME
 
 Missing = float | int | str | None
-"""What stands for a missing value, as `TensorSpec.missing` says."""
+"""The replacement for a missing value, as in `TensorSpec.missing`."""
 
 FILLED_LATER = 1.0
-"""Stands in a list where the array will have NaN: every float datatype has it."""
+"""Placeholder in a list until the array gets NaN; every float datatype has this value."""
 
 NO_WORD = ""
-"""Stands for a missing text where nothing else does: a model may be given NaN for it."""
+"""Replacement for a missing text that has no other one; a model may receive NaN for it."""
 
 HAVE_NAN = frozenset(
     row.name
@@ -31,9 +31,9 @@ HAVE_NAN = frozenset(
 
 
 def stand_in(datatype: str, missing: Missing) -> tuple[Any, bool]:
-    """Give what stands for a missing value in a list, and whether it is NaN in the array.
+    """Return the replacement of a missing value in a list, and True if it is NaN in the array.
 
-    The first is None where the datatype has no such value.
+    The replacement is None if the datatype does not have one.
     """
     if datatype in HAVE_NAN and (
         missing is None or (isinstance(missing, float) and isnan(missing))
@@ -50,10 +50,10 @@ def stand_in(datatype: str, missing: Missing) -> tuple[Any, bool]:
 
 
 def missing_value(name: str, datatype: str, what: str, place: str) -> InvalidInput:
-    """What to say of a missing value that nothing stands for.
+    """Make the error for a missing value without a replacement.
 
-    what: How it was sent.
-    place: Where, as the end of a sentence.
+    what: The form in which it was sent, such as "null".
+    place: The position, as the end of a sentence.
     """
     kind = BY_NAME[datatype].kind
     float_input = ", or give the model a float input, where it is NaN" if kind == "int" else ""
@@ -72,12 +72,12 @@ _decoding = _Decoding()
 
 
 def note_gaps() -> None:
-    """Remember that NaN or NO_WORD stands for a missing value, on this thread."""
+    """Record on this thread that NaN or NO_WORD replaced a missing value."""
     _decoding.gaps = True
 
 
 def take_gaps() -> bool:
-    """Whether that was so on this thread since the last call."""
+    """Return True if `note_gaps` ran on this thread since the last call, and reset it."""
     gaps, _decoding.gaps = _decoding.gaps, False
     return gaps
 
@@ -86,7 +86,7 @@ _TEXT_OR_NAN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|\bNaN\b', re.DOTALL)
 
 
 def load_json(text: bytes) -> Any:
-    """As `orjson.loads`, and the word NaN is null: Python's json.dumps writes it.
+    """Parse as `orjson.loads` does; read NaN, which Python's json.dumps writes, as null.
 
     Raises orjson.JSONDecodeError.
     """
@@ -99,7 +99,7 @@ def load_json(text: bytes) -> Any:
             return orjson.loads(_TEXT_OR_NAN.sub(_null, text))
         except orjson.JSONDecodeError:
             pass
-        raise  # whose places are those of the text
+        raise  # the first error: its positions are those of the original text
 
 
 def _null(found: re.Match[bytes]) -> bytes:

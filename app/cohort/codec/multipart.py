@@ -11,29 +11,29 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from cohort.errors import InvalidInput, quoted
 
 MOST_PARTS = 1024
-"""Parts of a body at most: reading one takes 10 µs."""
+"""Maximum parts of a body: reading a part takes 10 µs."""
 
 MOST_HEADERS = 8
-"""Headers of a part; it needs three."""
+"""Maximum headers of a part; valid parts need three."""
 
 LONGEST_CONTENT_TYPE = 512
 
 PARSED_AT_ONCE = 1 << 20
-"""Bytes that are searched in one call, which no other thread can interrupt: half a millisecond."""
+"""Bytes searched in one call, during which no other thread runs: half a millisecond."""
 
 _PLAIN = frozenset({"", "7bit", "8bit", "binary"})
 
-# It warns of each body that it refuses, which a caller may send a thousand times.
+# It logs a warning for each body that it rejects: clients could flood the log.
 logging.getLogger("python_multipart.multipart").disabled = True
 
 
 class FormPart(NamedTuple):
-    """One part.
+    """One part of a form.
 
-    name: What its Content-Disposition names it.
-    filename: That of the file; "" where it is a plain value.
-    media: Its media type, in lower case and without parameters; "" where it has none.
-    data: Its bytes.
+    name: The name in its Content-Disposition.
+    filename: The name of the file; "" for a plain value.
+    media: The media type, in lower case and without parameters; "" if not given.
+    data: The content.
     """
 
     name: str
@@ -78,7 +78,7 @@ def split_parts(body: bytes, content_type: str) -> list[FormPart]:
 
 
 class _Reader:
-    """Makes parts of what the parser reports, which may be in pieces."""
+    """Collector of the parser's callbacks, which may deliver values in pieces."""
 
     def __init__(self) -> None:
         self.parts: list[FormPart] = []
@@ -121,7 +121,7 @@ class _Reader:
                 _text(options[b"name"]),
                 _text(options.get(b"filename", b"")),
                 media.decode("latin-1"),
-                b"".join(self._data),  # other threads run meanwhile, as all of them are bytes
+                b"".join(self._data),  # other threads can run: all items are bytes
             )
         )
 
@@ -130,5 +130,5 @@ class _Reader:
 
 
 def _text(value: bytes) -> str:
-    """A parameter, which was latin-1 for the parser and is UTF-8 for browsers."""
+    """Decode a parameter as UTF-8, which browsers send."""
     return value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Arrays as `numpy.save` writes them: `application/x-npy`.
+"""Arrays in the format of `numpy.save`: `application/x-npy`.
 
 https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Nothing is ever unpickled.
 """
@@ -24,22 +24,22 @@ from cohort.tensors import BY_DTYPE, BY_NAME, Array, TensorSpec
 NPY = "application/x-npy"
 
 LONGEST_HEADER = 1024
-"""Bytes of a header: those of arrays of one datatype have about 128."""
+"""Maximum bytes of a header; arrays of one datatype have about 128."""
 
 COPIED_AT_ONCE = 1 << 20
-"""Bytes that are written at once: a tenth of a millisecond."""
+"""Bytes written at once: a tenth of a millisecond."""
 
 _MAGIC = b"\x93NUMPY"
-# Where the length of the header is, by the version of the format.
+# The position of the header's length, by format version.
 _LENGTHS = {b"\1\0": slice(8, 10), b"\2\0": slice(8, 12), b"\3\0": slice(8, 12)}
 _KEYS = {"descr", "fortran_order", "shape"}
 _DESCR = re.compile(r"[<>=|]?[?biufSUV]\d{0,9}")
 
 
 def read_npy(body: bytes) -> Array:
-    """Make an array over `body`, of the datatype, byte order and memory order that it says.
+    """Make an array over `body`, with the datatype, byte order and memory order in its header.
 
-    Raises InvalidInput for anything but one whole array of booleans, numbers, strings or bytes.
+    Raises InvalidInput unless it is one whole array of booleans, numbers, strings or bytes.
     """
     if body[:6] != _MAGIC:
         raise InvalidInput("the body is not a .npy file: it does not begin as numpy.save does")
@@ -85,7 +85,7 @@ def _read_header(header: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     dtype = _dtype(descr)
     if len(shape) > MAX_RANK or any(size.__class__ is not int or size < 0 for size in shape):
         raise InvalidInput(f"the .npy file has the shape {quoted(str(shape))}, which is no array's")
-    # numpy cannot hold what its strides cannot count, be it empty.
+    # numpy's strides must be able to count the bytes, even of an empty array.
     if prod(size or 1 for size in shape) * dtype.itemsize >= 1 << 63:
         raise InvalidInput("the .npy file has a shape of too many elements")
     return dtype, fortran, shape
@@ -103,22 +103,22 @@ def _dtype(descr: object) -> np.dtype[Any]:
 
 
 def fit_work(array: Array) -> int:
-    """How long `fit_array` takes, as bytes of JSON do."""
+    """Estimate the cost of `fit_array`, in bytes of JSON."""
     if array.dtype.kind in "SU":
         return array.size * ELEMENT_BYTES + array.nbytes
     return 0 if array.dtype.isnative and array.flags.c_contiguous else array.nbytes
 
 
 def fit_array(spec: TensorSpec, array: Array) -> Array:
-    """Make the array for an input: in native and C order; numbers are not converted.
+    """Make the array for an input, in native byte order and C order; numbers are not converted.
 
-    Its shape is left for `tensors.check_inputs`. Raises InvalidInput for another datatype.
+    `tensors.check_inputs` checks the shape. Raises InvalidInput for another datatype.
     """
     wanted = BY_NAME[spec.datatype]
     given = array.dtype
     if wanted.name == "BYTES" and given.kind in "SUV":
         return _fit_texts(spec.name, array)
-    # numpy saves what it does not know, as bfloat16, as bytes of that length.
+    # numpy saves datatypes that it lacks, such as bfloat16, as void of the same size.
     unknown = given.kind == "V" and not wanted.numpy_native and not wanted.packed
     if unknown and given.itemsize == wanted.dtype.itemsize:
         return np.ascontiguousarray(array).view(wanted.dtype)
@@ -136,7 +136,7 @@ def fit_array(spec: TensorSpec, array: Array) -> Array:
 
 
 def _fit_texts(name: str, array: Array) -> Array:
-    checked_shape(name, "BYTES", array.shape)  # raises for too many
+    checked_shape(name, "BYTES", array.shape)  # raises for too many elements
     if array.dtype.kind == "V":
         return np.ascontiguousarray(array)
     flat = array.ravel()
@@ -151,7 +151,7 @@ def _fit_texts(name: str, array: Array) -> Array:
             if codes.max() > sys.maxunicode:
                 raise ValueError("no character")
             parts += map(str.encode, some.tolist())
-    except ValueError:  # also for half a surrogate pair
+    except ValueError:  # including half a surrogate pair
         raise InvalidInput(f"input {quoted(name)} has text that is not Unicode") from None
     return from_texts(parts, name).reshape(array.shape)
 
@@ -159,7 +159,7 @@ def _fit_texts(name: str, array: Array) -> Array:
 def write_npy(array: Array, check: Callable[[], None] = lambda: None) -> bytes:
     """Write an array of booleans or numbers.
 
-    check: Called again and again while a long one is written; what it raises ends that.
+    check: Called for each part of a long array; an error that it raises ends the writing.
     """
     out = BytesIO()
     as_c = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False}
@@ -171,7 +171,7 @@ def write_npy(array: Array, check: Callable[[], None] = lambda: None) -> bytes:
 
 
 def _parts(array: Array) -> Iterator[Array]:
-    """The array, in its order, in parts that are copied in a moment."""
+    """Yield the array in order, in parts of at most COPIED_AT_ONCE bytes."""
     if array.nbytes <= COPIED_AT_ONCE or not array.ndim:
         yield array
         return

@@ -1,4 +1,4 @@
-"""Bodies of one protocol that were sent to another's route."""
+"""Detection of bodies sent to the route of another protocol."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SIMPLE, V1, V2, MLFLOW = (
 
 
 def other_form(document: Mapping[str, object], here: str) -> str:
-    """Name the route that takes a body as it is, as the end of a sentence; "" where none does.
+    """Name the route that accepts a body unchanged, as the end of a sentence; "" if no route does.
 
-    here: The route that it was sent to.
+    here: The route to which the body was sent.
     """
     route, whose = _form(document)
     return f"; POST {route} takes {whose} form" if route and route != here else ""
@@ -37,6 +37,6 @@ def _form(document: Mapping[str, object]) -> tuple[str, str]:
 
 
 def names_tensors(inputs: object) -> bool:
-    """Whether `inputs` are as the Open Inference Protocol has them: objects with names."""
+    """Return True if `inputs` have the Open Inference Protocol's form: objects with names."""
     first = inputs[0] if isinstance(inputs, LISTS) and inputs != [] else None
     return isinstance(first, dict) and "name" in first

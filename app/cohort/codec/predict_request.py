@@ -1,4 +1,4 @@
-"""The body of `POST /predict`: what it asks for, and its arrays."""
+"""The body of `POST /predict`: its options and arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cohort.tensors import ANY, Array, Arrays, TensorSpec, check_names
 Parameter = str | int | float | bool
 
 LONGEST_ID = 4096
-"""Characters of a request's id, which is written into the response."""
+"""Maximum characters of a request's id, which the response repeats."""
 
 _KEYS = (
     "model", "version", "inputs", "input", "rows", "outputs", "id", "timeout_ms", "parameters"
@@ -31,11 +31,11 @@ _KEYS = (
 
 
 class PredictRequest:
-    """What a caller asks for. `inputs` are as JSON has them, until `decode_inputs` takes them.
+    """A prediction request. `inputs` are JSON values until `decode_inputs` converts them.
 
-    `single` is the tutorials' form: one array, under whatever name the model has for it. `rows` are
-    a list of objects, for `cohort.codec.tables`, in a body of `rows_bytes`; None: there are none.
-    `timeout` is in seconds.
+    `single` is True for the form with `input`: one array, without the name of the model's input.
+    `rows` is a list of objects, for `cohort.codec.tables`, in a body of `rows_bytes`; None if not
+    given. `timeout` is in seconds.
     """
 
     model: str | None = None
@@ -56,14 +56,14 @@ class PredictRequest:
     ) -> None:
         self.inputs = inputs
         self.single = single
-        self._booleans = booleans  # whether there may be any
-        self._held = body  # a long one
+        self._booleans = booleans  # False if the inputs have no booleans
+        self._held = body  # the document of a long body
 
     @classmethod
     def parse(cls, body: bytes) -> Self:
         """Read the body of `POST /predict`. Raises InvalidInput.
 
-        A key given twice counts as given last.
+        If a key is repeated, the last value counts.
         """
         if (
             len(body) >= simdjson_reader.MIN_BODY_BYTES
@@ -75,9 +75,9 @@ class PredictRequest:
 
     @classmethod
     def from_document(cls, document: object, body: bytes) -> Self:
-        """Read a body that has been parsed to `document`. Raises InvalidInput."""
-        # Both words of the booleans end in e; between the first list and the end of a usual body no
-        # other word does. Asking the text takes a tenth of the time of asking every number.
+        """Read a body already parsed to `document`. Raises InvalidInput."""
+        # `true` and `false` contain an e; a typical body has no other e after its first list.
+        # Searching the text takes a tenth of the time of checking every number.
         booleans = len(body) >= CUT_FROM_BYTES or body.find(b"e", body.find(b"[") + 1) >= 0
         request = cls._read(document, booleans=booleans, held=None)
         if request.rows is not None:
@@ -121,7 +121,7 @@ class PredictRequest:
         )
 
     def take_inputs(self) -> Mapping[str, Any]:
-        """The inputs in Python's own lists and dicts."""
+        """Return the inputs as Python lists and dicts."""
         if (held := self._held) is not None:
             self.inputs = {name: simdjson_reader.plain(one) for name, one in self.inputs.items()}
             self._held = None
@@ -173,7 +173,7 @@ def check_id(value: str | None) -> None:
 
 
 def too_long_id() -> InvalidInput:
-    """What to say of an id of more than LONGEST_ID characters."""
+    """Make the error for an id of more than LONGEST_ID characters."""
     return InvalidInput(f"'id' has more than {LONGEST_ID} characters")
 
 
@@ -204,7 +204,7 @@ def _names(value: object) -> list[str]:
 
 
 def read_seconds(value: object) -> float:
-    """The seconds that a `timeout_ms` is. Raises InvalidInput."""
+    """Convert a `timeout_ms` to seconds. Raises InvalidInput."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidInput(f"'timeout_ms' must be a number, got {shown(value)}")
     if not (value > 0 and isfinite(value)):
@@ -228,10 +228,10 @@ def _parameters(value: object) -> Mapping[str, Parameter]:
 
 
 def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Arrays:
-    """Make arrays of a request's inputs: JSON carries no datatype, so `specs` say.
+    """Make arrays of a request's inputs. JSON carries no datatype, so `specs` determine it.
 
-    Shapes are as sent, for `tensors.check_inputs` to judge; lengths along a list are even. The
-    arrays may be read-only. A request is decoded once. Raises InvalidInput.
+    Shapes are as sent: lists are not ragged, and `tensors.check_inputs` checks the rest. The arrays
+    may be read-only. Decode a request only once. Raises InvalidInput.
     """
     inputs = request.inputs
     if request.single:
@@ -248,7 +248,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     if (held := request._held) is not None:
         check_names(specs, inputs)
         arrays = _decode_long(request, held.body, inputs, specs)
-        # The document is released: it may be several times as large as the body.
+        # Release the document: it may be several times as large as the body.
         request._held, request.inputs, inputs = None, arrays, arrays
         held.release()
         return arrays
@@ -297,12 +297,12 @@ def _decode_long(
 
 
 def _decode_again(body: bytes, specs: Sequence[TensorSpec]) -> Arrays:
-    """Decode a body in pieces: simdjson holds the interpreter while it makes lists."""
+    """Decode a body in pieces: simdjson holds the interpreter's lock while it makes lists."""
     return decode_inputs(PredictRequest.from_document(parse_json(body), body), specs)
 
 
 def make_input(spec: TensorSpec, value: object) -> Array:
-    """Make the array for an input of the value that JSON has for it. Raises InvalidInput."""
+    """Make the array for an input from its JSON value. Raises InvalidInput."""
     if spec.datatype == ANY:
         return from_any(spec.name, value)
     spec.dtype  # noqa: B018 - raises for what cannot be sent

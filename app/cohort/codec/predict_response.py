@@ -15,17 +15,17 @@ from cohort.tensors import Array
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 
 LARGE_BYTES = 100_000
-"""From this size reading or writing JSON, a millisecond for a megabyte, leaves the event loop."""
+"""Size above which JSON is handled off the event loop; it takes a millisecond for a megabyte."""
 
 
 NO_NAMES: Mapping[str, orjson.Fragment] = MappingProxyType({})
 
 ELEMENT_BYTES = 32
-"""An element of BYTES takes as long to convert as so many bytes of JSON, besides its own."""
+"""Cost of converting an element of BYTES, in bytes of JSON, in addition to its own bytes."""
 
 
 def are_large(outputs: Sequence[Array]) -> bool:
-    """Whether writing `outputs` as JSON takes long."""
+    """Return True if writing `outputs` as JSON is too slow for the event loop."""
     size = 0
     for output in outputs:
         size += output.nbytes
@@ -49,7 +49,7 @@ def encode_prediction(
     model: str,
     version: str,
     variant: str | None,
-    id: str | None,  # noqa: A002 - the wire's own word
+    id: str | None,  # noqa: A002 - the name in the protocol
     outputs: Mapping[str, Array],
     named: Mapping[str, orjson.Fragment] = NO_NAMES,
     inference_time: float,
@@ -59,13 +59,13 @@ def encode_prediction(
 
     model, version: The names of the version that answered.
     variant: The rollout's variant that answered; None without a rollout.
-    id: The request's id; None where it had none.
+    id: The id of the request; None if it did not have one.
     outputs: The arrays by name.
-    named: Further keys, and what stands there; default: none.
-    inference_time: In seconds, from arrival to response.
-    check: Called again and again while a long one is written; what it raises ends that.
+    named: Additional keys and their values; default: no keys.
+    inference_time: The time in seconds, from arrival to response.
+    check: Called for each part of a long response; an error that it raises ends the writing.
 
-    Raises InferenceFailed for an output that cannot be written in JSON.
+    Raises InferenceFailed for an output that JSON cannot carry.
     """
     response: dict[str, Any] = {"model": model, "version": version}
     if variant is not None:
@@ -89,7 +89,7 @@ def encode_simple(
     inference_time: float,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
-    """Write the response to a request with `input`: the only output without its name.
+    """Write the response to a request with `input`: a single output, without its name.
 
     Several outputs are written by name. Parameters and errors as for `encode_prediction`.
     """
@@ -112,7 +112,7 @@ def _dump(
     *,
     unnamed: bool = False,
 ) -> bytes:
-    """Write `response` with `outputs` at `place`, the only one without its name if `unnamed`."""
+    """Write `response` with `outputs` at `place`; if `unnamed`, the only output has no name."""
     for array in outputs.values():
         if array.dtype not in BY_ITSELF or array.nbytes > WRITTEN_AT_ONCE:
             break
@@ -124,7 +124,7 @@ def _dump(
         except orjson.JSONEncodeError:  # no rows, or not contiguous
             pass
         else:
-            if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
+            if b"null" not in body:  # NaN becomes null; searching for null is cheaper than for NaN
                 return body
     parts = LongParts(check)
     values: Any = {name: parts.put(encode_parts(name, array)) for name, array in outputs.items()}

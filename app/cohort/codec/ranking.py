@@ -1,4 +1,4 @@
-"""Which scores of a row are the best, for all who name classes."""
+"""Ranking of a row's scores, for all code that names classes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, Array, Datatype, TensorSpec
 
 MOST_CLASSES = 1 << 20
-"""Classes that one request gets, in all its rows: some 80 MB of text."""
+"""Maximum classes in the response to a request, over all rows: some 80 MB of text."""
 
 RANKED_AT_ONCE = 1 << 16
-"""Scores that are ranked before it is asked whether to go on."""
+"""Scores ranked between two calls of `check`."""
 
 SORTED_WHOLE = 4096
-"""Of more scores in a row, only those that may be among the best are sorted."""
+"""Maximum scores of a row that are all sorted; in longer rows only the best are."""
 
 
 def ranked_datatype(spec: TensorSpec) -> Datatype:
-    """The datatype of an output whose scores have an order. Raises InvalidInput."""
+    """Return the datatype of an output; raise InvalidInput if its scores have no order."""
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind == "text":
         raise InvalidInput(
@@ -32,7 +32,7 @@ def ranked_datatype(spec: TensorSpec) -> Datatype:
 
 
 def check_classes(spec: TensorSpec, rows: int, count: int) -> None:
-    """Raise InvalidInput for more than MOST_CLASSES of all rows."""
+    """Raise InvalidInput for more than MOST_CLASSES over all rows."""
     if rows * count > MOST_CLASSES:
         raise InvalidInput(
             f"{rows} rows of {count} classes of output {quoted(spec.name)} are more than "
@@ -43,13 +43,13 @@ def check_classes(spec: TensorSpec, rows: int, count: int) -> None:
 def best_of(
     scores: Array, kind: str, count: int, check: Callable[[], None] = lambda: None
 ) -> NDArray[np.intp]:
-    """The places of the `count` best scores of each row, best first.
+    """Return the indices of the `count` best scores of each row, best first.
 
     scores: [rows, classes], with at least `count` classes.
-    kind: Of their datatype, as `Datatype` has it.
-    check: Called again and again; what it raises ends this. Default: nothing.
+    kind: The kind of their datatype, as in `Datatype`.
+    check: Called for each part; an error that it raises ends the ranking. Default: no check.
 
-    Equal scores come by their places, NaN last.
+    Equal scores are in order of index. NaN is last.
     """
     rows, classes = scores.shape
     if rows * classes <= RANKED_AT_ONCE:
@@ -68,17 +68,19 @@ def _best(scores: Array, kind: str, count: int) -> Any:
     if scores.dtype.isbuiltin != 1:
         plain = scores.astype(np.float32 if kind == "float" else np.int64)
     if count == 1 and scores.size:
-        first = plain.argmax(axis=1)[:, None]  # of equal ones the first, and NaN before all
+        first = plain.argmax(axis=1)[
+            :, None
+        ]  # argmax takes the first of equal scores, and prefers NaN
         if kind != "float" or not np.isnan(scores_at(plain, first)).any():
             return first
-    keys = -plain if kind == "float" else ~plain  # the last comes first, and NaN stays last
+    keys = -plain if kind == "float" else ~plain  # reverses the order; NaN stays last
     if count < keys.shape[1] > SORTED_WHOLE:
         return np.array([_few(row, count) for row in keys]).reshape(len(keys), count)
     return keys.argsort(axis=1, kind="stable")[:, :count]
 
 
 def scores_at(scores: Array, places: NDArray[np.intp]) -> Any:
-    """The scores at some places of each row, one after the other."""
+    """Return the scores at these indices of each row, as a flat array."""
     rows, classes = scores.shape
     if rows == 1:
         return scores[0].take(places[0])
@@ -87,7 +89,7 @@ def scores_at(scores: Array, places: NDArray[np.intp]) -> Any:
 
 def _few(keys: Any, count: int) -> Any:
     last = np.partition(keys, count - 1)[count - 1] if count else keys[0]
-    if last != last:  # noqa: PLR0124 - it is NaN: fewer are numbers
+    if last != last:  # noqa: PLR0124 - NaN: the row has fewer than `count` numbers
         return np.argsort(keys, kind="stable")[:count]
     among = np.flatnonzero(keys <= last)
     return among[np.argsort(keys[among], kind="stable")[:count]]

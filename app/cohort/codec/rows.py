@@ -1,9 +1,9 @@
 """Small requests of rows: packed into one array, and answered from one array.
 
-A small request costs more to take apart than its numbers cost to pack, and a response more to write
-than its rows. So the usual kind, a few rows of numbers for a model with one input, has a way that
-does per request only what differs between requests. Whatever is not of that kind gives None here,
-and goes the long way, whose arrays and responses these equal to the last byte.
+Parsing a small request costs more than packing its numbers. Writing its response costs more than
+writing its rows. So the usual request, a few rows of numbers for a model with one input, has a fast
+path. It does per request only what differs between requests. For all other requests the functions
+here return None, and the general path handles them. Both paths give identical arrays and bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
-from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
+from struct import error as PackError  # noqa: N812 - it is an exception class
 from typing import Any
 
 import numpy as np
@@ -23,26 +23,26 @@ from cohort.codec.templates import ResponseTemplate
 from cohort.tensors import Array, TensorSpec
 
 LONGEST_BODY = 4096
-"""Bytes; a longer one is no longer mostly overhead."""
+"""Maximum bytes of a body; overhead no longer dominates in a longer one."""
 
 Values = list[float] | bytes
-"""The numbers of some rows one after the other: as JSON has them, or as the model does."""
+"""The numbers of rows as a flat list from JSON, or as bytes in the model's datatype."""
 
 Asked = str | tuple[str | None, str] | None
-"""What is to answer: a model, or a model and its version; None: no model is named."""
+"""The requested model, or model and version; None if the request names no model."""
 
 
 @dataclass(slots=True)
 class RowRequest:
-    """What a body asks for: an answer to rows of numbers.
+    """A request with rows of numbers.
 
-    body, document: The body as it came and parsed; the document is None where it was not parsed.
-    asked: What is to answer.
-    name, datatype: The input's; None where the body does not say.
+    body, document: The body as received, and parsed; the document is None if it was not parsed.
+    asked: The requested model and version.
+    name, datatype: The name and datatype of the input; None if the body does not give them.
     values: The numbers.
-    rows: How many rows they are.
-    template: How the response is written.
-    id: What its caller calls it; None: nothing.
+    rows: The number of rows.
+    template: The template of the response.
+    id: The id of the request; None if it did not have one.
     """
 
     body: bytes
@@ -57,7 +57,7 @@ class RowRequest:
 
 
 def flat_rows(rows: object) -> tuple[list[float], int] | None:
-    """The numbers of a list of equally long lists, and how many lists; None for anything else."""
+    """Return the numbers and the count of equally long lists in a list; None for other values."""
     if rows.__class__ is not list or not rows:
         return None
     nested: list[list[float]] = rows
@@ -74,7 +74,7 @@ def flat_rows(rows: object) -> tuple[list[float], int] | None:
 
 
 def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
-    """Whether a model takes rows of so many numbers and gives arrays that JSON writes as is."""
+    """Return True if a model has one input of fixed-width rows and outputs that orjson writes."""
     if len(inputs) != 1 or not outputs:
         return False
     (spec,) = inputs
@@ -82,7 +82,7 @@ def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
         spec.datatype in PACKERS
         and spec.shape is not None
         and len(spec.shape) == 2
-        and isinstance(spec.shape[1], int)  # what a longer row takes is not known beforehand
+        and isinstance(spec.shape[1], int)  # the width must be known before the body is read
         and all(one.transportable and one.dtype in BY_ITSELF for one in outputs)
     )
 
@@ -90,19 +90,19 @@ def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
 def pack_rows(
     bodies: Sequence[bytes], values: Sequence[Values], spec: TensorSpec, rows: int
 ) -> Array | None:
-    """Make the array of all rows; None where any value is in doubt.
+    """Make the array of all rows; return None if the general path must check a value.
 
-    bodies: What the values were read from.
-    values: Those of each request, whose number is right.
-    spec: The input's, of which `is_coalescible` is true.
-    rows: How many rows they are.
+    bodies: The bodies of the requests.
+    values: The values of each request; their number is already checked.
+    spec: The spec of the input, for which `is_coalescible` is true.
+    rows: The number of rows.
     """
     packers, dtype = PACKERS[spec.datatype]
     lists: Sequence[list[float]] = [one for one in values if one.__class__ is list]
     if lists:
         text = bodies[0] if len(bodies) == 1 else b"".join(bodies)
         if (b"true" in text or b"false" in text) and bool in map(type, chain.from_iterable(lists)):
-            return None  # they pack as 1 and 0
+            return None  # struct would pack booleans as 1 and 0
     shape = (rows, spec.shape[1])  # type: ignore[index]
     try:
         if len(lists) < len(values):
@@ -120,7 +120,7 @@ def pack_rows(
 
 
 def nested_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
-    """Write the rows of each request as an array in JSON; None as `ResponseTemplate.write`."""
+    """Write the rows of each request as a JSON array; None as in `ResponseTemplate.write`."""
     rank = array.ndim
     if (text := _text(array)) is None:
         return None
@@ -134,7 +134,7 @@ def nested_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
 
 
 def flat_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
-    """Write the elements of each request as a list in JSON; None as `ResponseTemplate.write`."""
+    """Write the elements of each request as a JSON list; None as in `ResponseTemplate.write`."""
     if array.ndim > 1 and array.size:
         array = array.reshape(len(array), -1)
     texts = nested_texts(array, counts)
@@ -146,7 +146,7 @@ def flat_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
 
 
 def raw_parts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
-    """The rows of each request as bytes; None where there are not as many."""
+    """Return the rows of each request as bytes; None if `counts` do not add up to the rows."""
     if not array.ndim or sum(counts) != len(array):
         return None
     ends = [*accumulate(counts, initial=0)]
@@ -167,7 +167,7 @@ def _text(array: Array) -> bytes | None:
 def _rows_of(
     text: bytes, array: Array, between: bytes, counts: Sequence[int]
 ) -> Sequence[bytes] | None:
-    """The text of each request's rows, without brackets at its ends."""
+    """Return the text of each request's rows, without the outer brackets."""
     rank = array.ndim
     rows = text[rank:-rank].split(between)
     if len(rows) == len(counts):

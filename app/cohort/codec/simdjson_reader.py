@@ -1,8 +1,7 @@
-"""Long JSON text to arrays without a Python object per number, by simdjson.
+"""Conversion of long JSON to arrays without a Python object per number, using simdjson.
 
-pysimdjson is worth its place beside orjson: a [1, 3, 224, 224] image takes 2.3 ms instead of 6.3.
-What it is not sure of it leaves to orjson and `cohort.codec.json_tensors`, so that every document
-gives the same either way.
+pysimdjson is faster than orjson here: a [1, 3, 224, 224] image takes 2.3 ms instead of 6.3. In
+doubtful cases this module defers to orjson and `cohort.codec.json_tensors`, so results are equal.
 """
 
 from __future__ import annotations
@@ -21,35 +20,36 @@ from simdjson import Parser
 from cohort.codec.json_tensors import FLOATS, INTEGERS, narrowed
 from cohort.tensors import BY_NAME, Array
 
-MIN_BODY_BYTES = 3000  # bytes; below, orjson and struct are as quick or quicker
+MIN_BODY_BYTES = 3000  # bytes; below, orjson and struct are at least as fast
 MAX_BODY_BYTES = 1 << 20
-"""Longer ones are cut first. So long a text takes 2 ms, while no other thread runs.
+"""Maximum bytes of a body parsed whole; longer ones are cut first.
 
-Also, a parser keeps its buffers, some 14 bytes for each of the longest text it read, of which
-memory is touched for a third: asking the system for them anew costs as much again as parsing does.
+Parsing that many bytes takes 2 ms, during which no other thread runs.
+A parser keeps its buffers: some 14 bytes for each byte of its longest text, a third of them used.
+Allocating them again would cost as much as parsing.
 """
 
-_BOM = b"\xef\xbb\xbf"  # simdjson skips it, orjson refuses it
+_BOM = b"\xef\xbb\xbf"  # simdjson skips it, orjson rejects it
 
-_idle: deque[Parser] = deque(maxlen=2)  # the interpreter's lock lets few decode at once
+_idle: deque[Parser] = deque(maxlen=2)  # the interpreter's lock limits parallel decoding
 
 
 @dataclass(frozen=True, slots=True)
 class HeldDocument:
-    """The body whose values simdjson holds, and the parser it holds them in."""
+    """A body whose values simdjson holds, and the parser that holds them."""
 
     body: bytes
     parser: Parser
 
     def release(self) -> None:
-        """Give the parser to the next body. Harmless while a value of this one is still held."""
+        """Return the parser for reuse. This is safe while a value of this body is still held."""
         _idle.append(self.parser)
 
 
 def read_document(body: bytes) -> tuple[dict[str, Any], HeldDocument] | None:
-    """Give a request's members, with `inputs` and `input` unread; None where orjson must decide.
+    """Return a request's members, with `inputs` and `input` unread; None if orjson must decide.
 
-    Thread-safe: a document has its parser to itself. Its JsonArrays are for one thread at a time.
+    Thread-safe: each document has a separate parser. Use its JsonArrays on one thread at a time.
     """
     if len(body) > MAX_BODY_BYTES or body.startswith(_BOM):
         return None
@@ -76,7 +76,7 @@ def _parse(body: bytes) -> tuple[Parser, object]:
     try:
         parser = _idle.pop()
         return parser, parser.parse(body)
-    except IndexError:  # none is idle
+    except IndexError:  # no parser is idle
         pass
     except RuntimeError:  # a value of its last document is still held
         pass
@@ -85,28 +85,28 @@ def _parse(body: bytes) -> tuple[Parser, object]:
 
 
 MAX_PLAIN_BYTES = 10_000
-"""Lists and objects of this size, besides the inputs, are made Python's own at once."""
+"""Maximum bytes of a list or object, other than the inputs, that is converted at once."""
 
 MAX_LOOKUPS = 64
-"""Members of an object that are looked up; simdjson looks at all members before each of them."""
+"""Maximum members of an object: each lookup in simdjson scans all members before it."""
 
 
 def _members(value: object) -> dict[str, Any] | None:
-    """Read an object one level deep; None where lookup by name would differ from orjson."""
+    """Read an object one level deep; return None if lookup by name would differ from orjson."""
     if not isinstance(value, JsonObject):
         return None
     if len(value) > MAX_LOOKUPS:
         return None
     keys = list(value)
-    # Looked up, a repeated key gives its first value, where orjson gives the last; and a key is
-    # read up to its first NUL.
+    # For a repeated key, lookup gives the first value and orjson the last. Lookup also cuts a key
+    # at its first NUL.
     if len(set(keys)) != len(keys) or "\0" in "".join(keys):
         return None
     return {key: value[key] for key in keys}
 
 
 def plain(value: object) -> object:
-    """Make Python's own lists and dicts of what simdjson holds."""
+    """Convert a value that simdjson holds to Python lists and dicts."""
     if isinstance(value, JsonArray):
         return value.as_list()
     if isinstance(value, JsonObject):
@@ -115,7 +115,7 @@ def plain(value: object) -> object:
 
 
 def read_list(datatype: str, text: bytes) -> Array | None:
-    """Make an array of the text of a JSON list; None where orjson must decide."""
+    """Make an array from the text of a JSON list; return None if orjson must decide."""
     if datatype not in FLOATS and datatype not in INTEGERS:
         return None
     try:
@@ -123,16 +123,16 @@ def read_list(datatype: str, text: bytes) -> Array | None:
     except (ValueError, RuntimeError):  # simdjson's own errors
         return None
     array = read_array(datatype, value) if isinstance(value, JsonArray) else None
-    del value  # or the parser could not go on to the next text
+    del value  # a held value would block the parser's reuse
     _idle.append(parser)
     return array if array is None or lists_in(array.shape) == lists_at_most(text) else None
 
 
 def read_array(datatype: str, value: JsonArray) -> Array | None:
-    """Make an array of a JSON array; None where orjson must decide.
+    """Make an array from a JSON array; return None if orjson must decide.
 
-    One check is left to the caller: an element may be a list itself where others are numbers
-    (`[[1, 2], [3, [4]]]`). None is where the text has no more lists than `lists_in` the shape.
+    The caller must check for lists among numbers, as in `[[1, 2], [3, [4]]]`. There is no such list
+    if the text has no more lists than `lists_in` the shape.
     """
     limits = INTEGERS.get(datatype)
     if limits is None and datatype not in FLOATS:
@@ -160,7 +160,7 @@ def read_array(datatype: str, value: JsonArray) -> Array | None:
 
 
 def _shape(value: JsonArray) -> list[int] | None:
-    """Give the shape as far as every list down to the rows has its neighbours' length."""
+    """Return the shape; None if lists are empty or differ in length from lists of their depth."""
     shape = [len(value)]
     level: list[Any] = [value]
     while True:
@@ -184,7 +184,7 @@ def _shape(value: JsonArray) -> list[int] | None:
 
 
 def lists_in(shape: Sequence[int]) -> int:
-    """Count the lists that nested lists of `shape` are made of."""
+    """Count the lists in nested lists of `shape`."""
     lists, count = 0, 1
     for size in shape:
         lists += count
@@ -193,7 +193,7 @@ def lists_in(shape: Sequence[int]) -> int:
 
 
 def lists_at_most(body: bytes) -> int:
-    """Count the brackets that open; those in strings, too."""
+    """Count the opening brackets, including those in strings."""
     if len(body) < 8000:  # from there on numpy is faster
         return body.count(b"[")
     return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")))

@@ -1,8 +1,8 @@
-"""Rows and columns, as pandas and CSV have them, to a model's inputs.
+"""Conversion of tables, as in pandas and CSV, to a model's inputs.
 
-A column is the input of its name where the names are those of the inputs. Else all columns are the
-features of the only input: by their names where these are those in the model's file, or, where
-none of them is, in their order.
+If the columns have the names of the inputs, each column is one input. Otherwise all columns are the
+features of the only input. Features match by name if the model's file has any of the names, and by
+order otherwise.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from cohort.errors import InvalidInput, did_you_mean, quoted
 from cohort.tensors import ANY, Array, Arrays, TensorSpec
 
 CELL_WORK = 4
-"""A byte of a table takes as long to read as so many of JSON, besides its own."""
+"""Cost of reading one byte of a table, in bytes of JSON, in addition to its parsing."""
 
 
 class Table:
-    """A table as JSON has it.
+    """A table from JSON.
 
-    columns: Their names; None: they have none.
-    rows: Lists of cells, or objects that have them by the names of columns.
-    first: The first of the rows.
-    names: Those of the columns; None: they have none.
+    columns: The names of the columns; None for columns without names.
+    rows: Lists of cells, or objects of cells by column name.
+    first: The first row.
+    names: The names of the columns, also from rows that are objects; None without names.
     """
 
     def __init__(self, columns: Sequence[str] | None, rows: list[Any] | LongList) -> None:
@@ -40,7 +40,7 @@ class Table:
         self.names = [*self.first] if isinstance(self.first, dict) else columns
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """Make arrays of the columns. Raises InvalidInput."""
+        """Make arrays from the columns. Raises InvalidInput."""
         for spec in specs:
             if spec.datatype != ANY:
                 spec.dtype  # noqa: B018 - raises for what cannot be sent
@@ -67,7 +67,7 @@ def _width(row: object) -> int:
 
 
 def _in_order(rows: Sequence[Any], names: Sequence[str], first: int) -> list[list[Any]]:
-    """The cells of rows that are objects, in the order of the first of all."""
+    """Return the cells of rows that are objects, in the column order of the table's first row."""
     known = {*names}
     for number, row in enumerate(rows, first):
         if not isinstance(row, dict):
@@ -88,11 +88,11 @@ def _in_order(rows: Sequence[Any], names: Sequence[str], first: int) -> list[lis
 
 
 Place = int | Sequence[int]
-"""The column that an input is, or the columns of which it has one each, in their order."""
+"""The column of an input, or the columns of its features in order."""
 
 
 class Column:
-    """An input that is made of the column, or the columns, at a `place`."""
+    """An input made from the column or columns at a `place`."""
 
     def __init__(self, spec: TensorSpec, place: Place) -> None:
         self.spec = spec
@@ -112,33 +112,33 @@ class Column:
         self._rows.add(cells)
 
     def array(self) -> Array:
-        """The array of all that was added."""
+        """Return the array of all added cells."""
         return self._rows.array()
 
 
 class _AnyRows:
-    """The rows of an input that is not declared."""
+    """Rows of an input without a declared datatype."""
 
     def __init__(self, spec: TensorSpec) -> None:
         self._spec = spec
         self._cells: list[Any] = []
 
     def add(self, cells: list[Any]) -> None:
-        """Add some."""
+        """Add cells."""
         self._cells += cells
 
     def array(self) -> Array:
-        """The array of all, by what is in them. Raises InvalidInput."""
+        """Return the array of all cells, with an inferred datatype. Raises InvalidInput."""
         return make_input(self._spec, self._cells)
 
 
 def is_wide(spec: TensorSpec) -> bool:
-    """Whether an input that is one column has the shape [N, 1], as scikit-learn's exporter says."""
+    """Return True if a one-column input has shape [N, 1], as scikit-learn's exporter declares."""
     return spec.shape is not None and len(spec.shape) == 2
 
 
 def check_rows(rows: Sequence[Any], width: int, first: int) -> None:
-    """Raise InvalidInput for a row that has not one cell for each column."""
+    """Raise InvalidInput for a row that does not have one cell for each column."""
     for number, row in enumerate(rows, first):
         if not isinstance(row, list):
             raise InvalidInput(f"the row at [{number}] must be a list, got {shown(row)}")
@@ -149,10 +149,10 @@ def check_rows(rows: Sequence[Any], width: int, first: int) -> None:
 def place_inputs(
     columns: Sequence[str] | None, width: int, specs: Sequence[TensorSpec]
 ) -> Sequence[Place]:
-    """Where each input is in a table.
+    """Return the place of each input in a table.
 
-    columns: The names of its columns; None: they have none, and are in the model's order.
-    width: How many there are.
+    columns: The names of the columns; None if they are without names and in the model's order.
+    width: The number of columns.
 
     Raises InvalidInput.
     """
@@ -180,7 +180,7 @@ def _places(columns: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def check_columns(columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise InvalidInput unless columns have these names, each once, in any order."""
+    """Raise InvalidInput unless the columns have exactly these names, each once, in any order."""
     known = {*wanted}
     for name in columns:
         if name not in known:
@@ -194,14 +194,14 @@ def check_columns(columns: Sequence[str], wanted: Sequence[str]) -> None:
 
 
 def has_columns(names: Collection[str], specs: Sequence[TensorSpec]) -> bool:
-    """Whether what is sent under `names` are columns of the only input, which knows theirs."""
+    """Return True if `names` include columns of the only input, and not the input itself."""
     if len(specs) != 1 or not specs[0].columns or specs[0].name in names:
         return False
     return not {*specs[0].columns}.isdisjoint(names)
 
 
 def join_columns(values: Mapping[str, object], spec: TensorSpec) -> Array:
-    """Make the input whose columns are `values`, a list each. Raises InvalidInput."""
+    """Make the input with the columns `values`, one list each. Raises InvalidInput."""
     check_columns([*values], spec.columns)
     one = replace(spec, shape=("N",), columns=())
     made = [make_input(replace(one, name=name), values[name]) for name in spec.columns]
@@ -217,7 +217,7 @@ def join_columns(values: Mapping[str, object], spec: TensorSpec) -> Array:
 
 
 def table_of_rows(value: Any) -> Table:
-    """The table of a list of objects under `rows`. Raises InvalidInput."""
+    """Read the table of a list of objects under `rows`. Raises InvalidInput."""
     table = Table(None, _rows_of("'rows'", value))
     if not isinstance(table.first, dict):
         hint = "; rows without names go under 'input'" if isinstance(table.first, LISTS) else ""
@@ -229,7 +229,7 @@ def table_of_rows(value: Any) -> Table:
 
 
 def table_of(document: Mapping[str, Any], key: str) -> Table:
-    """The table under `dataframe_split` or `dataframe_records`. Raises InvalidInput."""
+    """Read the table under `dataframe_split` or `dataframe_records`. Raises InvalidInput."""
     value = document[key]
     if key == "dataframe_records":
         table = Table(None, _rows_of(quoted(key), value))

@@ -1,7 +1,7 @@
 """Responses of one form to small requests of rows, written together.
 
-A response is a text that all responses of its form have alike, with gaps for what differs: rows,
-ids, times. The text is made once for each selection of outputs that is asked for, and kept.
+All responses of one form share a text. It has gaps for the values that differ: rows, ids and times.
+The text is made once for each requested selection of outputs, and cached.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from cohort.errors import CohortError
 from cohort.tensors import Array
 
 MOST_KNOWN_TEXTS = 4096
-"""Texts that are kept."""
+"""Maximum texts in the cache."""
 
 NO_LABELS, UNASKED = -1, -2
-"""The `top` of a form that has no place for labels, and of one that is not to have any."""
+"""Values of `top`: the form cannot have labels, or the request does not want labels."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """Outputs of a version that are asked for; it is known by its identity.
+    """The requested outputs of a version, compared by identity.
 
-    model, version, variant: What answers; the variant is "" without a rollout.
-    positions, names, datatypes: Those of each output.
-    labellers: What names the classes of each; None for one without names. Default: none has any.
+    model, version, variant: The names of the version that answers; variant is "" without a rollout.
+    positions, names, datatypes: The position, name and datatype of each output.
+    labellers: The labeller of each output; None for an output without labels. Default: no labels.
     """
 
     model: str
@@ -44,7 +44,7 @@ class Selection:
     labellers: Sequence[Labeller | None] = ()
 
     def labelled(self, top: int) -> list[tuple[int, Labeller]]:
-        """What names classes, with the places of the outputs; `top` as `ResponseTemplate` has."""
+        """Return the labellers in use and their places; `top` as in `ResponseTemplate`."""
         return [
             (place, one)
             for place, one in enumerate(self.labellers)
@@ -52,7 +52,7 @@ class Selection:
         ]
 
     def can_label(self, top: int) -> bool:
-        """Whether its responses have the labels that they should, written in no time."""
+        """Return True if the form can have the requested labels and they are quick to write."""
         found = self.labelled(top)
         if not found:
             return top <= 0
@@ -60,12 +60,12 @@ class Selection:
 
 
 class RunOutputs(NamedTuple):
-    """The outputs of a run that requests shared, as far as they asked for them.
+    """The requested outputs of a run that several requests shared.
 
-    arrays: Axis 0 is the rows of all requests.
+    arrays: The outputs; axis 0 is the rows of all requests.
     seconds: The inference time.
-    counts: How many rows each request has, one after the other.
-    ids: What its caller calls each.
+    counts: The number of rows of each request, in order.
+    ids: The id of each request.
     """
 
     selection: Selection
@@ -76,23 +76,23 @@ class RunOutputs(NamedTuple):
 
 
 Gap = Callable[[RunOutputs], Sequence[bytes] | None]
-"""Gives what fills a gap in each response; None where the outputs cannot be written so."""
+"""A function that returns a gap's text for each response; None if outputs do not fit the form."""
 
 WriteRows = Callable[[Array, Sequence[int]], Sequence[bytes] | None]
-"""Gives the rows of each request, as `nested_texts` does."""
+"""A function that writes the rows of each request, such as `nested_texts`."""
 
 Parts = list[bytes | Gap]
-"""The bytes of a response, and the gaps in their places."""
+"""The bytes of a response, with gaps in between."""
 
 Shapes = tuple[tuple[int, ...], ...]
-"""The shapes of outputs, of one request's rows; none for a template that is not sized."""
+"""The shapes of the outputs for one request's rows; empty for a template that is not sized."""
 
 
 class Text(NamedTuple):
-    """A response that is not filled yet.
+    """A response whose gaps are not filled yet.
 
-    headers: Its headers.
-    seal: Makes body and headers of the bytes, and of how many rows they have; default None: they
+    headers: The headers of the response.
+    seal: Makes body and headers from the bytes and their number of rows; default None: the bytes
         are the body.
     """
 
@@ -102,13 +102,13 @@ class Text(NamedTuple):
 
 
 class ResponseTemplate:
-    """How responses of one form are written; requests that share it are answered together.
+    """A writer of responses of one form; requests that share it are answered together.
 
-    outputs: The names of the outputs that are asked for; None: all.
-    text: Gives a response.
-    sized: Whether it differs by its shapes; default False.
-    top: How many labels of each row are asked for; 0: as the version's config says; UNASKED: none.
-        Default NO_LABELS: they are not written in this form.
+    outputs: The names of the requested outputs; None for all.
+    text: A function that makes the unfilled response.
+    sized: True if the text depends on shapes; default False.
+    top: The requested number of labels per row; 0 uses the version's config, UNASKED omits labels.
+        Default NO_LABELS: this form cannot have labels.
     """
 
     __slots__ = ("_sized", "_text", "outputs", "top")
@@ -129,7 +129,7 @@ class ResponseTemplate:
     def write(self, run: RunOutputs) -> Iterable[tuple[bytes, Any]] | None:
         """Write a response for each request: its body and its headers.
 
-        None where outputs have not one row for each of the inputs, NaN or infinity.
+        Returns None if outputs have NaN or infinity, or not one row for each input row.
         """
         counts = run.counts
         form, gaps, text = self._form(run, counts[0])
@@ -159,24 +159,24 @@ class ResponseTemplate:
 def _form_of(
     write: Callable[[Selection, Shapes], Text], selection: Selection, shapes: Shapes
 ) -> tuple[bytes, Sequence[Gap], Text]:
-    """A response with a `%b` for each of its gaps, and those."""
+    """Return a response with `%b` for each gap, the gaps and the text."""
     text = write(selection, shapes)
     form = [one.replace(b"%", b"%%") if isinstance(one, bytes) else b"%b" for one in text.parts]
     return b"".join(form), [one for one in text.parts if not isinstance(one, bytes)], text
 
 
 def output_gap(place: int, write: WriteRows) -> Gap:
-    """The gap for an output, whose rows `write` gives for each request."""
+    """Return the gap for an output; `write` writes the rows of each request."""
     return lambda run: write(run.arrays[place], run.counts)
 
 
 def id_gap(run: RunOutputs) -> Sequence[bytes]:
-    """The gap for an id in JSON."""
+    """Fill the gap for an id in JSON."""
     return [orjson.dumps(one) for one in run.ids]
 
 
 def object_parts(names: Sequence[str], write: WriteRows, *, unnamed: bool = False) -> Parts:
-    """An object in JSON that has each output by its name; the only one itself where `unnamed`."""
+    """Return a JSON object of outputs by name; if `unnamed`, a single output without its name."""
     if unnamed and len(names) == 1:
         return [output_gap(0, write)]
     parts: Parts = []
@@ -186,7 +186,7 @@ def object_parts(names: Sequence[str], write: WriteRows, *, unnamed: bool = Fals
 
 
 def label_parts(selection: Selection, top: int) -> Parts:
-    """The key `labels` and what JSON has there, after a comma; nothing where none are given."""
+    """Return a comma, the key `labels` and its value; nothing without labels."""
     found = selection.labelled(top)
     if len(found) == 1:
         return [b',"labels":', _label_gap(*found[0], top)]
@@ -202,7 +202,7 @@ def _label_gap(place: int, labeller: Labeller, top: int) -> Gap:
         try:
             rows = labeller.texts(run.arrays[place], top)
         except CohortError:
-            return None  # who answers one by one says why
+            return None  # the general path reports the error
         return _cut(rows, run.counts)
 
     return write
@@ -211,7 +211,7 @@ def _label_gap(place: int, labeller: Labeller, top: int) -> Gap:
 def name_gap(
     place: int, labeller: Labeller, top: int, write: Callable[[Sequence[str]], bytes]
 ) -> Gap:
-    """The gap for the names of an output's classes, those of a request written by `write`."""
+    """Return the gap for an output's labels; `write` writes those of one request."""
 
     def write_all(run: RunOutputs) -> Sequence[bytes] | None:
         try:

@@ -30,7 +30,7 @@ from cohort.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
 SIGNATURE = "serving_default"
 
 _B64 = "b64"
-_BINARY = "_bytes"  # an output whose name ends so is written in base64
+_BINARY = "_bytes"  # outputs whose names end so are written in base64
 _KEYS = ("instances", "inputs", "signature_name")
 
 
@@ -44,9 +44,9 @@ class V1Request:
         self._value = value
 
     def decode(self, specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> Arrays:
-        """Make arrays as `specs` say, and those of `optional` that are named.
+        """Make the arrays of `specs`, and of each input in `optional` that the request names.
 
-        As strictly as `decode_inputs`. Raises InvalidInput.
+        Checks are as strict as in `decode_inputs`. Raises InvalidInput.
         """
         value = self._value
         first = value[0] if self._rows else value
@@ -72,8 +72,8 @@ class V1Request:
     ) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry.
 
-        named: Further keys, and what stands there; default: none.
-        check: Called again and again while a long one is written; what it raises ends that.
+        named: Additional keys and their values; default: no keys.
+        check: Called for each part of a long response; an error that it raises ends the writing.
         """
         key = "predictions" if self._rows else "outputs"
         return encode_predictions(outputs, rows=self._rows, key=key, named=named, check=check)
@@ -87,12 +87,14 @@ def encode_predictions(
     named: Mapping[str, orjson.Fragment] = NO_NAMES,
     check: Callable[[], None] = lambda: None,
 ) -> bytes:
-    """Write a response with `outputs` under a key, by row or by output, the only one without name.
+    """Write a response with `outputs` under `key`, by row or by output; a single one has no name.
 
-    named: Further keys, and what stands there; default: none.
+    rows: True to write by row.
+    named: Additional keys and their values; default: no keys.
+    check: Called for each part of a long response; an error that it raises ends the writing.
 
-    Raises InferenceFailed for an output that JSON cannot carry, InvalidInput for outputs without
-    rows where `rows`.
+    Raises InferenceFailed for an output that JSON cannot carry. With `rows`, raises InvalidInput if
+    outputs lack rows or differ in their number.
     """
     written = {name: _written(name, array) for name, array in outputs.items()}
     parts = LongParts(check)
@@ -113,7 +115,7 @@ def parse_v1(body: bytes) -> V1Request:
 
 
 def v1_of_document(document: object) -> V1Request:
-    """Read a body that has been parsed to `document`. Raises InvalidInput."""
+    """Read a body already parsed to `document`. Raises InvalidInput."""
     if not isinstance(document, dict):
         raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
     _check_signature(document.get("signature_name"))
@@ -150,11 +152,11 @@ def _check_signature(name: object) -> None:
     raise InvalidInput(f"signature {quoted(name)} not found{did_you_mean(name, [SIGNATURE])}")
 
 
-# -- the two forms to columns
+# -- From the two forms to columns
 
 
 def _is_named(value: object) -> bool:
-    """Whether `value` is inputs by name, and not a value of the only input."""
+    """Return True if `value` holds inputs by name, and is not the value of the only input."""
     return isinstance(value, dict) and not is_base64(value)
 
 
@@ -167,7 +169,7 @@ def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
 
 
 def _columns(rows: list[Any], specs: Sequence[TensorSpec], first: int = 0) -> dict[str, Any]:
-    """Turn rows of named values into columns; every row names every input."""
+    """Turn rows of named values into columns; each row must name every input."""
     for number, row in enumerate(rows, first):
         if not _is_named(row):
             raise InvalidInput(
@@ -181,7 +183,7 @@ def _columns(rows: list[Any], specs: Sequence[TensorSpec], first: int = 0) -> di
 
 
 def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
-    """As `_columns`, and make arrays of them, some rows at a time."""
+    """Make arrays from the columns of long rows, in portions."""
     for spec in specs:
         spec.dtype  # noqa: B018 - raises for what cannot be sent
     made = [(spec, rows_of(spec)) for spec in specs]
@@ -194,7 +196,7 @@ def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
     return {spec.name: spec.fit(fitted(spec, column.array())) for spec, column in made}
 
 
-# -- outputs to the two forms
+# -- From outputs to the two forms
 
 
 def _written(name: str, array: Array) -> Any:
@@ -227,7 +229,7 @@ def _by_row(written: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _rows(value: Any) -> Any:
-    """Rows as orjson takes them: `longlong`, ONNX Runtime's INT64, in arrays or as int."""
+    """Return rows that orjson accepts: it takes numpy's `longlong` only in arrays or as int."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "f":
         return map(np.generic.item, value)
     return value

@@ -1,7 +1,7 @@
-"""Numbers as protobuf packs them, to arrays and back, without a Python object for each.
+"""Conversion between arrays and protobuf's packed numbers, without a Python object for each.
 
-https://protobuf.dev/programming-guides/encoding. All of it goes in parts, so that a long array
-neither takes many times its memory nor keeps the interpreter's lock from other threads.
+https://protobuf.dev/programming-guides/encoding. All functions work in parts: a long array neither
+takes many times its memory nor holds the interpreter's lock for long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cohort.tensors import Array
 PACKED_AT_ONCE = 1 << 18
 LONGEST_VARINT = 10  # bytes
 
-# What the field of a datatype holds: fixed numbers as they are, all others as varints.
+# The types that protobuf fields hold: fixed-size numbers unchanged, all others as varints.
 _FIXED: Mapping[str, str] = {"FP32": "<f4", "FP64": "<f8"}
 _WIDE: Mapping[str, type[np.generic]] = {
     **dict.fromkeys(("INT8", "INT16", "INT32"), np.int32),
@@ -31,9 +31,9 @@ _WIDE: Mapping[str, type[np.generic]] = {
 
 
 def unpack_values(data: BytesLike, datatype: str) -> Array:
-    """Make a flat array of a packed field, of the type that the field holds: INT8 come as int32.
+    """Make a flat array from a packed field, in the field's own type: INT8 becomes int32.
 
-    Raises InvalidInput for data that no such field has.
+    Raises InvalidInput for malformed data.
     """
     if (fixed := _FIXED.get(datatype)) is not None:
         if len(data) % np.dtype(fixed).itemsize:
@@ -47,7 +47,7 @@ def unpack_values(data: BytesLike, datatype: str) -> Array:
     at = 0
     for part in _parts(raw, datatype):
         words = _words(part, datatype)
-        # Longer ones are cut to the field's bits, and for a bool whatever is not 0 is true.
+        # Longer numbers are cut to the field's bits. For a bool, any number other than 0 is true.
         array[at : at + words.size] = words if wide is np.bool_ else words.astype(wide)
         at += words.size
     return array
@@ -67,7 +67,7 @@ def pack_values(array: Array, datatype: str) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """One number from 0 as a varint."""
+    """Encode one number >= 0 as a varint."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -84,7 +84,7 @@ def _count(raw: NDArray[np.uint8]) -> int:
 
 
 def _parts(raw: NDArray[np.uint8], datatype: str) -> Iterator[NDArray[np.uint8]]:
-    """Cut between two varints, the last of which is whole."""
+    """Yield parts that end between two varints."""
     at = 0
     while at < raw.size:
         end = min(at + PACKED_AT_ONCE, raw.size)
