@@ -154,7 +154,7 @@ def _fixed(spec: TensorSpec) -> int:
 def _words(context: StepContext) -> Sequence[str] | Sequence[float]:
     """Return the categories in code order: all words or all numbers. Raises LoadFailed."""
     given = context.config.categories
-    assert given is not None  # noqa: S101 - which is why this step is made
+    assert given is not None  # noqa: S101 - the step requires this key
     if isinstance(given, str):
         given = tuple(read_labels(f"inputs.{context.name}.categories", context.folder, given))
     if not given:

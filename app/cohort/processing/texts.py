@@ -68,7 +68,7 @@ class TextStep:
         ids = next(spec for spec, role in self._inputs if role == IDS)
         self._length = _fixed_length(context, self._inputs)
         self._masked = self._length is not None or any(r == MASK for _, r in self._inputs)
-        assert config.tokenizer is not None  # noqa: S101 - which is why this step is made
+        assert config.tokenizer is not None  # noqa: S101 - the step requires this key
         name = config.tokenizer
         if Path(name).name != name:
             raise context.problem("tokenizer must be the name of a file in the version's folder")
