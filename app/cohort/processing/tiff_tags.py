@@ -57,7 +57,7 @@ def read_tags(data: bytes) -> dict[int, Tag]:
 
 
 def orientation_of(exif: bytes) -> int:
-    """Return the orientation of a picture, from 1 (upright) to 8; 1 if `exif` has none."""
+    """Return the orientation of a picture, from 1 (upright) to 8; 1 if not in `exif`."""
     try:
         tag = read_tags(exif.removeprefix(b"Exif\0\0")).get(ORIENTATION)
     except ValueError:
