@@ -1,8 +1,8 @@
-"""Inputs and outputs by config: pictures, sound and text go in, and labels come out.
+"""Preprocessing and postprocessing by config: pictures, sound and text in, labels out.
 
-A `Step` makes inputs of the model of one input that callers send. A `Processing` has the steps of
-one version, and what becomes of its outputs. `ProcessedEngines` wraps a factory of engines: those
-whose config asks for it answer what callers send, on threads where that takes long.
+A `Step` converts one input that callers send to inputs of the model. A `Processing` has the steps
+of one version and the functions for its outputs. `ProcessedEngines` wraps a factory of engines and
+adds the processing that a config requests. Long work runs on threads.
 """
 
 from cohort.processing.around import Around, Watch

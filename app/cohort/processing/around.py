@@ -1,4 +1,4 @@
-"""The port of what is done around a model: before its inputs are queued, and with its outputs."""
+"""The port for processing around a model: before its inputs are queued and after its run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from cohort.tensors import Arrays, TensorSpec
 
 
 class Watch:
-    """Called in long work, it raises where nobody waits for that any more. From any thread.
+    """A check that long work calls: it raises if the request was cancelled or is late.
+
+    It may be called on any thread.
 
     deadline: Seconds on the monotonic clock.
-    timeout: The limit behind the deadline in seconds, for the message; None: not known.
-    left: Whether the caller left.
+    timeout: The time limit of the request in seconds, for the message; None: unknown.
+    left: True if the caller left.
     """
 
     __slots__ = ("deadline", "left", "timeout")
@@ -27,7 +29,7 @@ class Watch:
         self.left = False
 
     def __call__(self) -> None:
-        """Raise Cancelled or DeadlineExceeded where it is over."""
+        """Raise Cancelled if the caller left, or DeadlineExceeded after the deadline."""
         if self.left:
             raise Cancelled("the caller left")
         if monotonic() >= self.deadline:
@@ -35,22 +37,23 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """How long is left; infinite without a deadline."""
+        """The seconds until the deadline; infinite without one."""
         return max(self.deadline - monotonic(), 0.0)
 
     def late(self) -> DeadlineExceeded:
-        """What the caller gets who has waited long enough."""
+        """Return the error for a caller whose deadline has passed."""
         return DeadlineExceeded(self.timeout or 0.0)
 
 
 class Around(Protocol):
-    """What is done around a model. All but `close` may be called on any thread.
+    """Processing around a model. All methods except `close` may be called on any thread.
 
-    inputs, optional, outputs: The specs as callers know them.
-    prepares, finishes: Whether `prepare`, and `finish`, do anything.
-    by_request: Whether a row may become another beside other rows, so that no request is finished
-        together with others.
-    description: What becomes of inputs, by their names, in sentences.
+    inputs, optional, outputs: The specs for callers.
+    prepares: True if `prepare` changes inputs.
+    finishes: True if `finish` changes outputs.
+    by_request: True if the result of a row may depend on other rows. Each request is then
+        finished alone.
+    description: The conversion of each input in sentences, by input name.
     """
 
     @property
@@ -75,25 +78,31 @@ class Around(Protocol):
     def description(self) -> Mapping[str, str]: ...
 
     def is_short(self, inputs: Arrays) -> bool:
-        """Whether `prepare` takes less than a tenth of a millisecond."""
+        """Return True if `prepare` takes less than 0.1 ms."""
 
     def prepared_bytes(self, inputs: Arrays, watch: Watch) -> int:
-        """The bytes that `prepare` takes at most. Raises InvalidInput."""
+        """Return the maximum bytes that `prepare` needs. Raises InvalidInput."""
 
     def prepare(self, inputs: Arrays, watch: Watch) -> Arrays:
-        """Make the model's inputs of those that a caller sent. Raises a CohortError."""
+        """Convert the inputs from a caller to inputs of the model. Raises a CohortError."""
 
     def finishes_at_once(self, outputs: Outputs) -> bool:
-        """Whether `finish` takes less than a tenth of a millisecond."""
+        """Return True if `finish` takes less than 0.1 ms."""
 
     def finish(self, outputs: Outputs, watch: Watch) -> Outputs:
-        """Make what callers get of the model's outputs. Raises a CohortError."""
+        """Convert the model's outputs to outputs for callers. Raises a CohortError."""
 
     def answer(self, inputs: Arrays | None, outputs: Outputs | None) -> Outputs | None:
-        """What a caller gets for `example`, of the outputs for `inputs`; None: not known."""
+        """Return the outputs for `example`, made from the model's outputs for `inputs`.
+
+        Returns None if they are unknown.
+        """
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
-        """What a caller may send, by an example of the model's inputs; None: nothing is known."""
+        """Return inputs that a caller may send, made from an example of the model's inputs.
+
+        Returns None if no example is known.
+        """
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free all resources."""

@@ -1,4 +1,4 @@
-"""`inputs.<name>.categories`: words, of which the model takes codes."""
+"""`inputs.<name>.categories`: words or numbers that are converted to codes for the model."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cohort.processing.steps import Check, StepContext
 from cohort.tensors import Array, Arrays, TensorSpec
 
 FEW_WORDS = 256
-"""What is looked up on the event loop: less than a tenth of a millisecond."""
+"""Maximum words to look up on the event loop, which takes less than 0.1 ms."""
 
 WORDS_AT_ONCE = 1 << 14
 
 GAP = ""
-"""Stands for null and for an empty cell, where the model has a code for a missing value."""
+"""The word for null and for an empty cell, if the model has a code for a missing value."""
 
 
 class CategoryStep:
-    """Makes codes, or a column of 0 and 1 each, of words or numbers. Implements `Step`.
+    """A conversion of words or numbers to codes, or to a column of 0 and 1 per category.
 
-    Raises LoadFailed for what does not fit the model.
+    Implements `Step`. Raises LoadFailed if the config does not fit the model.
     """
 
     def __init__(self, context: StepContext) -> None:
@@ -39,7 +39,7 @@ class CategoryStep:
         # pandas' get_dummies may leave the first category without a column
         self._features = Features(context, parts, parts[:1] if config.one_hot else ())
         self._codes: dict[Any, float] = {word: code for code, word in enumerate(self._words)}
-        last = len(self._words) - 1  # the first whole number that a float lacks is odd
+        last = len(self._words) - 1  # the first whole number that floats lack is odd
         if not config.one_hot and not all(map(self._features.holds, (last, max(last - 1, 0)))):
             datatype = self._features.specs[0].datatype
             raise context.problem(f"{len(self._words)} categories, and the model takes {datatype}")
@@ -59,7 +59,10 @@ class CategoryStep:
         return TensorSpec(self._name, "BYTES", (self._features.rows,), missing=gap)
 
     def _code(self, context: StepContext, key: str) -> float:
-        """The code that stands for a missing or an unknown word: of a word, or as it stands."""
+        """Return the code for missing or unknown words: the code of a category, or a number.
+
+        Raises LoadFailed.
+        """
         value = getattr(context.config, key)
         if value in self._codes:
             return self._codes[value]
@@ -83,16 +86,16 @@ class CategoryStep:
         return f"one of {few}{other}, of which the model takes {made}"
 
     def is_short(self, values: Array) -> bool:
-        """Whether there are few rows."""
+        """Return True if there are few rows."""
         return values.size * (self._features.width if self._one_hot else 1) <= FEW_WORDS
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
-        """The bytes of the codes, and of what they become. Raises InvalidInput."""
+        """Return the bytes of the codes and of the model's inputs. Raises InvalidInput."""
         del check
         return 40 * values.size + self._features.size(values.size)
 
     def prepare(self, values: Array, check: Check) -> Arrays:
-        """Make the model's inputs. Raises InvalidInput for a word that it does not know."""
+        """Return the model's inputs. Raises InvalidInput for an unknown word."""
         check_text(values, self._name)
         codes = np.empty(values.size, np.float64)
         for start in range(0, values.size, WORDS_AT_ONCE):
@@ -108,7 +111,7 @@ class CategoryStep:
         return self._features.one_hot(codes) if self._one_hot else self._features.fill(codes)
 
     def _other(self, word: Any, row: int) -> float:
-        """The code of what is none of the categories. Raises InvalidInput where it has none."""
+        """Return the code of a missing or unknown word. Raises InvalidInput if there is no code."""
         gap = word == GAP if isinstance(word, str) else isnan(word)
         if gap and self._gap is not None:
             return self._gap
@@ -122,7 +125,7 @@ class CategoryStep:
         )
 
     def undo(self, arrays: Arrays) -> Array | None:
-        """The words for what the model takes, [N]; None where there are none."""
+        """Return the words [N] for the model's inputs; None if they cannot be converted back."""
         if self._one_hot or any(name not in arrays for name in self.fills):
             return None
         words = []
@@ -149,9 +152,9 @@ def _fixed(spec: TensorSpec) -> int:
 
 
 def _words(context: StepContext) -> Sequence[str] | Sequence[float]:
-    """The categories in the order of their codes: all words, or all numbers. Raises LoadFailed."""
+    """Return the categories in code order: all words or all numbers. Raises LoadFailed."""
     given = context.config.categories
-    assert given is not None  # noqa: S101 - which is why this step is made
+    assert given is not None  # noqa: S101 - the step requires this key
     if isinstance(given, str):
         given = tuple(read_labels(f"inputs.{context.name}.categories", context.folder, given))
     if not given:

@@ -1,4 +1,4 @@
-"""The columns of a model's only input [N, columns], each as an input of callers of its own."""
+"""The columns of a model's only input [N, columns], each as a separate input for callers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ColumnBlock:
     spec: TensorSpec
 
     def specs(self) -> Sequence[TensorSpec]:
-        """An input for each column, [N]."""
+        """Return an input [N] for each column."""
         rows = self.spec.shape[0] if self.spec.shape else None
         shape = ("N" if rows is None else rows,)
         return [
@@ -29,33 +29,33 @@ class ColumnBlock:
         ]
 
     def join(self, arrays: Arrays) -> Arrays:
-        """The model's input, of the columns by name; others stay."""
+        """Return the arrays with the columns joined to the model's input; other arrays stay."""
         columns = [arrays.pop(name) for name in self.spec.columns]
         return {**arrays, self.spec.name: np.stack(columns, axis=1)}
 
     def split(self, arrays: Arrays) -> Arrays:
-        """The columns by name, of the model's input."""
+        """Return the columns of the model's input by name."""
         block = arrays[self.spec.name]
         return {name: block[:, place] for place, name in enumerate(self.spec.columns)}
 
     @property
     def width(self) -> int:
-        """How many columns it has."""
+        """The number of columns."""
         return len(self.spec.columns)
 
     def size(self, rows: int) -> int:
-        """The bytes of so many rows."""
+        """Return the bytes of this number of rows."""
         return rows * self.width * self.spec.dtype.itemsize
 
 
 def find_block(
     inputs: Sequence[TensorSpec], asked: Sequence[str], declared: Sequence[str]
 ) -> ColumnBlock | None:
-    """The only input, where something is said of its columns; None: it stays one input.
+    """Return the only input if its columns are configured or declared; None: it stays one input.
 
-    inputs: What the model must have.
-    asked: The inputs of which a config says something.
-    declared: The columns of which the model's metadata does.
+    inputs: The required inputs of the model.
+    asked: The inputs in the config.
+    declared: The columns in the model's metadata.
     """
     if len(inputs) != 1 or not inputs[0].columns:
         return None
@@ -65,7 +65,7 @@ def find_block(
 
 
 def with_columns(context: StepContext, spec: TensorSpec) -> TensorSpec:
-    """The input with the names of its columns that a config has. Raises LoadFailed."""
+    """Return the input with the column names from a config. Raises LoadFailed."""
     names = context.config.columns
     if names is None:
         return spec

@@ -19,12 +19,12 @@ def boxes_spec(
     folder: Path,
     properties: Mapping[str, str],
 ) -> TensorSpec:
-    """Return the spec of an output, with its `detections` if the config has some.
+    """Return the spec of an output, with `detections` if the config defines them.
 
     outputs: All outputs of the model.
     folder, properties: The folder and metadata of the version, to find labels.
 
-    Raises LoadFailed where these outputs cannot be objects.
+    Raises LoadFailed if the config does not fit the outputs.
     """
     said = config.detections
     if said is None:
@@ -67,7 +67,7 @@ def _made(said: DetectionOutput, labels: Sequence[str]) -> DetectionSpec:
 def _find(
     where: str, place: str | int, boxes: TensorSpec, outputs: Sequence[TensorSpec]
 ) -> TensorSpec | None:
-    """The output of scores or classes; None for a column of the boxes."""
+    """Return the output of scores or classes; None for a column of the boxes. Raises LoadFailed."""
     columns = boxes.shape[-1] if boxes.shape else None
     if isinstance(place, int):
         if place < 4 or (isinstance(columns, int) and place >= columns):

@@ -1,4 +1,4 @@
-"""An engine that takes what callers send, in front of one that takes tensors."""
+"""An engine that accepts inputs from callers, in front of one that accepts tensors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ WITHOUT_LIMIT = Watch(float("inf"), None)
 
 
 class ProcessedEngine:
-    """Prepares inputs and finishes outputs around another engine. Implements `BatchEngine`.
+    """An engine that prepares inputs and finishes outputs of another. Implements `BatchEngine`.
 
-    engine: Runs the model; closed with this one, whose leases are its own.
-    around: What is done with inputs and outputs; closed with this one.
-    workroom: Where that is done.
+    engine: Runs the model; closed with this one. Both share its leases.
+    around: The processing of inputs and outputs; closed with this engine.
+    workroom: Threads and memory for the processing.
     """
 
     def __init__(self, engine: BatchEngine, around: Around, workroom: Workroom) -> None:
@@ -40,13 +40,13 @@ class ProcessedEngine:
         self.example = around.example(engine.example)
         self.example_outputs = around.answer(engine.example, engine.example_outputs)
         self.submit = self._queue.submit
-        if isinstance(engine, NotedEngine):  # and only then is this one, too
+        if isinstance(engine, NotedEngine):  # this engine is one only if the other is
             self.submit_with = partial(self._queue.submit_with, engine)
         self._alone = around.prepares or around.by_request
 
     @property
     def by_tensors(self) -> Self:
-        """This: requests are tensors, some of which hold files or text."""
+        """This engine: requests are tensors, and some of them contain files or text."""
         return self
 
     @property
@@ -56,12 +56,12 @@ class ProcessedEngine:
 
     @property
     def inline_rows(self) -> int:
-        """See `BatchEngine`; 1 where requests cannot be joined before they are prepared."""
+        """See `BatchEngine`; 1 if requests cannot be joined before they are prepared."""
         return 1 if self._alone else self._engine.inline_rows
 
     @property
     def run_now(self) -> RunNow:
-        """Runs on the event loop before returning."""
+        """A function that runs a request on the event loop before it returns."""
         return self._run_and_finish if self._around.finishes else self._engine.run_now
 
     def _run_and_finish(
@@ -73,11 +73,11 @@ class ProcessedEngine:
         return self._around.finish(result[0], WITHOUT_LIMIT), None
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row and of this priority may be queued."""
+        """Return how many more requests of one row and this priority may be queued."""
         return self._engine.room_for(priority) - self._queue.working
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        """Raise Overloaded if no request of one row and this priority may be queued."""
         self._engine.check_room(priority)
         self._queue.check_room()
 
@@ -87,17 +87,17 @@ class ProcessedEngine:
         return PreparedQueue(self._around, queue, self._workroom, lambda: max_requests)
 
     def describe(self) -> EngineDescription:
-        """Describe it as it is now."""
+        """Describe the current state of the engine."""
         around = self._around
         told = self._engine.describe()
         by_request = told.by_request or around.by_request
         return replace(told, processing=around.description, by_request=by_request)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
-        """The nodes of the model, each with the provider that runs it."""
+        """Return the nodes of the model, each with the provider that runs it."""
         return self._engine.assigned_nodes()
 
     def close(self) -> None:
-        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        """Accept no more requests, fail queued ones with NotReady, and free all resources."""
         self._engine.close()
         self._around.close()

@@ -1,4 +1,4 @@
-"""Engines whose config says what callers send and get, of a factory of any kind."""
+"""Add the processing of a config to the engines of any factory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ AskedOf = Callable[[Source], Asked | None]
 
 
 class ProcessedEngines(FactoryAround):
-    """Makes engines as another factory does, which answer by `inputs` and `outputs` of a config.
+    """A factory that adds the `inputs` and `outputs` of a config to the engines of another factory.
 
     Implements `EngineFactory`.
 
     engines: The other factory.
-    workroom: Where inputs are prepared.
-    asked: Says what is asked of a version; default: what its config says.
+    workroom: Threads and memory that prepare inputs.
+    asked: Returns the processing of a version; default: `asked_by_config`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ProcessedEngines(FactoryAround):
 
 
 def asked_by_config(source: Source) -> Asked | None:
-    """What the config of a version asks for its inputs and outputs; None: nothing."""
+    """Return the processing that the config of a version requests, or None."""
     config = source.config
     if config is None or not (config.inputs or config.outputs):
         return None
@@ -57,9 +57,9 @@ def asked_by_config(source: Source) -> Asked | None:
 
 
 def with_trial(source: Source, asked: Asked | None) -> Source:
-    """A source whose load makes, and tries, what is asked for its inputs.
+    """Return the source with a preparation: its load makes the processing and tries it.
 
-    asked: None: nothing but what the metadata of the model's file may say.
+    asked: The requested processing; None: only the processing that the model's metadata declares.
     """
     if asked is None:
         asked = Asked(ProcessingConfig(), f"{source.path.parent.parent.name}/config.yaml")
@@ -69,23 +69,23 @@ def with_trial(source: Source, asked: Asked | None) -> Source:
 def open_around(
     source: Source, signature: Signature, properties: Mapping[str, str]
 ) -> Around | None:
-    """What is done with inputs and outputs of a version `with_trial`; None: nothing.
+    """Return the processing of a source made by `with_trial`, or None if nothing is processed.
 
-    signature: What its model takes and gives.
-    properties: The metadata of its file.
+    signature: The inputs and outputs of the model.
+    properties: The metadata of the model's file.
 
-    Raises LoadFailed for what does not fit the model, which says where that stands.
+    Raises LoadFailed, which names the file and key, if the config does not fit the model.
     """
     trial = source.preparation
     if not isinstance(trial, TriedProcessing):
         return None
-    if trial.processing is None:  # its load has not made it
+    if trial.processing is None:  # the load did not call `fit`
         trial.fit(signature, properties)
     return trial.around
 
 
 def processed(opened: OpenedVersion, around: Around, workroom: Workroom) -> OpenedVersion:
-    """A version that is open, with work around its model, in a workroom."""
+    """Return an open version whose engines prepare inputs and finish outputs in the workroom."""
     return OpenedAround(
         opened,
         Signature(around.inputs, around.outputs, around.optional),

@@ -1,4 +1,4 @@
-"""Numbers of the model that are made of one column of callers: under one name, or several."""
+"""Assign the numbers made from one column of callers to one or several inputs of the model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from cohort.processing.steps import StepContext
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 MOST_COLUMN_BYTES = 1 << 30
-"""Of what one column of a request may become."""
+"""Maximum bytes of the inputs made from one column of a request."""
 
 
 class Features:
-    """Where the numbers of a column go.
+    """The inputs of the model that are filled with the numbers of a column.
 
-    That is the model's input of its name, [N], [N, 1] or [N, numbers], or else an input or a column
-    NAME_PART for each: `day_month` of `day`. Raises LoadFailed where the model has neither.
+    A model's input with the column's name gets all numbers, as [N], [N, 1] or [N, numbers].
+    Otherwise each number has an input or a column NAME_PART, such as `day_month` for `day`.
+    Raises LoadFailed if the model has neither.
 
-    parts: What each number is called.
-    optional: Parts that need no column of their own; default: none.
+    parts: The name of each number.
+    optional: Parts that may be absent from the model; default: empty.
     """
 
     def __init__(
@@ -51,11 +52,14 @@ class Features:
         self.takes_nan = all(BY_NAME[spec.datatype].kind == "float" for spec in self.specs)
 
     def holds(self, number: float) -> bool:
-        """Whether the model's datatype has exactly this whole number."""
+        """Return True if the model's datatypes represent this whole number exactly."""
         return bool(self.held(np.full((1, self.width), float(number))).all())
 
     def held(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which numbers, [N, parts], the model's datatype has exactly. NaN counts as held."""
+        """Return a mask of the numbers [N, parts] that the model's datatypes represent exactly.
+
+        NaN counts as exact.
+        """
         found = np.isnan(numbers)
         places = [(slice(None), self._whole)] if self._whole is not None else self._parts
         for place, spec in places:
@@ -66,11 +70,11 @@ class Features:
 
     @property
     def datatypes(self) -> str:
-        """The datatypes that the model takes."""
+        """The datatypes that the model accepts."""
         return ", ".join(dict.fromkeys(spec.datatype for spec in self.specs))
 
     def size(self, rows: int) -> int:
-        """The bytes that so many rows become. Raises InvalidInput where they are too many."""
+        """Return the bytes of the inputs for these rows. Raises InvalidInput if too many."""
         size = rows * sum(
             (self.width if spec is self._whole else 1) * spec.dtype.itemsize for spec in self.specs
         )
@@ -82,7 +86,10 @@ class Features:
         return size
 
     def one_hot(self, codes: NDArray[np.float64]) -> Arrays:
-        """1 where the code of a row, [N], is the part, and 0 elsewhere; -1 is none of them."""
+        """Return the model's inputs with 1 for the code of each row, [N], and 0 elsewhere.
+
+        All numbers of a row with code -1 are 0.
+        """
         if self._whole is None:
             return {
                 spec.name: self._shaped(spec, (codes == place).astype(spec.dtype))
@@ -94,7 +101,7 @@ class Features:
         return {self._whole.name: made}
 
     def fill(self, numbers: Array) -> Arrays:
-        """The model's inputs, of numbers [N, parts]."""
+        """Return the model's inputs with the numbers [N, parts]."""
         if self._whole is not None:
             return {self._whole.name: self._shaped(self._whole, numbers.astype(self._whole.dtype))}
         return {
@@ -109,7 +116,7 @@ class Features:
 
 
 def check_text(values: Array, name: str) -> None:
-    """Raise InvalidInput for an input of BYTES whose elements are no text."""
+    """Raise InvalidInput if elements of a BYTES input are not text."""
     if values.dtype.type is np.void:
         raise InvalidInput(f"input {quoted(name)} takes text, got bytes that are not UTF-8")
 

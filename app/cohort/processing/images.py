@@ -1,4 +1,4 @@
-"""Inputs that are pictures: files go in, and pixels of the model's size come out."""
+"""Picture inputs: convert files to pixels of the model's size."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from cohort.repository import ImageInput
 from cohort.tensors import Array, Arrays
 
 MOST_BYTES = 1 << 30
-"""Of the pixels that one request may give to the model."""
+"""Maximum bytes of the pixels that one request passes to the model."""
 
 
 MOST_CROPPED = 16
-"""Times the pixels wanted that are made before the middle is taken. Of what is longer the middle
-alone is made, which differs by 1/255 in places: Pillow counts in single precision there."""
+"""Maximum ratio of resized to wanted pixels, to resize a whole picture before it is cropped.
+
+If the ratio is larger, only the middle is resized. Some values then differ by 1/255, because Pillow
+uses single precision for that.
+"""
 
 
 class ImageStep:
-    """Makes pixels of files of pictures. Implements `Step`."""
+    """A conversion of picture files to pixels. Implements `Step`. Raises LoadFailed."""
 
     def __init__(self, context: StepContext) -> None:
         config = context.config.image
@@ -61,11 +64,14 @@ class ImageStep:
         )
 
     def is_short(self, values: Array) -> bool:
-        """Whether `prepare` takes less than a tenth of a millisecond."""
+        """Return True if there are no pictures."""
         return not values.size
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
-        """The bytes of all pixels, and of decoding the largest picture. Raises InvalidInput."""
+        """Return the bytes of all pixels, plus those to decode the largest picture.
+
+        Raises InvalidInput.
+        """
         pixels, most = self._pixels, 0
         made = values.size * pixels.size
         if made > MOST_BYTES:
@@ -83,7 +89,7 @@ class ImageStep:
         return made + most + 8 * pixels.height * pixels.width * 4
 
     def prepare(self, values: Array, check: Check) -> Arrays:
-        """Make the model's input. Raises InvalidInput, which names the row."""
+        """Return the model's input. Raises InvalidInput, which names the row."""
         pixels = self._pixels
         made = np.empty((values.size, *pixels.shape), pixels.dtype)
         mode = "L" if pixels.channels == "grey" else "RGB"
@@ -98,7 +104,7 @@ class ImageStep:
         return {self._name: made}
 
     def _fill(self, into: Any, picture: Image.Image) -> None:
-        """A channel at a time: numpy takes three times as long for three side by side."""
+        """Fill one channel at a time: numpy needs three times as long for interleaved channels."""
         pixels = self._pixels
         values = np.asarray(picture).reshape(pixels.height, pixels.width, -1)
         if pixels.channels == "bgr":
@@ -119,9 +125,9 @@ class ImageStep:
 
 
 def resized(picture: Image.Image, height: int, width: int, shorter: int | None) -> Image.Image:
-    """The picture in another size, as `torchvision.transforms.Resize` and `CenterCrop` do.
+    """Resize a picture as `torchvision.transforms.Resize` and `CenterCrop` do.
 
-    shorter: What its shorter side becomes before the middle is taken; None: all is taken.
+    shorter: The length of the shorter side before the middle is cropped; None: no crop.
     """
     bilinear = Image.Resampling.BILINEAR
     if shorter is None:
@@ -155,7 +161,10 @@ def _shorter_side(context: StepContext, config: ImageInput, pixels: Pixels) -> i
 
 
 def _normalization(context: StepContext, config: ImageInput, pixels: Pixels) -> tuple[Any, Any]:
-    """What values from 0 to 255 are multiplied with, and what is added; None for both: nothing."""
+    """Return the factor and the summand, per channel, for values from 0 to 255.
+
+    Both are None if values stay unchanged. Raises LoadFailed.
+    """
     if pixels.dtype == np.uint8:
         if config.mean is not None or config.std is not None:
             raise context.problem("image.mean and std are for floats, and the model takes UINT8")
@@ -184,7 +193,7 @@ def _normalization(context: StepContext, config: ImageInput, pixels: Pixels) -> 
 
 
 def _example(pixels: Pixels) -> bytes:
-    """A picture that a caller may send: from dark to bright, of the model's size."""
+    """Return a PNG file of a gradient from dark to bright, of the model's size, at most 64 x 64."""
     height, width = min(pixels.height, 64), min(pixels.width, 64)
     file = BytesIO()
     Image.linear_gradient("L").resize((width, height)).save(file, "PNG")

@@ -1,7 +1,7 @@
-"""Whether the frames of an MP3 file follow each other to its end.
+"""Check that an MP3 file consists of complete frames up to its end.
 
-A decoder skips what it cannot read, and writes about that to the standard error: damaged files do
-not reach it. Layers I to III: http://www.mp3-tech.org/programmer/frame_header.html
+The decoder skips damaged parts and reports them on standard error, so damaged files are rejected
+first. Layers I to III: http://www.mp3-tech.org/programmer/frame_header.html
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from cohort.processing.steps import Check
 
 _RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
-_KBITS = {  # by whether it is MPEG 1, and the layer's number in a header
+_KBITS = {  # by (True for MPEG 1, the layer's code in a header)
     (True, 1): (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     (False, 1): (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
@@ -17,7 +17,7 @@ _LAYER_3 = 1
 
 
 def check_mp3(data: bytes, check: Check) -> None:
-    """Raise ValueError, which says where, for a file that is damaged or cut off."""
+    """Raise ValueError, which states the position, if a file is damaged or cut off."""
     at, end = _first(data), _end(data)
     count = 0
     fixed = -1
@@ -41,7 +41,7 @@ def check_mp3(data: bytes, check: Check) -> None:
 
 
 def frame_bytes(header: int) -> int:
-    """The length of a frame of layer III with this header; 0 where it is not one."""
+    """Return the bytes of a layer III frame with this header, or 0 if the header is not valid."""
     version, layer = header >> 19 & 3, header >> 17 & 3
     bits, rate = header >> 12 & 15, header >> 10 & 3
     wrong = header >> 21 != 0x7FF or version == 1 or layer != _LAYER_3
@@ -52,7 +52,10 @@ def frame_bytes(header: int) -> int:
 
 
 def _first(data: bytes) -> int:
-    """Where the frames begin: after an ID3v2 tag, https://id3.org/id3v2.4.0-structure."""
+    """Return the position of the first frame, after an ID3v2 tag. Raises ValueError.
+
+    Format of the tag: https://id3.org/id3v2.4.0-structure
+    """
     if data[:3] != b"ID3":
         return 0
     seven = data[6:10]
@@ -68,7 +71,7 @@ def _first(data: bytes) -> int:
 
 
 def _end(data: bytes) -> int:
-    """Where they end: before an APE and an ID3v1 tag."""
+    """Return the end of the last frame, before an APE tag and an ID3v1 tag."""
     end = len(data)
     if data[-128:-125] == b"TAG" and end >= 128:
         end -= 128
@@ -80,7 +83,7 @@ def _end(data: bytes) -> int:
 
 
 def _check_count(data: bytes, count: int) -> None:
-    """Raise ValueError where the first frame says that there are more: a Xing header."""
+    """Raise ValueError if a Xing header in the first frame states more frames than `count`."""
     start = _first(data)
     head = data[start : start + 200]
     for name in (b"Xing", b"Info"):

@@ -1,4 +1,4 @@
-"""What callers get of a model's outputs: labels, and numbers that say more."""
+"""Postprocessing of a model's outputs: labels, softmax, sigmoid and rounding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cohort.session import metadata_labels
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 Finish = Callable[[Array], Array]
-"""Makes of an output what callers get, of its shape and datatype."""
+"""A function that converts an output for callers, and keeps its shape and datatype."""
 
 MOST_LABEL_BYTES = 16 << 20
 
@@ -23,9 +23,9 @@ MOST_LABEL_BYTES = 16 << 20
 def label_spec(
     spec: TensorSpec, config: OutputConfig, folder: Path, properties: Mapping[str, str]
 ) -> TensorSpec:
-    """The spec of an output with the labels that a config gives it.
+    """Return the spec of an output with the labels from a config.
 
-    Raises LoadFailed where there are none, or other ones than the output has columns.
+    Raises LoadFailed if the labels are missing, or if their number is not that of the columns.
     """
     where = f"outputs.{spec.name}"
     if config.labels is None:
@@ -61,7 +61,7 @@ def find_labels(
     folder: Path,
     properties: Mapping[str, str],
 ) -> Sequence[str]:
-    """The labels of a list, of a file or of the model's metadata. Raises LoadFailed."""
+    """Return the labels from a list, a file or the model's metadata. Raises LoadFailed."""
     if not isinstance(labels, str):
         return labels
     if labels == METADATA:
@@ -76,7 +76,7 @@ def find_labels(
 
 
 def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
-    """The lines of a file of labels. Raises LoadFailed."""
+    """Return the lines of a file of labels. Raises LoadFailed."""
     if Path(name).name != name:
         raise LoadFailed(f"{where}: must be the name of a file in the version's folder")
     file = folder / name
@@ -97,7 +97,7 @@ def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
 
 
 def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
-    """What becomes of an output; None where it stays. Raises LoadFailed."""
+    """Return the function that changes an output; None if it stays unchanged. Raises LoadFailed."""
     places = config.round
     if not config.softmax and not config.sigmoid and places is None:
         return None
@@ -118,12 +118,12 @@ def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
 
 
 def rounded(array: Array, places: int) -> Array:
-    """Each number with so many decimal places, in the array's own datatype."""
+    """Round each number to this many decimal places, in the array's datatype."""
     return np.round(array.astype(np.float64), places).astype(array.dtype)
 
 
 def softmax(array: Array) -> Array:
-    """The softmax of the last axis, in the array's own datatype."""
+    """Return the softmax over the last axis, in the array's datatype."""
     if not array.size or not array.ndim:
         return array
     exact = array.astype(np.float64)
@@ -134,6 +134,6 @@ def softmax(array: Array) -> Array:
 
 
 def sigmoid(array: Array) -> Array:
-    """The sigmoid of each number, in the array's own datatype."""
+    """Return the sigmoid of each number, in the array's datatype."""
     exact = array.astype(np.float64)
     return (0.5 * (1 + np.tanh(0.5 * exact))).astype(array.dtype)

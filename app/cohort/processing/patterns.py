@@ -1,4 +1,4 @@
-"""Regular expressions of a file's author that would take for ever on some texts."""
+"""Detection of regular expressions from files that take exponential time on some texts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ATOMIC = "(?>"
 
 
 def is_explosive(pattern: str) -> bool:
-    """Whether a group repeats that has repetitions or alternatives in it, such as `(a+)+`.
+    """Return True for a repeated group that contains repetitions or alternatives, like `(a+)+`.
 
-    Those try exponentially many ways to match where nothing does. All others try as many as a power
-    of the text's length. What is no such group to the eye may be refused, too.
+    Such groups try exponentially many matches on texts that do not match. The time of all other
+    expressions is polynomial in the length of the text. False positives are possible.
     """
-    groups = [False]  # of each open group: whether it has a repetition or an alternative
-    closed: bool | None = None  # of the group that has just been closed
+    groups = [False]  # for each open group: True if it has a repetition or an alternative
+    closed: bool | None = None  # the value of the group that was just closed
     for match in _TOKEN.finditer(pattern):
         piece = match[0]
         before, closed = closed, None

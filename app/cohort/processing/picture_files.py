@@ -1,4 +1,4 @@
-"""Pictures of files that anyone may have made: what they are is read before they are decoded."""
+"""Decode pictures from untrusted files, and check their headers first."""
 
 from __future__ import annotations
 
@@ -26,41 +26,46 @@ _T = TypeVar("_T")
 PICTURE_KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF"
 
 MOST_PIXELS = 1 << 26
-"""Of a picture: 8192 x 8192. Decoding takes up to 24 bytes for each."""
+"""Maximum pixels of a picture: 8192 x 8192. Decoding needs up to 24 bytes per pixel."""
 
 MOST_SIDE = 65_535
-"""Pixels of a side: what a JPEG can have."""
+"""Maximum pixels of a side, which is the limit of JPEG."""
 
 MOST_SCANS = 20 * MOST_PIXELS
-"""Pixels that the scans of a JPEG go over, each of them over all: a common one has 10 scans."""
+"""Maximum pixels in all scans of a JPEG. Each scan counts all pixels; 10 scans are common."""
 
 MOST_TAG_VALUES = 1 << 18
-"""Numbers in the tags of a TIFF, each of which becomes an object: a strip a row has 131,070."""
+"""Maximum numbers in the tags of a TIFF, each of which becomes an object.
+
+A TIFF with one strip per row has 131,070.
+"""
 
 MOST_READS = 1 << 20
-"""Times that a file is read from, in Python: a PNG of 60 MB in parts of 8 KiB takes 30,000."""
+"""Maximum reads of a file, in Python. A PNG of 60 MB in parts of 8 KiB needs 30,000."""
 
 _TIFF_COMPRESSIONS = frozenset({1, 5, 7, 8, 32773, 32946})
-"""None, LZW, JPEG, Deflate, PackBits: their decoders take memory by what they give, and end at the
-first error. CCITT goes on, with a line in the log for each of the picture."""
+"""None, LZW, JPEG, Deflate, PackBits: decoders whose memory is limited by their output.
+
+They stop at the first error. The CCITT decoder continues and logs a line for each row of pixels.
+"""
 
 _TILE_SIZE = (322, 323)
 
-# Pillow warns of odd tags, with texts of the file in them, each of which would be remembered.
+# Pillow's warnings about odd tags contain text from the file, and Python would keep each of them.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 _SCAN = b"\xff\xda"
 _SCANS_BYTES = 8
-"""Bytes a pixel that a JPEG takes besides, where its scans are put together."""
+"""Additional bytes per pixel to decode a JPEG with several scans."""
 
 
 class BadPicture(Exception):
-    """What a file is, that should be a picture."""
+    """A file is not a valid picture; the message describes the file."""
 
 
 class _Checked(BytesIO):
-    """A file whose reader is asked, again and again, whether anyone waits for it."""
+    """A file that calls `check` at each read, and limits the number of reads."""
 
     def __init__(self, data: bytes, check: Check) -> None:
         super().__init__(data)
@@ -76,15 +81,15 @@ class _Checked(BytesIO):
 
 
 class _Tiff(TiffImageFile):
-    """A TIFF of which nothing but the first picture is looked at."""
+    """A TIFF of which only the first picture is read."""
 
     def load_end(self) -> None:
-        """Leave it as it is: Pillow would read all tags and all directories, and turn it."""
+        """Skip Pillow's own step, which reads all tags and directories and rotates the picture."""
         self._size = self._tile_size
 
 
 class _Kind(NamedTuple):
-    """A format: how it begins, what reads it, and the bytes that decoding takes a pixel."""
+    """A file format: its signature, its reader, and the bytes per pixel that decoding needs."""
 
     name: str
     begins: Callable[[bytes], bool]
@@ -107,20 +112,22 @@ _OTHERS = {b"ftyphei": "HEIC", b"ftypmif": "HEIC", b"ftypavi": "AVIF", b"JXL ": 
 
 
 def picture_bytes(data: bytes, check: Check) -> tuple[int, int]:
-    """The bytes that decoding takes at most, and the longer side. Reads the header alone.
+    """Return the maximum bytes that decoding needs, and the longer side, without decoding.
 
-    check: Ends long work by raising. Raises BadPicture for what is no picture, or too large a one.
+    check: Raises to end long work.
+
+    Raises BadPicture if the file is not a picture, or if the picture is too large.
     """
     kind, picture = _open(data, check)
     if kind.name == "PNG":
-        _guarded(kind, picture.verify)  # of its checksums, which decoding does not look at
+        _guarded(kind, picture.verify)  # checks checksums, which decoding ignores
     width, height = picture.size
     several = kind.name == "JPEG" and data.count(_SCAN) > 1
     return width * height * (kind.bytes + several * _SCANS_BYTES), max(width, height)
 
 
 def decode_picture(data: bytes, mode: str, check: Check) -> Image.Image:
-    """Decode a picture to "RGB" or "L", as it is to be looked at. Raises BadPicture."""
+    """Decode a picture to "RGB" or "L", and apply its EXIF orientation. Raises BadPicture."""
     kind, picture = _open(data, check)
 
     def decode() -> Image.Image:
@@ -134,7 +141,7 @@ def decode_picture(data: bytes, mode: str, check: Check) -> Image.Image:
 
 
 def _open(data: bytes, check: Check) -> tuple[_Kind, ImageFile]:
-    """Read the header of a file. Raises BadPicture, also where its picture would be too large."""
+    """Read the header of a file. Raises BadPicture, also if its picture would be too large."""
     head = data[:16]
     kind = next((kind for kind in _KINDS if kind.begins(head)), None)
     if kind is None:
@@ -150,7 +157,7 @@ def _open(data: bytes, check: Check) -> tuple[_Kind, ImageFile]:
         raise BadPicture(f"a {size}; {MOST_SIDE:,} are the most of a side")
     if not width or not height:
         raise BadPicture(f"a {size}")
-    scans = data.count(_SCAN) if kind.name == "JPEG" else 0  # also those of thumbnails
+    scans = data.count(_SCAN) if kind.name == "JPEG" else 0  # includes thumbnails
     if scans * width * height > MOST_SCANS:
         raise BadPicture(f"a {size} in {scans} scans, which takes too long")
     return kind, picture
@@ -164,20 +171,20 @@ def _what_it_is(head: bytes) -> str:
 
 
 def _guarded(kind: _Kind, work: Callable[[], _T]) -> _T:
-    """Do what Pillow does with a file, of which any error may come. Raises BadPicture."""
+    """Call Pillow, which may raise any error for a damaged file. Raises BadPicture."""
     try:
         return work()
     except (CohortError, BadPicture):
         raise
     except Image.DecompressionBombError:
         raise BadPicture(f"a {kind.name} of more than {MOST_PIXELS:,} pixels") from None
-    except Exception as error:  # noqa: BLE001 - its decoders raise a dozen kinds
+    except Exception as error:  # noqa: BLE001 - Pillow's decoders raise a dozen kinds
         reason = str(error) or type(error).__name__
         raise BadPicture(f"a damaged {kind.name}: {quoted(reason)}") from None
 
 
 def _check_tags(data: bytes) -> None:
-    """Raise BadPicture for a TIFF whose tags would take more memory than its pixels."""
+    """Raise BadPicture for a TIFF whose compression, tags or tiles are not accepted."""
     try:
         tags = read_tags(data)
     except ValueError as error:
@@ -207,16 +214,16 @@ _TURNS = {
 
 
 def _as_mode(picture: Image.Image, mode: str) -> Image.Image:
-    """The picture without alpha, of 8 bits a channel."""
+    """Return the picture without alpha, with 8 bits per channel. Raises BadPicture."""
     if picture.mode in {"I", "F"}:
         raise BadPicture("one of 32 bits a channel, whose range is not known")
-    if picture.mode.startswith("I;16"):  # Pillow itself would cut it off at 255
+    if picture.mode.startswith("I;16"):  # Pillow's own conversion clips at 255
         picture = picture.point(lambda value: value * (1 / 256)).convert("L")
-    if picture.mode in {"RGBa", "La"}:  # of colours that alpha was multiplied with
+    if picture.mode in {"RGBa", "La"}:  # premultiplied alpha
         picture = picture.convert(picture.mode.upper())
     if picture.mode == mode:
         return picture
-    picture.info.pop("transparency", None)  # of one colour: Pillow warns of it
+    picture.info.pop("transparency", None)  # Pillow warns about one transparent colour
     if mode == "L" and picture.mode not in {"1", "LA"}:
         picture = picture.convert("RGB")
     return picture.convert(mode)

@@ -1,4 +1,4 @@
-"""What a model wants of a picture: its size, its channels and the order of its axes."""
+"""The size, channels and axis order of the pictures that a model accepts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DATATYPES = ("FP32", "FP16", "FP64", "UINT8")
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """The pixels of one picture, as a model takes them.
+    """The form of the pixels of one picture that a model accepts.
 
-    flat: Whether there is no axis for channels, of which there is one.
+    flat: True if there is one channel, without an axis for channels.
     """
 
     height: int
@@ -34,7 +34,7 @@ class Pixels:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of one row."""
+        """The shape of one row."""
         if self.flat:
             return self.height, self.width
         count = 1 if self.channels == "grey" else 3
@@ -48,22 +48,22 @@ class Pixels:
         return prod(self.shape) * self.dtype.itemsize
 
     def arranged(self, values: Any) -> Any:
-        """Pixels [height, width, channels], with the axes of a row."""
+        """Return pixels [height, width, channels] with the axes of a row."""
         if self.flat:
             return values[..., 0]
         return values.transpose(2, 0, 1) if self.layout == "nchw" else values
 
     def planes(self, row: Any) -> list[Any]:
-        """The channels of a row, each [height, width]."""
+        """Return the channels of a row, each [height, width]."""
         if self.flat:
             return [row]
         return list(row if self.layout == "nchw" else row.transpose(2, 0, 1))
 
 
 def pixels_of(context: StepContext, model: TensorSpec, config: ImageInput) -> Pixels:
-    """What a model takes, by its shape and what a config adds.
+    """Return the form of pixels that a model accepts, from its shape and the config.
 
-    Raises LoadFailed where they do not fit, with both.
+    Raises LoadFailed, which states both, if they do not fit.
     """
     if model.datatype not in _DATATYPES:
         raise context.problem(

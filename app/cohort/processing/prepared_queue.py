@@ -1,4 +1,4 @@
-"""Requests with work before and after their runs."""
+"""A queue of requests whose inputs are prepared and whose outputs are finished."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ NEVER = float("inf")
 
 
 class PreparedQueue:
-    """Prepares requests, has another queue run them, and finishes them. Is a `RequestQueue`.
+    """A `RequestQueue` that prepares requests, runs them on another queue, and finishes them.
 
-    around: What is done with inputs and outputs.
-    queue: Runs what was prepared.
-    workroom: Where that is done which is not short.
-    most: Requests that may be in work at once; default: any number.
+    around: The processing of inputs and outputs.
+    queue: Runs the prepared requests.
+    workroom: Threads and memory for work that is not short.
+    most: Returns the maximum number of requests that are processed on threads at once; default: no
+        limit.
 
-    working: How many are.
+    working: The number of requests that wait for a thread or are processed on one.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class PreparedQueue:
     def submit_with(
         self, engine: NotedEngine, notes: RequestNotes, inputs: Arrays, reply: Reply, **wanted: Any
     ) -> Cancellable:
-        """The same for a request with notes, run by an engine that wants to know them."""
+        """Submit a request with notes to an engine that accepts notes; see `submit`."""
         return self._submit_to(
             NotedQueue(engine, notes), inputs, reply, {"deadline": NEVER, "timeout": None, **wanted}
         )
@@ -78,7 +79,7 @@ class PreparedQueue:
         return request
 
     def check_room(self) -> None:
-        """Raise Overloaded where as many are in work as may be."""
+        """Raise Overloaded if the maximum number of requests is being processed."""
         if self.working and self.working >= self._most():
             raise Overloaded(f"{self.working} requests wait for their inputs to be prepared")
 
@@ -88,14 +89,14 @@ class PreparedQueue:
 
 
 class PreparedRequest:
-    """A request: prepared, queued, run and finished. Is `NotedTicket`; used on the event loop."""
+    """A `NotedTicket` of a request that is prepared, run and finished. Used on the event loop."""
 
     __slots__ = (
         "_done", "_future", "_loop", "_over", "_owner", "_reply", "_runs", "_taken", "_ticket",
         "_timer", "_wanted", "_watch",
     )  # fmt: skip
 
-    remembered = False  # caches are in front of what prepares
+    remembered = False  # caches are in front of this queue
 
     def __init__(
         self, owner: PreparedQueue, runs: RequestQueue, reply: Reply, wanted: dict[str, Any]
@@ -107,7 +108,7 @@ class PreparedRequest:
         self._watch = Watch(wanted["deadline"], wanted["timeout"])
         self._loop = asyncio.get_running_loop()
         self._ticket: Cancellable | None = None
-        self._future: Future[Any] | None = None  # of the work that goes on
+        self._future: Future[Any] | None = None  # the current work on a thread
         self._done: Callable[[Any], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._over: Callable[[], None] | None = None
@@ -138,7 +139,7 @@ class PreparedRequest:
         return False
 
     def begin(self, inputs: Arrays) -> None:
-        """Prepare the inputs, and go on. Raises what that raises at once."""
+        """Prepare and queue the inputs. Raises the errors of work that runs on the event loop."""
         around = self._owner.around
         if not around.prepares:
             self._queue(inputs)
@@ -149,14 +150,14 @@ class PreparedRequest:
             self._work(lambda: self._prepare(inputs), self._prepared, size)
 
     def _prepare(self, inputs: Arrays) -> Arrays:
-        """Prepare the inputs, on a thread."""
+        """Prepare the inputs on a thread."""
         around, watch = self._owner.around, self._watch
         watch()
         size = around.prepared_bytes(inputs, watch)
         self._owner.workroom.take(size)
         self._taken = size
         prepared = around.prepare(inputs, watch)
-        self._taken = min(size, count_bytes(prepared.values()))  # what the work took is free
+        self._taken = min(size, count_bytes(prepared.values()))  # frees temporary memory
         self._owner.workroom.give_back(size - self._taken)
         return prepared
 
@@ -199,7 +200,7 @@ class PreparedRequest:
     # -- work on threads
 
     def _work(self, work: Callable[[], Any], then: Callable[[Any], None], size: int) -> None:
-        """Do work of so many bytes on a thread, and go on with what it gives."""
+        """Run work for `size` bytes on a thread, and pass its result to `then`."""
         self._owner.working += 1
         self._done = then
         if self._watch.deadline < NEVER:
@@ -231,7 +232,7 @@ class PreparedRequest:
             then(result)
 
     def _end_late(self) -> None:
-        """Its time is over while it is worked on, or waits for that."""
+        """Fail the request: its deadline passed while it was processed or waited for a thread."""
         self._timer = None
         reply, self._reply = self._reply, None
         self._leave()
@@ -239,7 +240,7 @@ class PreparedRequest:
             reply(None, self._watch.late())
 
     def _leave(self) -> None:
-        """Nobody waits for it any more: stop the work that goes on."""
+        """Stop the current work: no caller waits for the result."""
         self._watch.left = True
         if self._future is not None and self._future.cancel():
             self._work_done(None, None)

@@ -1,4 +1,4 @@
-"""What becomes of the inputs and outputs of one version, as its config says."""
+"""The processing of the inputs and outputs of one version, made from its config."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ MakeStep = Callable[[StepContext], Step]
 
 
 def _pictures(context: StepContext) -> Step:
-    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for who takes pictures
+    from cohort.processing.images import ImageStep  # noqa: PLC0415 - Pillow, for pictures only
 
     return ImageStep(context)
 
 
 def _text(context: StepContext) -> Step:
-    from cohort.processing.texts import TextStep  # noqa: PLC0415 - tokenizers, for models of text
+    from cohort.processing.texts import TextStep  # noqa: PLC0415 - tokenizers, for text only
 
     return TextStep(context)
 
 
 def _sound(context: StepContext) -> Step:
-    from cohort.processing.sound import SoundStep  # noqa: PLC0415 - libsndfile, for models that listen
+    from cohort.processing.sound import SoundStep  # noqa: PLC0415 - libsndfile, for sound only
 
     return SoundStep(context)
 
@@ -66,7 +66,7 @@ STEPS: Mapping[str, MakeStep] = {
     "standardise": _standardised,
     "date": _dates,
 }
-"""What makes a step, by the key of `inputs.<name>` that asks for it."""
+"""Functions that make a step, by the key of `inputs.<name>` that requests it."""
 
 ONLY_WITH: Mapping[str, str] = {
     "max_length": "tokenizer",
@@ -74,24 +74,24 @@ ONLY_WITH: Mapping[str, str] = {
     "unknown": "categories",
     "one_hot": "categories",
 }
-"""Keys of `inputs.<name>` that say more of another."""
+"""Keys of `inputs.<name>` that are valid only with another key."""
 
 JOINED_AT_ONCE = 1 << 14
-"""Cells of columns that are put together on the event loop: a tenth of a millisecond."""
+"""Maximum cells of columns to join on the event loop, which takes 0.1 ms."""
 
 FINISHED_AT_ONCE = 1 << 14
-"""Numbers of outputs that are worked on on the event loop: a tenth of a millisecond."""
+"""Maximum numbers of outputs to finish on the event loop, which takes 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """The steps of one version, and what becomes of its outputs. Implements `Around`.
+    """The steps of one version and the functions for its outputs. Implements `Around`.
 
-    inputs, optional, outputs: The specs as callers know them.
-    steps: Each makes inputs of the model of one of `inputs`; all others go to it as they are.
-    finishing: What becomes of the outputs at these places.
-    block: The model's only input, where callers send its columns; default None: they do not.
-    given: What a caller may send, as the config has it; default None: it has no such example.
+    inputs, optional, outputs: The specs for callers.
+    steps: Each converts one of `inputs`; the model gets all other inputs unchanged.
+    finishing: Functions that change an output, by the position of the output.
+    block: The model's only input, if callers send its columns; default None: they do not.
+    given: The example of the config, if it is in the form that callers send; default None.
     """
 
     inputs: Sequence[TensorSpec]
@@ -104,34 +104,34 @@ class Processing:
 
     @property
     def prepares(self) -> bool:
-        """Whether there is a step, or columns to be put together."""
+        """True if there is a step, or if columns are joined."""
         return bool(self.steps) or self.block is not None
 
     @property
     def finishes(self) -> bool:
-        """Whether an output becomes another."""
+        """True if an output is changed."""
         return bool(self.finishing)
 
     @property
     def by_request(self) -> bool:
-        """Never: each row becomes what it becomes alone."""
+        """False: the result of a row never depends on other rows."""
         return False
 
     def is_short(self, inputs: Arrays) -> bool:
-        """Whether `prepare` takes less than a tenth of a millisecond."""
+        """Return True if `prepare` takes less than 0.1 ms."""
         if self.block is not None and _rows(inputs) * self.block.width > JOINED_AT_ONCE:
             return False
         return all(step.is_short(inputs[step.spec.name]) for step in self.steps)
 
     def prepared_bytes(self, inputs: Arrays, watch: Watch) -> int:
-        """The bytes that `prepare` takes at most. Raises InvalidInput."""
+        """Return the maximum bytes that `prepare` needs. Raises InvalidInput."""
         joined = 0 if self.block is None else self.block.size(_rows(inputs))
         return joined + sum(
             step.prepared_bytes(inputs[step.spec.name], watch) for step in self.steps
         )
 
     def prepare(self, inputs: Arrays, watch: Watch) -> Arrays:
-        """Make the model's inputs of those that a caller sent. Raises InvalidInput."""
+        """Convert the inputs from a caller to inputs of the model. Raises InvalidInput."""
         prepared = dict(inputs)
         for step in self.steps:
             values = prepared.pop(step.spec.name)
@@ -143,19 +143,22 @@ class Processing:
         return prepared if self.block is None else self.block.join(prepared)
 
     def finishes_at_once(self, outputs: Outputs) -> bool:
-        """Whether `finish` is short."""
+        """Return True if `finish` takes less than 0.1 ms."""
         return sum(outputs[place].size for place in self.finishing) <= FINISHED_AT_ONCE
 
     def finish(self, outputs: Outputs, watch: Watch) -> Outputs:
-        """The outputs as callers get them."""
-        del watch  # it takes no longer than the run
+        """Return the outputs for callers."""
+        del watch  # it is not slower than the run
         changed = list(outputs)
         for place, finish in self.finishing.items():
             changed[place] = finish(changed[place])
         return changed
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
-        """What a caller may send, of an example of the model's inputs; None where there is none."""
+        """Return inputs that a caller may send, made from an example of the model's inputs.
+
+        Returns None if there is no example.
+        """
         if self.given is not None or inputs is None:
             return self.given
         if self.block is not None:
@@ -181,20 +184,20 @@ class Processing:
 
     @property
     def description(self) -> Mapping[str, str]:
-        """What it does with inputs, by their names, in sentences."""
+        """The conversion of each input in one sentence, by input name."""
         return {step.spec.name: step.description for step in self.steps}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 def _rows(inputs: Arrays) -> int:
-    """The rows of columns, which all have as many."""
+    """Return the number of rows, which is the same for all columns."""
     return len(next(iter(inputs.values())))
 
 
 def _example(step: Step, inputs: Arrays) -> Array:
-    """What a caller may send for a step: by an example of the model's inputs, or any."""
+    """Return an example for a step, from the model's inputs if the step can convert them back."""
     made = step.undo(inputs) if isinstance(step, ReversibleStep) else None
     return step.example if made is None else made[:1] if step.spec.rows_vary else made
 
@@ -209,7 +212,7 @@ def _first_row(spec: TensorSpec, inputs: Arrays) -> Array:
 
 
 class Asked(NamedTuple):
-    """What is asked for inputs and outputs, and the file in which that stands."""
+    """The requested processing of inputs and outputs, and the file that contains it."""
 
     config: ProcessingConfig
     file: str
@@ -218,14 +221,14 @@ class Asked(NamedTuple):
 def make_processing(
     asked: Asked, signature: Signature, folder: Path, properties: Mapping[str, str]
 ) -> Processing:
-    """Make what is done with inputs and outputs.
+    """Make the processing of inputs and outputs.
 
-    asked: What is asked.
-    signature: What the model takes and gives.
-    folder: That of the version, with the files that the config names.
+    asked: The requested processing.
+    signature: The inputs and outputs of the model.
+    folder: The folder of the version, with the files that the config names.
     properties: The metadata of the model's file.
 
-    Raises LoadFailed for what does not fit the model, which says where that stands.
+    Raises LoadFailed, which names the file and key, if the config does not fit the model.
     """
     try:
         return _make(asked.config, signature, folder, properties)
@@ -279,7 +282,7 @@ def _make(
 
 
 def _kind(context: StepContext) -> str:
-    """The key that asks for a step; "" where there is none. Raises LoadFailed."""
+    """Return the key that requests a step, or "". Raises LoadFailed."""
     config = context.config
     kinds = [key for key in STEPS if getattr(config, key) is not None]
     if len(kinds) > 1:
@@ -305,7 +308,10 @@ def _with_columns(
     folder: Path,
     properties: Mapping[str, str],
 ) -> tuple[Own, ColumnBlock | None]:
-    """The inputs, with those columns of the only one of which something is said, if any is."""
+    """Return the inputs and the `ColumnBlock`; its columns replace the only required input.
+
+    The block is None if callers do not send the columns as inputs.
+    """
     for name, one in config.inputs.items():
         if one.columns is not None:
             context = StepContext(name, one, own, folder)
@@ -327,7 +333,7 @@ def _with_columns(
 def _with_declared(
     inputs: Mapping[str, InputConfig], own: Own, properties: Mapping[str, str]
 ) -> Mapping[str, InputConfig]:
-    """What is said of inputs, by the config and by the metadata of the model's file."""
+    """Return the config of the inputs, with the categories that the model's metadata declares."""
     asked = dict(inputs)
     for name, categories in declared_categories(properties).items():
         spec, said = own.get(name), asked.get(name, InputConfig())
@@ -342,7 +348,7 @@ def _with_declared(
 def _in_order(
     steps: Sequence[Step], left: Sequence[TensorSpec], names: Sequence[str]
 ) -> list[TensorSpec]:
-    """The inputs of callers in the order of the model's, as a table without names has them."""
+    """Return the inputs of callers in the model's order, which a table without names uses."""
     places = {name: place for place, name in enumerate(names)}
     placed = [(places[spec.name], spec) for spec in left]
     placed += [(min(places.get(name, 0) for name in step.fills), step.spec) for step in steps]
@@ -350,7 +356,7 @@ def _in_order(
 
 
 def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None:
-    """The value for a missing one, as the input's datatype has it. Raises LoadFailed."""
+    """Return the value that replaces a missing one, in the input's datatype. Raises LoadFailed."""
     value = context.config.missing
     if value is None:
         return spec.missing

@@ -9,9 +9,12 @@ NOT_BASE64 = "a string that is not base64: send the bytes of the file, not its p
 
 
 def file_bytes(element: object, name: str, row: int) -> bytes:
-    """The bytes of one element: bytes as they are, a string as base64 or as a data: URL of it.
+    """Return the bytes of one element: bytes unchanged, or a string as base64 or a data: URL.
 
-    name: The input's. row: Its place in it, for the message. Raises InvalidInput.
+    name: The name of the input, for the message.
+    row: The row of the element, for the message.
+
+    Raises InvalidInput if the element is not a file.
     """
     data: bytes
     if isinstance(element, str):

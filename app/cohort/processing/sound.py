@@ -1,4 +1,4 @@
-"""Inputs that are sound: files go in, and samples of the model's rate come out."""
+"""Sound inputs: convert files to samples at the model's sample rate."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cohort.repository import AudioInput
 from cohort.tensors import Array, Arrays, TensorSpec
 
 MOST_SAMPLES = 1 << 26
-"""Numbers that the files of one request may give together, where max_seconds allows a file less."""
+"""Maximum numbers from all files of one request, unless max_seconds allows one file more."""
 
 MOST_RATE = 768_000
-"""Hertz of a file at most."""
+"""Maximum sample rate of a file in hertz."""
 
 _FLOATS = ("FP16", "FP32", "FP64")
 
 
 class SoundStep:
-    """Makes samples of files of sound. Implements `Step`."""
+    """A conversion of sound files to samples. Implements `Step`. Raises LoadFailed."""
 
     def __init__(self, context: StepContext) -> None:
         config = context.config.audio
@@ -50,12 +50,12 @@ class SoundStep:
 
     @property
     def _length(self) -> int | None:
-        """The samples that the model takes, where it takes but one number of them."""
+        """The fixed number of samples that the model accepts, or None."""
         last = self._model.shape[-1] if self._model.shape else None
         return last if isinstance(last, int) else None
 
     def _example_file(self) -> bytes:
-        """One second of silence, or as much as the model takes, as a WAV file."""
+        """Return a WAV file of silence: one second, or the length that the model accepts."""
         config = self._config
         samples = min(self._length or config.sample_rate, self._longest)
         size = samples * config.channels * 2
@@ -71,11 +71,11 @@ class SoundStep:
         )  # fmt: skip
 
     def is_short(self, values: Array) -> bool:
-        """Whether `prepare` takes less than a tenth of a millisecond."""
+        """Return True if there are no files."""
         return not values.size
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
-        """The bytes of all samples. Raises InvalidInput for what is not sound, or too long."""
+        """Return the bytes of all samples. Raises InvalidInput for invalid or too long sound."""
         most = max(MOST_SAMPLES, self._longest * self._config.channels)
         total = 0
         first = 0
@@ -98,7 +98,7 @@ class SoundStep:
         return total * (8 + self._model.dtype.itemsize)
 
     def prepare(self, values: Array, check: Check) -> Arrays:
-        """Make the model's input. Raises InvalidInput, which names the row."""
+        """Return the model's input. Raises InvalidInput, which names the row."""
         rows: list[Array] = []
         for row, element in enumerate(values.tolist()):
             reader = self._open(element, row, check)
@@ -132,7 +132,7 @@ class SoundStep:
             raise self._wrong(row, f"expected a sound file ({SOUND_KINDS}): {error}") from None
 
     def _samples(self, reader: SoundReader, row: int) -> int:
-        """How many samples a file gives. Raises InvalidInput for too many or too few."""
+        """Return the number of samples of a file. Raises InvalidInput for too many or too few."""
         config = self._config
         seconds = reader.frames / reader.rate
         if reader.rate > MOST_RATE:
@@ -156,7 +156,7 @@ class SoundStep:
         return samples
 
     def _decode(self, reader: SoundReader, samples: int, check: Check) -> Array:
-        """The samples of a file, [channels, samples]. Raises BadSound."""
+        """Return the samples of a file, [channels, samples]. Raises BadSound."""
         config = self._config
         made = np.zeros((samples, config.channels), np.float32)
         stream = None
@@ -180,16 +180,16 @@ class SoundStep:
 
 
 def resampled_length(frames: int, rate: int, wanted: int) -> int:
-    """How many samples soxr makes of so many: the nearest number, and of two the larger."""
+    """Return the number of samples after resampling with soxr: rounded, halves up."""
     return frames if rate == wanted else (2 * frames * wanted + rate) // (2 * rate)
 
 
 def _shape(
     context: StepContext, spec: TensorSpec, config: AudioInput
 ) -> tuple[int | str | None, ...] | None:
-    """The shape of the model's input by rows; None where it is one row, without an axis for them.
+    """Return the shape of the model's input; None if it is one row, without an axis for rows.
 
-    Raises LoadFailed where sound does not fit it.
+    Raises LoadFailed if sound does not fit it.
     """
     if spec.datatype not in _FLOATS:
         raise context.problem(f"audio gives floats, and the model takes {spec.datatype}")

@@ -1,7 +1,7 @@
-"""Files of sound: what kind, whether whole, how long, and their samples.
+"""Sound files: detect their format, check that they are complete, and decode their samples.
 
-libsndfile decodes them (https://libsndfile.github.io/libsndfile/). It reads what is left of a
-damaged WAV or MP3 file, and skips damaged parts of OGG and MP3: those are found here before.
+libsndfile decodes them (https://libsndfile.github.io/libsndfile/). It reads the rest of a damaged
+WAV or MP3 file, and skips damaged parts of OGG and MP3. This module finds such damage first.
 """
 
 from __future__ import annotations
@@ -31,27 +31,29 @@ _ENCODINGS = {
 }
 
 BLOCK = 1 << 16
-"""Samples that are decoded in one call."""
+"""Samples of all channels to decode in one call."""
 
 MOST_CHANNELS = 64
 
 UNKNOWN_SIZES = frozenset({0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0x7FFFF000})
-"""In place of a size, where a WAV file was written to a pipe."""
+"""Values used instead of a size in WAV files that were written to a pipe."""
 
 
 class BadSound(Exception):
-    """A file is not sound that can be decoded; the message says why."""
+    """A file is not sound that can be decoded; the message states the reason."""
 
 
 class SoundReader:
-    """An open file of sound. Used on one thread.
+    """An open sound file. Used on one thread.
 
     kind: WAV, FLAC, OGG or MP3.
-    rate: Samples a second. frames: Their number, for each of the channels, as the header says.
+    rate: Samples per second.
+    frames: The number of samples per channel, from the header.
+    channels: The number of channels.
     """
 
     def __init__(self, data: bytes, check: Check) -> None:
-        """Open a file and look whether it is whole. Raises BadSound."""
+        """Open a file and check that it is complete. Raises BadSound."""
         self.kind = kind_of(data)
         if self.kind == "WAV":
             _check_wav(data)
@@ -78,7 +80,7 @@ class SoundReader:
             raise BadSound("it has no samples")
 
     def blocks(self, check: Check) -> Iterator[NDArray[np.float32]]:
-        """The samples from -1 to 1, [frames, channels] a block. Raises BadSound."""
+        """Yield blocks [frames, channels] of samples from -1 to 1. Raises BadSound."""
         left = self.frames
         size = max(BLOCK // self.channels, 1)
         while left:
@@ -98,12 +100,12 @@ class SoundReader:
             yield block
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Close the file."""
         self._file.close()
 
 
 def kind_of(data: bytes) -> str:
-    """What kind of sound a file is, by its first bytes. Raises BadSound."""
+    """Return the format of a sound file, from its first bytes. Raises BadSound."""
     head = data[:12]
     if head[:4] in {b"RIFF", b"RF64"} and head[8:12] == b"WAVE":
         return "WAV"
@@ -122,7 +124,7 @@ def _said(error: Exception) -> str:
 
 
 def _check_wav(data: bytes) -> None:
-    """Raise BadSound where its chunks go on after its end."""
+    """Raise BadSound if the file is shorter than its header states, or has no chunk of samples."""
     size = int.from_bytes(data[4:8], "little")
     if size not in UNKNOWN_SIZES and data[:4] == b"RIFF" and size + 8 > len(data) + 1:
         raise BadSound(f"its header says {size + 8} bytes, and it has {len(data)}: it was cut off")
@@ -146,7 +148,10 @@ _NO_SUM = bytes(4)
 
 
 def _check_ogg(data: bytes, check: Check) -> None:
-    """Raise BadSound where a page is not whole: https://www.rfc-editor.org/rfc/rfc3533#section-6"""
+    """Raise BadSound if a page is incomplete or damaged.
+
+    Format: https://www.rfc-editor.org/rfc/rfc3533#section-6
+    """
     at = count = 0
     last = 0
     while at < len(data):
@@ -169,6 +174,6 @@ def _check_ogg(data: bytes, check: Check) -> None:
 
 
 def ogg_sum(page: bytes) -> int:
-    """The checksum of a page whose own is zero: CRC-32, not reflected, from 0."""
+    """Return the checksum of a page whose checksum field is zero: CRC-32, not reflected, from 0."""
     turned = zlib.crc32(page.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{turned:032b}"[::-1], 2)

@@ -1,4 +1,4 @@
-"""`inputs.<name>.standardise`: numbers as people have them, less a mean, by a deviation."""
+"""`inputs.<name>.standardise`: numbers minus a mean, divided by a standard deviation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cohort.processing.steps import Check, StepContext
 from cohort.tensors import BY_NAME, Array, Arrays
 
 FEW_NUMBERS = 1 << 14
-"""Numbers that are worked on on the event loop: less than a tenth of a millisecond."""
+"""Maximum numbers to convert on the event loop, which takes less than 0.1 ms."""
 
 
 class StandardiseStep:
-    """Takes a mean from numbers and divides them, in FP64. Implements `Step`. Raises LoadFailed."""
+    """A `Step` that subtracts a mean and divides by a deviation, in FP64. Raises LoadFailed."""
 
     def __init__(self, context: StepContext) -> None:
         config = context.config.standardise
-        assert config is not None  # noqa: S101 - which is why this step is made
+        assert config is not None  # noqa: S101 - the step requires this key
         spec = context.model_input()
         datatype = BY_NAME.get(spec.datatype)
         if datatype is None or datatype.kind != "float" or not datatype.numpy_native:
@@ -48,17 +48,17 @@ class StandardiseStep:
         self.description = f"less {few[0]}, divided by {few[1]}"
 
     def is_short(self, values: Array) -> bool:
-        """Whether there are few numbers."""
+        """Return True if there are few numbers."""
         return values.size <= FEW_NUMBERS
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
-        """The bytes of the numbers, in FP64 too."""
+        """Return the bytes of the numbers and of their FP64 copy."""
         del check
         return values.nbytes + 8 * values.size
 
     def prepare(self, values: Array, check: Check) -> Arrays:
-        """The model's input."""
-        del check  # it takes no longer than to copy them
+        """Return the model's input."""
+        del check  # it is not slower than a copy
         exact = values.astype(np.float64)
         with np.errstate(over="ignore"):
             exact -= self._mean
@@ -66,7 +66,7 @@ class StandardiseStep:
             return {self._name: exact.astype(self._dtype)}
 
     def undo(self, arrays: Arrays) -> Array | None:
-        """The numbers of which the model's were made."""
+        """Return the numbers before standardisation; None if the input is not in `arrays`."""
         if self._name not in arrays:
             return None
         made = arrays[self._name].astype(np.float64) * self._std + self._mean

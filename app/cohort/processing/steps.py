@@ -1,4 +1,4 @@
-"""The port of what makes inputs of a model of what callers send."""
+"""The port for steps, which convert inputs from callers to inputs of a model."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cohort.repository import InputConfig
 from cohort.tensors import Array, Arrays, TensorSpec
 
 Check = Callable[[], None]
-"""Called again and again in long work; what it raises ends that."""
+"""A function that long work calls repeatedly; an exception from it ends the work."""
 
 
 class Step(Protocol):
-    """Makes inputs of the model of one input that callers send. Used on any thread.
+    """A conversion of one input from callers to inputs of the model. Used on any thread.
 
     spec: The input as callers send it, such as BYTES [N].
     fills: The names of the model's inputs that it makes.
-    example: What a caller may send: one row.
-    description: What it does, in one sentence.
+    example: A valid value of one row.
+    description: The conversion in one sentence.
     """
 
     spec: TensorSpec
@@ -32,46 +32,46 @@ class Step(Protocol):
     description: str
 
     def is_short(self, values: Array) -> bool:
-        """Whether `prepare` takes less than a tenth of a millisecond."""
+        """Return True if `prepare` takes less than 0.1 ms."""
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
-        """The bytes of what `prepare` gives at most, and of what it needs meanwhile.
+        """Return the maximum bytes of the result of `prepare` and of its temporary memory.
 
-        Takes little of both itself. Raises InvalidInput for what cannot be prepared.
+        This method needs little time and memory. Raises InvalidInput if the values are invalid.
         """
 
     def prepare(self, values: Array, check: Check) -> Arrays:
-        """Make the model's inputs, by name. Raises InvalidInput, which names the row."""
+        """Return the model's inputs by name. Raises InvalidInput, which names the row."""
 
 
 @runtime_checkable
 class TriedStep(Protocol):
-    """A `Step` that learns at a load from runs of the model."""
+    """A `Step` that runs the model during a load to adapt to it."""
 
     def try_out(self, run: RunFeeds) -> None:
-        """Run the model with what it makes, which are all inputs that the model must have.
+        """Run the model with inputs made by this step, which fills all required inputs.
 
-        Raises LoadFailed, or what the run raises, where the model does not take that.
+        Raises LoadFailed, or the error of the run, if the model rejects them.
         """
 
 
 @runtime_checkable
 class ReversibleStep(Protocol):
-    """A `Step` that can tell of which values the model's inputs may have been made."""
+    """A `Step` that can convert inputs of the model back to values from callers."""
 
     def undo(self, arrays: Arrays) -> Array | None:
-        """What a caller may have sent for the model's inputs; None: that is not known."""
+        """Return values that `prepare` converts to these inputs; None if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What a step is made from.
+    """The arguments that make a step.
 
-    name: The input's, as callers send it.
-    config: What the operator says of it.
-    inputs: The model's, by name.
-    folder: That of the version: what files a step needs.
-    tables: The entries of the tables that the model's inputs are places in, by the input's name.
+    name: The name of the input that callers send.
+    config: The operator's config of this input.
+    inputs: The model's inputs by name.
+    folder: The folder of the version, with the files that a step needs.
+    tables: The number of entries of each table that an input of the model indexes, by input name.
     """
 
     name: str
@@ -81,7 +81,7 @@ class StepContext:
     tables: Mapping[str, int] = field(default_factory=dict)
 
     def model_input(self) -> TensorSpec:
-        """The model's input of that name. Raises LoadFailed where it has none."""
+        """Return the model's input of this name. Raises LoadFailed if it does not exist."""
         spec = self.inputs.get(self.name)
         if spec is None:
             raise self.problem(f"the model has no such input; available: {', '.join(self.inputs)}")
@@ -89,17 +89,17 @@ class StepContext:
 
     @contextmanager
     def naming(self, key: str) -> Iterator[None]:
-        """Say of a LoadFailed inside which key of the input it is about."""
+        """Add the name of the input and the key to a LoadFailed raised inside."""
         try:
             yield
         except LoadFailed as error:
             raise self.problem(f"{key}: {error}") from error
 
     def problem(self, sentence: str) -> LoadFailed:
-        """What to raise where the config does not fit the model."""
+        """Return the error to raise if the config does not fit the model."""
         return LoadFailed(f"inputs.{self.name}: {sentence}")
 
 
 def files_spec(name: str) -> TensorSpec:
-    """An input of which callers send files, one for each row."""
+    """Return the spec of an input for which callers send one file per row."""
     return TensorSpec(name, "BYTES", ("N",), files=True)

@@ -1,4 +1,4 @@
-"""`inputs.<name>.tokenizer`: text, of which the model's own tokenizer makes ids."""
+"""`inputs.<name>.tokenizer`: text that the model's tokenizer converts to ids."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ ROLES: Mapping[str, str] = {
     "input_type_ids": TYPES,
     "position_ids": POSITIONS,
 }
-"""What the inputs of models of text are called."""
+"""Common names of the inputs of text models, with their roles."""
 
 SHORT_TEXTS, SHORT_CHARACTERS = 4, 128
-"""What is made ids of on the event loop: a tenth of a millisecond with the usual tokenizers."""
+"""Maximum texts and characters to tokenize on the event loop: 0.1 ms with common tokenizers."""
 
 BYTES_OF_A_CHARACTER = 160
-"""What the library takes for each while it works."""
+"""Temporary memory of the library per character."""
 
 SAID = ("A sentence.", "Another one, which is longer than the first, by some more words.")
-"""Texts to try a model with."""
+"""Texts to try a model with at load."""
 
 SAME = 0.02
-"""How far outputs may be from those without padding, as a part of the largest: models whose numbers
-are quantized as they run round by what else is in the run.
+"""Maximum difference between outputs with and without padding, relative to the largest output.
+
+Models that quantize values during a run round them differently in different batches.
 """
 
 ROUNDING = 1e-4
 
 
 class TextStep:
-    """Makes the inputs of a model of the ids of texts. Implements `Step` and `TriedStep`.
+    """A conversion of texts to the ids that a model accepts. Implements `Step` and `TriedStep`.
 
-    Raises LoadFailed, as the functions below.
+    Raises LoadFailed if the tokenizer is not valid or does not fit the model.
     """
 
     def __init__(self, context: StepContext) -> None:
@@ -67,7 +68,7 @@ class TextStep:
         ids = next(spec for spec, role in self._inputs if role == IDS)
         self._length = _fixed_length(context, self._inputs)
         self._masked = self._length is not None or any(r == MASK for _, r in self._inputs)
-        assert config.tokenizer is not None  # noqa: S101 - which is why this step is made
+        assert config.tokenizer is not None  # noqa: S101 - the step requires this key
         name = config.tokenizer
         if Path(name).name != name:
             raise context.problem("tokenizer must be the name of a file in the version's folder")
@@ -109,19 +110,19 @@ class TextStep:
 
     @property
     def max_length(self) -> int:
-        """The most ids of a text."""
+        """The maximum ids of a text."""
         return self._tokenizer.max_length
 
     # -- requests
 
     def is_short(self, values: Array) -> bool:
-        """Whether there are few and short texts, and no regular expression is to be tried."""
+        """Return True for few, short texts and a tokenizer without unknown regular expressions."""
         if values.size > SHORT_TEXTS or not self._tokenizer.is_quick or values.dtype != np.object_:
             return False
         return sum(map(len, values.ravel().tolist())) <= SHORT_CHARACTERS
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
-        """See `Step`. Raises InvalidInput for a text that is too long."""
+        """See `Step`. Raises InvalidInput if a text is too long."""
         rows, total = max(len(values), 1), 0
         longest = 0
         for number, text in enumerate(self._texts(values)):
@@ -187,7 +188,7 @@ class TextStep:
                 )
 
     def _texts(self, values: Array) -> list[Text]:
-        if values.dtype != np.object_:  # one of them, or all, are not UTF-8
+        if values.dtype != np.object_:  # at least one is not UTF-8
             values = self._decoded(values)
         if not self._pairs:
             return values.tolist()  # type: ignore[no-any-return]
@@ -209,9 +210,9 @@ class TextStep:
     # -- loads
 
     def try_out(self, run: RunFeeds) -> None:
-        """See whether a text's outputs are the same beside a longer one, with padding.
+        """Check whether padding, next to a longer text, changes the outputs of a text.
 
-        Where they are not, texts of one request must have as many ids each from then on.
+        If it does, all texts of one request must have the same number of ids.
         """
         if self._length is not None or not self._masked:
             return
@@ -231,9 +232,12 @@ class TextStep:
 
 
 def _same(together: Array, alone: Array) -> bool:
-    """Whether an output of a row is that of the row alone, as far as that goes."""
+    """Return True if an output of a row equals the output of the row alone, within rounding.
+
+    Also returns True if the output has no rows to compare.
+    """
     if together.ndim != alone.ndim or not alone.ndim or len(together) != 2 or len(alone) != 1:
-        return True  # it has no rows, which others find out
+        return True  # it has no rows; other checks report that
     inside = together[:1][tuple(slice(size) for size in alone.shape)]
     if inside.shape != alone.shape:
         return False
@@ -245,7 +249,7 @@ def _same(together: Array, alone: Array) -> bool:
 
 
 def _model_inputs(context: StepContext) -> list[tuple[TensorSpec, str]]:
-    """The model's inputs that are made of text, and what each is. Raises LoadFailed."""
+    """Return the model's inputs that are made from text, with their roles. Raises LoadFailed."""
     found = [(spec, ROLES[name]) for name, spec in context.inputs.items() if name in ROLES]
     own = context.inputs.get(context.name)
     if own is not None and own.datatype in {"INT64", "INT32"} and context.name not in ROLES:
@@ -268,7 +272,7 @@ def _model_inputs(context: StepContext) -> list[tuple[TensorSpec, str]]:
 
 
 def _fixed_length(context: StepContext, inputs: Sequence[tuple[TensorSpec, str]]) -> int | None:
-    """The ids that the model takes; None where it takes any number. Raises LoadFailed."""
+    """Return the fixed number of ids that the model accepts, or None. Raises LoadFailed."""
     lengths = {
         spec.name: spec.shape[1] for spec, _ in inputs if spec.shape and type(spec.shape[1]) is int
     }

@@ -1,4 +1,4 @@
-"""The first directory of tags in a TIFF file or in EXIF, read without making much of it.
+"""Read the first directory of tags in a TIFF file or in EXIF, with little memory.
 
 https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
 """
@@ -12,11 +12,11 @@ ORIENTATION = 274
 _SHORT, _LONG, _LONG8 = 3, 4, 16
 _FORMS = {_SHORT: "H", _LONG: "I", _LONG8: "Q"}
 _SMALL = {1: 1, 2: 1, 6: 1, 7: 1, _SHORT: 2, 8: 2, _LONG: 4, 9: 4, 11: 4, 13: 4}
-"""Bytes of an element, by its type; all others take 8."""
+"""Bytes of an element by its type; an element of any other type counts 8."""
 
 
 class Tag(NamedTuple):
-    """A tag: its type, how many elements it has, and the only one if that is a whole number."""
+    """A tag: its type, its number of elements, and its value if it is a single whole number."""
 
     type: int
     elements: int
@@ -29,7 +29,7 @@ class Tag(NamedTuple):
 
 
 def read_tags(data: bytes) -> dict[int, Tag]:
-    """The tags of the first directory, by number. Raises ValueError."""
+    """Return the tags of the first directory by number. Raises ValueError."""
     order = {b"II": "<", b"MM": ">"}.get(data[:2])
     if order is None:
         raise ValueError("it begins with no TIFF header")
@@ -57,7 +57,7 @@ def read_tags(data: bytes) -> dict[int, Tag]:
 
 
 def orientation_of(exif: bytes) -> int:
-    """How a picture is turned, from 1 (it is not) to 8; 1 where `exif` does not say it."""
+    """Return the orientation of a picture, from 1 (upright) to 8; 1 if not in `exif`."""
     try:
         tag = read_tags(exif.removeprefix(b"Exif\0\0")).get(ORIENTATION)
     except ValueError:

@@ -1,7 +1,7 @@
-"""A `tokenizer.json` of an unknown author: opened, and held to what it may cost.
+"""Tokenizers from an untrusted `tokenizer.json`, with a limit on their run time.
 
-The library cannot be interrupted. So what it costs is tried at load, on texts that are hard for
-some tokenizers, and texts that would take longer than SLOW_SECONDS are refused.
+The library cannot be interrupted. So each load measures its run time on texts that are hard for
+some tokenizers. Texts that would take longer than SLOW_SECONDS are rejected.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from typing import Any, NamedTuple
 from cohort.errors import InvalidInput, LoadFailed, quoted
 from cohort.processing.patterns import is_explosive
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would take others' cores
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would use cores of other work
 
 from tokenizers import Encoding, Tokenizer
 
 Text = str | tuple[str, str]
-"""A text, or a pair of them."""
+"""A text or a pair of texts."""
 
 DEFAULT_LENGTH = 512
 
 MOST_FILE_BYTES = 64 << 20
 
 MOST_CHARACTERS = 1 << 18
-"""Of a text: a tenth of a second to half a second with the usual tokenizers."""
+"""Maximum characters of a text, which takes 0.1 s to 0.5 s with common tokenizers."""
 
 LEAST_CHARACTERS = 1 << 10
-"""What a tokenizer must take in less than SLOW_SECONDS."""
+"""Characters that a tokenizer must process in less than SLOW_SECONDS."""
 
 SLOW_SECONDS = 1.0
 
 PROBED = (1 << 8, 1 << 10, 1 << 12, 1 << 14)
-"""Characters of the texts that are tried."""
+"""Lengths of the measured texts in characters."""
 
 MOST_GROWTH = 32
-"""Ids that a character becomes at most, and characters that a normalizer writes for one."""
+"""Maximum ids per character, and maximum characters that a normalizer writes for one."""
 
 ASKED_AT_ONCE = 1 << 16
-"""Characters that are given to the library before anybody asks whether to go on."""
+"""Characters to pass to the library between two calls of `check`."""
 
 TEXTS_AT_ONCE = 1 << 10
 
 HARMLESS = frozenset({" {2,}"})
-"""Regular expressions of known tokenizers that take as long as the text is."""
+"""Regular expressions of known tokenizers whose time is linear in the length of the text."""
 
 
 def open_tokenizer(file: Path) -> Tokenizer:
@@ -74,26 +74,27 @@ def open_tokenizer(file: Path) -> Tokenizer:
 
 
 class Ids(NamedTuple):
-    """What is made of a text, or of a pair: its ids, and the type of each."""
+    """The ids of a text or a pair of texts, and the type of each id."""
 
     ids: list[int]
     type_ids: list[int]
 
 
 class TextTokenizer:
-    """Makes ids of texts. Used on any thread.
+    """A tokenizer that converts texts to ids. Used on any thread.
 
-    most_characters: Of a text, which takes less than SLOW_SECONDS then.
-    is_quick: Whether short texts take it little time, which regular expressions may not.
-    pad_id, pad_type: What stands for no id, and the type of that.
-    pads_left: Whether that stands before the text.
+    most_characters: Maximum characters of a text, to take less than SLOW_SECONDS.
+    is_quick: True if short texts take little time. Unknown regular expressions may be slow.
+    pad_id, pad_type: The id and the type of padding.
+    pads_left: True if padding comes before the text.
 
-    tokenizer: Changed by this.
-    max_length: Ids of a text at most; None: what the file says, or else DEFAULT_LENGTH.
-    taken: Ids that the model takes, at most; default None: any number.
-    pairs: Whether it takes pairs of texts; default: texts.
+    tokenizer: The library's tokenizer; this class changes it.
+    max_length: Maximum ids of a text; None: the limit in the file, or else DEFAULT_LENGTH. Both
+        are reduced to `taken`.
+    taken: Maximum ids that the model accepts; default None: no limit.
+    pairs: True to accept pairs of texts; default: single texts.
 
-    Raises LoadFailed for one that takes too long.
+    Raises LoadFailed if the tokenizer is too slow.
     """
 
     def __init__(
@@ -127,20 +128,20 @@ class TextTokenizer:
 
     @property
     def id_count(self) -> int:
-        """How many ids it has."""
+        """The number of ids in the vocabulary, with added tokens."""
         count: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         return count
 
     @property
     def special_ids(self) -> int:
-        """How many ids a text, or a pair, has that stand for no word."""
+        """The number of special ids that are added to a text or a pair."""
         count: int = self._tokenizer.num_special_tokens_to_add(self._pairs is not None)
         return count
 
     def encode(self, texts: Sequence[Text], check: Callable[[], None]) -> list[Ids]:
-        """The ids of texts, none of which is longer than `most_characters`.
+        """Return the ids of texts of at most `most_characters` each.
 
-        Raises InvalidInput, which names the row that is not taken.
+        Raises InvalidInput, which names the row, if the tokenizer rejects a text.
         """
         encoded: list[Ids] = []
         part: list[Text] = []
@@ -168,10 +169,10 @@ class TextTokenizer:
 
 
 class _Pairs:
-    """Makes ids of pairs of texts, of which the longer one is cut first.
+    """A tokenizer for pairs of texts, which truncates the longer text first.
 
-    The library keeps all that it cuts off, for pairs every part of one beside every part of the
-    other: 19 s for two texts of 100 KB.
+    The library is not used to truncate pairs, because it keeps all that it cuts off. It combines
+    each part of one text with each part of the other: 19 s for two texts of 100 KB.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, direction: str) -> None:
@@ -207,12 +208,12 @@ class _Pairs:
 
 
 def batched_pairs(encoded: Sequence[Encoding]) -> Iterator[tuple[Encoding, Encoding]]:
-    """The first with the second, the third with the fourth, and so on."""
+    """Return the first item with the second, the third with the fourth, and so on."""
     return zip(encoded[::2], encoded[1::2], strict=True)
 
 
 def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of two texts is kept, the longer of which is cut first, then both to halves.
+    """Return the lengths of two texts after truncation: first the longer one, then both to halves.
 
     https://github.com/huggingface/tokenizers/blob/main/tokenizers/src/utils/truncation.rs
     """
@@ -227,23 +228,23 @@ def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def characters(text: Text) -> int:
-    """The length of a text, or of both of a pair."""
+    """Return the length of a text, or the sum for a pair."""
     return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[Text]) -> list[Encoding]:
     made: list[Encoding] = _guarded(lambda: tokenizer.encode_batch_fast(texts))
-    return made  # `encode` would hold the GIL
+    return made  # `encode` holds the GIL
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
-    """Do what the library may fail at. Raises ValueError with what it says."""
+    """Call the library. Raises ValueError with the message of any error of the library."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - its own are of no other class
+    except Exception as error:  # noqa: BLE001 - the library raises Exception itself
         raise ValueError(" ".join(str(error).split())[:300]) from None
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+        if type(error).__name__ != "PanicException":  # from Rust; not an Exception
             raise
         raise ValueError(" ".join(str(error).split())[:300]) from None
 
@@ -254,7 +255,10 @@ def _pad_id(tokenizer: Tokenizer) -> int:
 
 
 def _check_parts(tokenizer: Tokenizer) -> Iterator[str]:
-    """The regular expressions of its parts. Raises LoadFailed for what may take for ever."""
+    """Yield the regular expressions of a tokenizer's parts.
+
+    Raises LoadFailed if a part could take exponential time or write too much text.
+    """
     written = 1
     for part in (tokenizer.normalizer, tokenizer.pre_tokenizer):
         if part is None:
@@ -286,9 +290,9 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
 
 
 def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
-    """The longest text that takes less than SLOW_SECONDS, as shorter ones tell.
+    """Return the maximum characters that take less than SLOW_SECONDS, estimated from short texts.
 
-    Time is this thread's own, so that a busy machine changes little.
+    The CPU time of this thread is measured, so other load on the machine has little effect.
     """
     most = float(MOST_CHARACTERS)
     for unit in (*_hard_units(tokenizer), *_units_of(patterns)):
@@ -297,7 +301,7 @@ def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
             begun = thread_time()
             try:
                 (encoding,) = _encode(tokenizer, [unit * (size // len(unit))])
-            except ValueError:  # it takes none of this kind, or none so long
+            except ValueError:  # it rejects this kind, or this length
                 most = most if size == PROBED[0] else min(most, former[0])
                 break
             taken = max(thread_time() - begun, 1e-6)
@@ -315,7 +319,10 @@ def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
 
 
 def _extrapolate(first: tuple[int, float], second: tuple[int, float]) -> float:
-    """The size that takes SLOW_SECONDS, of two with their seconds: time is a power of the size."""
+    """Return the size that takes SLOW_SECONDS, from two sizes with their seconds.
+
+    Time is assumed to be a power of the size.
+    """
     (size, taken), (less, before) = second, first
     power = log(taken / before) / log(size / less) if before else 3.0
     longer: float = (SLOW_SECONDS / taken) ** (1 / min(max(power, 1.0), 4.0))
@@ -323,14 +330,14 @@ def _extrapolate(first: tuple[int, float], second: tuple[int, float]) -> float:
 
 
 def _hard_units(tokenizer: Tokenizer) -> Iterator[str]:
-    """What texts are made of by repetition that are hard for some tokenizers."""
+    """Yield strings that are hard for some tokenizers when repeated."""
     yield from ("a", " ", "the quick, brown fox ", "qzjxkvw", "1", "!?", "漢字", "🙂", "e\u0301\n")
     ids = range(tokenizer.get_vocab_size(with_added_tokens=True))
     yield max(filter(None, map(tokenizer.id_to_token, ids)), key=len, default="a")[:256]
 
 
 def _units_of(patterns: Sequence[str]) -> Iterator[str]:
-    """Beginnings of what regular expressions find: what they begin to match, again and again."""
+    """Yield prefixes of likely matches of the regular expressions, to repeat partial matches."""
     for pattern in patterns:
         letters = "".join(dict.fromkeys(filter(str.isalnum, pattern)))[:4]
         yield from (letters[:count] for count in range(1, len(letters) + 1))

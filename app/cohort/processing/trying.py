@@ -1,4 +1,4 @@
-"""The examples of a config, which may be what callers send."""
+"""Processing that a load makes and tries, and examples in the form that callers send."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TriedProcessing:
 
     processing: None before `fit`.
 
-    asked: What is asked for inputs and outputs.
-    folder: That of the version.
+    asked: The requested processing of inputs and outputs.
+    folder: The folder of the version.
     """
 
     def __init__(self, asked: Asked, folder: Path) -> None:
@@ -43,15 +43,16 @@ class TriedProcessing:
 
     @property
     def around(self) -> Processing | None:
-        """The processing; None where there is nothing to do."""
+        """The processing; None if it changes nothing."""
         made, asked = self.processing, self._asked.config
         idle = made is not None and not (made.prepares or asked.inputs or asked.outputs)
         return None if idle else made
 
     def read(self, example: Mapping[str, Any]) -> Arrays | None:
-        """See `Preparation`: it is what callers send where texts or files are given for steps.
+        """See `Preparation`: convert an example in the form that callers send.
 
-        The string for a file is the name of one beside the model.
+        An example has this form if it contains texts or files for the steps, or the columns of the
+        only input. The string for a file is the name of a file next to the model.
         """
         processing = self.processing
         if processing is None or not processing.prepares:
@@ -105,7 +106,7 @@ class TriedProcessing:
 
 
 def _is_sent(value: Any) -> bool:
-    """Whether a value is a text or a file, or a list of such: no numbers, and no shape."""
+    """Return True if a value is a text, a file, or a list of these, without numbers or a shape."""
     if isinstance(value, list):
         return bool(value) and all(map(_is_sent, value))
     return isinstance(value, str) or is_base64(value)

@@ -1,4 +1,4 @@
-"""The threads and the memory in which inputs are prepared."""
+"""The threads and the memory limit for the preparation of inputs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from cohort.errors import Overloaded
 
 MUCH_WORK = 8 << 20
-"""Bytes sent from which a request is prepared on the one thread for long work."""
+"""Requests with more bytes are prepared on the single thread for long work."""
 
 
 class Workroom:
-    """Threads for the requests of all models; one of them is for long work alone.
+    """Threads for the requests of all models, with one more thread for long work only.
 
-    threads: How many are for short work.
-    maximum: Bytes that prepared inputs may take, of all requests that wait or run.
+    threads: The number of threads for short work.
+    maximum: Maximum bytes of the prepared inputs of all requests that wait or run.
     """
 
     def __init__(self, threads: int, maximum: int) -> None:
@@ -28,7 +28,7 @@ class Workroom:
         self._long = ThreadPoolExecutor(1, "cohort-prepare-long")
 
     def take(self, size: int) -> None:
-        """Take so many bytes, on any thread. Raises Overloaded where others have them."""
+        """Reserve bytes, on any thread. Raises Overloaded if other requests use them."""
         with self._lock:
             if self._used and self._used + size > self.maximum:
                 raise Overloaded(
@@ -38,20 +38,20 @@ class Workroom:
             self._used += size
 
     def give_back(self, size: int) -> None:
-        """Give back what was taken."""
+        """Release reserved bytes."""
         with self._lock:
             self._used -= size
 
     @property
     def used(self) -> int:
-        """The bytes that are taken."""
+        """The reserved bytes."""
         return self._used
 
     def submit(self, work: Callable[[], None], size: int) -> Future[Any]:
-        """Do `work`, which raises nothing, for a request of so many bytes."""
+        """Run `work`, which must not raise, on a thread chosen by the bytes of its request."""
         return (self._long if size > MUCH_WORK else self._short).submit(work)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more work, and cancel queued work."""
         self._short.shutdown(wait=False, cancel_futures=True)
         self._long.shutdown(wait=False, cancel_futures=True)
