@@ -1,9 +1,9 @@
-"""Graphs of models that answer as one: `pipeline.yaml`.
+"""Pipelines: graphs of models that are served as one model, from `pipeline.yaml`.
 
-`document` reads the file, and `conditions` the conditions in it; `graph` puts the steps in order,
-and `wiring` sees that their tensors fit the models. `running` takes one request through the steps:
-`progress` tracks tensors, `deciding` selects the rows of a step, by `rows` and `items`, and
-`step_run` runs a step. `engine` leases the models, `factory` opens versions.
+`document` parses the file and `conditions` its conditions. `graph` sorts the steps, and `wiring`
+checks their tensors against the models. `running` runs the steps of one request. It uses `progress`
+to track tensors, `deciding` to select rows (with `rows` and `items`), and `step_run` to run a step.
+`engine` leases the models, and `factory` opens versions.
 """
 
 from cohort.pipelines.conditions import Condition, ConditionWrong, parse_condition

@@ -1,8 +1,8 @@
 """Conditions of steps: `max(small.probabilities) < 0.8 and not small.score > 3`.
 
-A small language, read with Python's parser and nothing of it run: what is not named here is
-refused. Functions take one tensor; of each row they give one number, or one of all rows together
-where a condition is decided for the whole request.
+Conditions use a small subset of Python. Python's parser reads them, no Python code is run, and
+any other syntax is rejected. A function takes one tensor and returns one number per row. If the
+condition is decided for the whole request, it returns one number for all rows.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ MAX_CHARACTERS = 1000
 EXAMPLE = "such as max(small.probabilities) < 0.8"
 
 Values = Mapping[str, Array]
-"""The tensors by name."""
+"""Tensors by name."""
 
 Evaluate = Callable[[Values, bool], Any]
-"""Takes the tensors, and whether their rows are told apart; gives a value, or one for each row."""
+"""Takes the tensors and True for one value per row, or False for one value per request."""
 
 
 class ConditionWrong(Exception):
-    """A condition cannot be read; the message says what is wrong, and what there is."""
+    """A condition that cannot be parsed; the message states the problem and the valid syntax."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition as it was read.
+    """A parsed condition.
 
-    text: As it was written.
-    tensors: What it looks at, by name.
+    text: The source text.
+    tensors: The names of the tensors that the condition reads.
     """
 
     text: str
@@ -47,18 +47,18 @@ class Condition:
     _evaluate: Evaluate = field(compare=False, repr=False)
 
     def holds(self, values: Values, *, by_rows: bool) -> Array:
-        """Whether it holds, for each row or once for all of them.
+        """Return the condition's truth for each row, or one value for the whole request.
 
-        Where a number is not one (NaN), comparisons but != do not hold. Raises InferenceFailed for
-        a tensor that has no values.
+        For NaN, every comparison except != is false. Raises InferenceFailed if a tensor has no
+        values, or has several where the condition needs one number.
         """
-        with np.errstate(over="ignore"):  # a number beyond those of a datatype is infinite
+        with np.errstate(over="ignore"):  # a number outside the datatype's range becomes infinite
             found: Array = np.asarray(self._evaluate(values, by_rows), np.bool_)
         return found
 
 
 def parse_condition(text: str) -> Condition:
-    """Read a condition. Raises ConditionWrong."""
+    """Parse a condition. Raises ConditionWrong."""
     if len(text) > MAX_CHARACTERS:
         raise ConditionWrong(f"must have at most {MAX_CHARACTERS} characters, got {len(text)}")
     try:
@@ -87,7 +87,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class _Reader:
-    """Turns a syntax tree into functions, and collects the tensors that it names."""
+    """Compiler from a syntax tree to functions; it collects the names of the tensors."""
 
     def __init__(self) -> None:
         self.tensors: list[str] = []
@@ -170,7 +170,7 @@ def _named(evaluate: Evaluate, values: Values, rows: bool, tensor: str) -> Any:
 
 
 class _SeveralNumbers(Exception):
-    """A tensor has several numbers where there should be one."""
+    """A tensor with several numbers in a place that needs one."""
 
 
 def _compared(compare: Callable[[Any, Any], Any], left: Evaluate, right: Evaluate) -> Evaluate:
@@ -195,17 +195,17 @@ def _written(node: ast.expr) -> str:
 
 
 def _exact(array: Array) -> Any:
-    """Numbers that are added up, or ordered: floats in 64 bits."""
+    """Convert floats to 64 bits, for sums and sorting; return other numbers unchanged."""
     if array.dtype.kind in "biu":
         return array
     return array.astype(np.float64)
 
 
 def _plain(array: Array) -> Any:
-    """Numbers in their own datatype, if numpy has it.
+    """Keep the tensor's datatype if it is built into numpy; otherwise convert floats to 64 bits.
 
-    numpy rounds the number that they are compared with to that datatype. So an FP32 score that
-    answers show as 0.7 is at least 0.7, as for the `threshold` of an output.
+    numpy rounds the other side of a comparison to that datatype. So an FP32 score that responses
+    show as 0.7 is at least 0.7, as for the `threshold` of an output.
     """
     return array if array.dtype.isbuiltin == 1 else _exact(array)
 
@@ -232,7 +232,7 @@ def _single(array: Array) -> Any:
 
 
 def _one(numbers: Any) -> Any:
-    """Numbers that can be negated and compared: of signed datatypes."""
+    """Convert unsigned numbers to FP64, so that they can be negated and compared."""
     return numbers.astype(np.float64 if numbers.dtype.kind == "u" else numbers.dtype) + 0
 
 

@@ -1,4 +1,4 @@
-"""What a step runs with: which rows, and their tensors. Pure, so that a thread may do it."""
+"""Selection of a step's rows and input tensors. Pure functions, so they can run on a thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cohort.pipelines.rows import Part, Rows, common, first_of, select
 from cohort.tensors import Array, Arrays, held_bytes
 
 LONG_BYTES = 1 << 18
-"""Of tensors that are looked at or cut: a tenth of a millisecond. More is done on a thread."""
+"""Bytes of tensors that are processed on the event loop, about 0.1 ms; more run on a thread."""
 
 
 class Decision(NamedTuple):
-    """The rows for which a step runs, and its inputs.
+    """The rows that a step runs for, and its inputs.
 
-    items: The items of these rows that it runs for; None: its rows are those of the request.
+    items: The items of these rows that the step runs for; None: it runs for the request's rows.
     """
 
     rows: Rows
@@ -29,12 +29,12 @@ class Decision(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What there is for a step, or for the outputs.
+    """The available tensors of a step, or of the outputs.
 
-    sources: The parts that there are of each input, the first that counts first.
-    tensors: The parts that its condition looks at.
-    condition: Whether it runs; None: it does.
-    total: The rows of the request; -1 where they are not told apart.
+    sources: The available parts of each input, in order of precedence.
+    tensors: The parts that the condition reads.
+    condition: The condition for running the step; None: no condition.
+    total: Number of rows of the request; -1 if steps take the request as a whole.
     each: The inputs that have items; None: the step runs for rows.
     """
 
@@ -46,14 +46,14 @@ class Given(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether all rows are there, and there is nothing to decide."""
+        """Return True if every input has all rows and the step has no condition or items."""
         if self.condition is not None or self.each is not None:
             return False
         return all(parts[0].rows is None for parts in self.sources.values())
 
     @property
     def is_long(self) -> bool:
-        """Whether deciding may take long."""
+        """Return True if the decision reads too many bytes for the event loop."""
         parts = [part for parts in self.sources.values() for part in parts]
         size = sum(held_bytes(one.array) for one in (*parts, *self.tensors.values()))
         if self.each is not None:
@@ -64,9 +64,9 @@ class Given(NamedTuple):
 
 
 def decide(given: Given) -> Decision | None:
-    """Say for which rows a step runs, and with what; None: for none.
+    """Return the rows that a step runs for and its inputs; None if it runs for no row.
 
-    Raises InferenceFailed where its condition cannot be told, InvalidInput as `fan_out`.
+    Raises InferenceFailed if the condition cannot be evaluated, and InvalidInput as `fan_out` does.
     """
     by_rows = given.total >= 0
     parts = {name: first_of(parts, given.total, name) for name, parts in given.sources.items()}
@@ -97,7 +97,7 @@ def _where(holds: Array, rows: Rows, total: int) -> Rows:
 
 
 def outputs_of(given: Given) -> list[Array]:
-    """The outputs of a pipeline, in order. Raises InferenceFailed where a row has none."""
+    """Return the outputs of a pipeline, in order. Raises InferenceFailed if a row has no value."""
     outputs = []
     for name, parts in given.sources.items():
         part = first_of(parts, given.total, f"output {name!r}")
@@ -109,7 +109,7 @@ def outputs_of(given: Given) -> list[Array]:
 
 
 def missing_output(name: str, where: str = "") -> str:
-    """What is said where no step ran that gives an output."""
+    """Return the error message for an output that no step produced."""
     return (
         f"output {name!r}: no step ran{where} that it is from; add one without a condition to its "
         "from, or to theirs"
@@ -117,12 +117,12 @@ def missing_output(name: str, where: str = "") -> str:
 
 
 def row_of(inputs: Arrays, row: int) -> Arrays:
-    """One row of each input."""
+    """Return one row of each input."""
     return {name: array[row : row + 1] for name, array in inputs.items()}
 
 
 def stacked(answers: Sequence[Sequence[Array]]) -> list[Array]:
-    """The outputs of rows that ran one by one, along axis 0. Raises InferenceFailed."""
+    """Concatenate the outputs of rows that ran one by one, along axis 0. Raises InferenceFailed."""
     try:
         return [np.concatenate(each) for each in zip(*answers, strict=True)]
     except ValueError as error:

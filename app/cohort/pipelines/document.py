@@ -1,4 +1,4 @@
-"""`pipeline.yaml`: a graph of models, as an operator writes it."""
+"""Parser of `pipeline.yaml`, the file in which an operator defines a graph of models."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from cohort.tensors import BY_NAME
 
 MAX_STEPS = 64
 MAX_TENSORS = 256
-"""Inputs or outputs of a pipeline, and inputs of a step."""
+"""Maximum number of inputs or outputs of a pipeline, and of inputs of a step."""
 
 STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 MAX_NAME = 256
-"""Characters of a tensor's name."""
+"""Maximum number of characters of a tensor's name."""
 
 Sources = tuple[str, ...]
-"""Tensors, of which the first counts that there is: inputs of the pipeline, or `step.output`."""
+"""Names of tensors, inputs of the pipeline or `step.output`; the first available one is used."""
 
 
 NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
@@ -103,7 +103,7 @@ def _parse_sources(value: object) -> Sources:
 
 
 def _why_no_name(name: Any) -> str:
-    """Why a tensor cannot be called so, a string; "" where it can."""
+    """Return the reason why a string cannot name a tensor; "" if it can."""
     if 0 < len(name) <= MAX_NAME and name.isprintable():
         return ""
     return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
@@ -164,10 +164,10 @@ def _parse_conditions(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InputDeclaration:
-    """What a pipeline says of one of its inputs: what it leaves out follows from its steps.
+    """The declaration of a pipeline's input; omitted parts are taken from the steps.
 
     datatype: The Open Inference name; default None.
-    shape: Lengths, and names for those that vary; default None.
+    shape: Fixed lengths, and names for variable ones; default None.
     """
 
     datatype: str | None = None
@@ -178,13 +178,14 @@ class InputDeclaration:
 class Step:
     """A step of a pipeline.
 
-    model: The model that it runs.
-    inputs: Where each input of the model comes from: an input of the pipeline, or step.output; of a
-        list, the first that there is.
-    version: The model's version; default None: the one that answers requests.
-    when: Whether it runs, such as max(small.probabilities) < 0.8; default None: it does.
-    each: The tensors whose items are rows of the step, such as detect.boxes [N, boxes, 4]; default
-        None: the step runs for the rows of the request.
+    model: The model that the step runs.
+    inputs: The source of each input of the model: an input of the pipeline, or step.output. From a
+        list, the first available tensor is used.
+    version: The model's version; default None: the model's default version.
+    when: Condition for running the step, such as max(small.probabilities) < 0.8; default None: no
+        condition.
+    each: Tensors whose items are the rows of the step, such as detect.boxes [N, boxes, 4]; default
+        None: the rows of the request.
     """
 
     model: str
@@ -209,11 +210,12 @@ class Pipeline:
     """`pipeline.yaml`.
 
     steps: The steps by name.
-    outputs: Where each output comes from, {from: step.output}; of a list, the first that there is.
-    inputs: The inputs by name, each {} or with its datatype and shape; default None: what the steps
-        name that has no dot.
-    conditions: What conditions are decided for: rows, or request as a whole; default None: rows,
-        where all models have them along axis 0.
+    outputs: The source of each output, {from: step.output}. From a list, the first available tensor
+        is used.
+    inputs: The inputs by name, each {} or with its datatype and shape; default None: every tensor
+        name without a dot.
+    conditions: The unit that conditions are decided for, rows or request; default None: rows if all
+        models have them along axis 0.
     """
 
     steps: Mapping[str, Step]
@@ -239,7 +241,7 @@ RANGES: Mapping[str, Range] = {"steps.*.version": Range(1, 10**18 - 1)}
 
 
 def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
-    """Read the text of a pipeline; `file` is what messages call it. Raises ConfigProblems."""
+    """Parse a pipeline's text; `file` is its name in error messages. Raises ConfigProblems."""
     tree, _ = _split(text, file)
     pipeline = validate_tree(tree, Pipeline, file, RANGES)
     problems = [Problem(file, key, sentence) for key, sentence in _wrong(pipeline)]
@@ -249,10 +251,7 @@ def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
 
 
 def parse_processing(text: str, file: str = PIPELINE_FILE) -> ProcessingConfig:
-    """What the text of a pipeline says of inputs and outputs, as a config does.
-
-    Raises ConfigProblems.
-    """
+    """Parse the processing keys of a pipeline's inputs and outputs. Raises ConfigProblems."""
     _, said = _split(text, file)
     return validate_tree(said, ProcessingConfig, file, PROCESSING_RANGES)
 
@@ -264,11 +263,11 @@ PROCESSING_KEYS = {
 
 
 TOKENIZER = "tokenizer"
-"""The key of an input that fills others."""
+"""The key of an input whose text is tokenized into other inputs."""
 
 
 def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a file says of the graph, and of the processing of inputs and outputs."""
+    """Split a file into the graph, and the processing of inputs and outputs."""
     tree = parse_yaml(text, file)
     if not isinstance(tree, dict):
         raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
@@ -290,9 +289,9 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
         }
     for name, value in said.get("inputs", {}).items():
         if TOKENIZER in value and not graph["inputs"][name]:
-            del graph["inputs"][name]  # an input beside those that the steps name
+            del graph["inputs"][name]  # no step names this input
     if said.get("inputs") and all(one is None or one == {} for one in graph["inputs"].values()):
-        del graph["inputs"]  # they follow from the steps
+        del graph["inputs"]  # the steps determine the inputs
     return graph, said
 
 

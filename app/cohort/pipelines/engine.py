@@ -1,4 +1,4 @@
-"""The engine of a pipeline: it answers by the models that it leases for each request."""
+"""The engine of a pipeline; it leases the models of its steps for each request."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from cohort.tensors import Arrays, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class PreparedPipeline:
-    """A pipeline that is read, and fits its models.
+    """A parsed pipeline that fits its models.
 
-    pipeline: As it was written.
-    wiring: The same with its models.
-    timeout: The longest that a request may take, in seconds.
-    digest: The SHA-256 of its file, in hex.
-    published: What its manifest says, and who signed it.
+    pipeline: The pipeline as written in its file.
+    wiring: The pipeline connected with its models.
+    timeout: The time limit of a request, in seconds.
+    digest: The SHA-256 of the file, in hex.
+    published: The contents and the signer of the manifest.
     """
 
     pipeline: Pipeline
@@ -53,10 +53,10 @@ class PreparedPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A model as it was met last.
+    """The version of a model that a step leased last.
 
-    engine: What runs it.
-    facts: What is known of it.
+    engine: The engine that runs it.
+    facts: Its specs and properties.
     version: Its number.
     """
 
@@ -66,20 +66,20 @@ class Met:
 
 
 class PipelineEngine:
-    """Answers by the models of its steps. Implements `BatchEngine` and `NotedEngine`.
+    """An engine that runs the models of its steps. Implements `BatchEngine` and `NotedEngine`.
 
-    closed: Whether it was closed.
+    closed: True after `close`.
 
     prepared: The pipeline.
-    site: Where it serves.
+    site: The model and version that it serves, and the directory of models.
     catalog: Returns the catalog of loaded versions.
-    observe: Is told of each step of a caller's request.
+    observe: Called with each ended step of a client's request.
     """
 
     labels: Sequence[str] = ()
     optional_inputs: Sequence[TensorSpec] = ()
     inline_rows = 1
-    waiting = 0  # what waits is in its models' queues
+    waiting = 0  # requests wait in the queues of the models
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PipelineEngine:
         self._prepared, self._site, self._catalog = prepared, site, catalog
         self._observe = observe
         self._met: dict[str, Met] = {}
-        self._hired_from: Catalog | None = None  # the catalog that `_hires` is of
+        self._hired_from: Catalog | None = None  # the catalog that `_hires` was made from
         self._hires: Mapping[str, Hired] = {}
         self.closed = False
         self.leases = LeaseCount()
@@ -103,12 +103,12 @@ class PipelineEngine:
         self.example = self._find_example()
         self.example_outputs: Outputs | None = None
         for step in self.wiring.graph.steps.values():
-            with suppress(CohortError):  # it says so when it is asked
+            with suppress(CohortError):  # the first request reports the error
                 self.meet(step).engine.leases.release()
 
     @property
     def by_tensors(self) -> Self:
-        """This: requests are tensors."""
+        """Return this engine, because its requests are tensors."""
         return self
 
     def submit(
@@ -136,14 +136,14 @@ class PipelineEngine:
         timeout: float | None = None,
         priority: int = 0,
     ) -> PipelineRun:
-        """Begin a request, of which its models are told whether its answer may be kept."""
+        """Begin a request, and pass `no_store` on to its models."""
         hiring = NotedHiring(self, notes) if notes.no_store else self
         return begin(self, hiring, inputs, reply, deadline, timeout, 1, priority, self._observe)
 
     # -- models
 
     def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
-        """See `Hiring`. While no model has changed, it is known what runs them."""
+        """See `Hiring`. The engines are cached until the catalog changes."""
         catalog = self._catalog()
         if catalog is self._hired_from:
             for one in self._hires.values():
@@ -156,7 +156,7 @@ class PipelineEngine:
         self._hired_from, self._hires = catalog, dict(hired)
 
     def meet(self, step: GraphStep) -> Met:
-        """Lease what runs a step now. Raises NotReady, which names the step and the model."""
+        """Lease the engine that runs a step now. Raises a CohortError, such as NotReady."""
         version = None if step.version is None else str(step.version)
         try:
             engine = self._site.directory.lease(step.model, version)
@@ -175,7 +175,7 @@ class PipelineEngine:
         return met
 
     def _look_at(self, step: GraphStep, engine: BatchEngine) -> Met:
-        """What is known of a model. Raises LoadFailed where it does not fit any more."""
+        """Return the facts of a changed model. Raises LoadFailed if it no longer fits."""
         facts, known = facts_of(engine), self.wiring.members
         before = known[step.name]
         if (facts.inputs, facts.optional, facts.outputs) != (
@@ -198,7 +198,7 @@ class PipelineEngine:
         return ""
 
     def _find_example(self) -> Arrays | None:
-        """Inputs that the models accepted which take them; None where not all are known."""
+        """Return inputs made from the examples of the models; None if an input has no example."""
         found: Arrays = {}
         for step in self.wiring.graph.steps.values():
             entry = self._catalog().get(step.model)
@@ -218,11 +218,11 @@ class PipelineEngine:
     # -- queues
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row may be begun: as many as its first models take."""
+        """Return how many more one-row requests can begin, limited by the first models' queues."""
         return min([met.engine.room_for(priority) for met in self._first()], default=1)
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where the queue of a model is full that every request needs."""
+        """Raise Overloaded if the queue of a model that every request starts with is full."""
         for met in self._first():
             met.engine.check_room(priority)
 
@@ -235,17 +235,17 @@ class PipelineEngine:
         ]
 
     def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
-        """Nothing: its models have queues."""
+        """Return None, because requests always go through the queues of the models."""
         return None
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """Open another queue, on side queues of its models; see `BatchEngine`."""
+        """Open a queue on side queues of the models; see `BatchEngine`."""
         return PipelineSideQueue(self, max_requests=max_requests, shadow=shadow)
 
     # -- for operators
 
     def describe(self) -> EngineDescription:
-        """Describe the pipeline, and what its models run on."""
+        """Describe the pipeline, and the devices of its models."""
         graph, wiring = self.wiring.graph, self.wiring
         met = [self._met[name] for name in graph.steps if name in self._met]
         devices = dict.fromkeys(one.engine.describe().device for one in met)
@@ -281,11 +281,11 @@ class PipelineEngine:
         return [name for name, facts in members.items() if not facts.by_rows]
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
-        """None: its models have nodes of their own."""
+        """Return no nodes; each model reports its own."""
         return ()
 
     def close(self) -> None:
-        """Accept no more requests. Those in progress hold it, so that there is none."""
+        """Reject new requests. Requests in progress hold a lease, so none is running now."""
         self.closed = True
         self._met.clear()
         self._hired_from, self._hires = None, {}
@@ -318,7 +318,7 @@ def begin(
 
 
 class NotedHiring:
-    """Hires the models of a pipeline for a request with notes. Is `Hiring`."""
+    """Leases of a pipeline's models for a request with notes. Implements `Hiring`."""
 
     def __init__(self, engine: PipelineEngine, notes: RequestNotes) -> None:
         self._engine, self._notes = engine, notes
@@ -332,10 +332,10 @@ class NotedHiring:
 
 
 class PipelineSideQueue:
-    """Runs copies of requests on side queues of the models, which count nothing.
+    """A queue that runs copies of requests on side queues of the models, without counting them.
 
     engine: The pipeline.
-    max_requests, shadow: As `BatchEngine.side_queue` takes them.
+    max_requests, shadow: As in `BatchEngine.side_queue`.
     """
 
     def __init__(self, engine: PipelineEngine, *, max_requests: int, shadow: bool) -> None:
@@ -374,7 +374,7 @@ class PipelineSideQueue:
             hired[name] = Hired(queue, met.engine.leases, met.facts, met.version)
 
     def close(self) -> None:
-        """Accept no more copies, and fail queued ones with NotReady."""
+        """Reject new copies, and fail queued ones with NotReady."""
         self._closed = True
         for _, queue in self._queues.values():
             queue.close()
@@ -382,7 +382,7 @@ class PipelineSideQueue:
 
 
 def _nobody(_: StepEnded) -> None:
-    """Copies are not counted."""
+    """Ignore a step, because copies are not counted."""
 
 
 def _kinds(wiring: Wiring) -> Mapping[str, str]:
@@ -391,5 +391,5 @@ def _kinds(wiring: Wiring) -> Mapping[str, str]:
 
 
 def _is_engine(engine: PipelineEngine) -> BatchEngine:
-    """For the type checker."""
+    """Check the protocol `BatchEngine` statically."""
     return engine

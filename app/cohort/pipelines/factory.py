@@ -1,4 +1,4 @@
-"""Reads versions that hold a pipeline.yaml, and makes engines of them."""
+"""Factory of engines for versions that contain a pipeline.yaml."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ STATE_IN_STEP = (
 )
 
 CountSteps = Callable[[str, str], Callable[[StepEnded], None]]
-"""Makes what counts the steps of a version, from its model and version."""
+"""Returns the observer of steps for a model's name and version."""
 
 
 class PipelineEngines:
-    """Opens `pipeline.yaml`. Implements `EngineFactory`.
+    """Factory of engines from `pipeline.yaml`. Implements `EngineFactory`.
 
-    models: Returns the models that there are.
-    count: Makes what counts the steps of a version.
-    trust: The keys of which one must have signed a version; default None: anybody may publish.
+    models: Returns the served models.
+    count: Returns the observer that counts the steps of a version.
+    trust: Keys, one of which must have signed a version; default None: no signature is required.
     """
 
     file = PIPELINE_FILE
@@ -61,7 +61,7 @@ class PipelineEngines:
         self._circles = Circles()
 
     def open(self, source: Source, token: CancellationToken) -> OpenedPipeline:
-        """See `EngineFactory`. Raises MembersUnfit where its models do not fit as they are."""
+        """See `EngineFactory`. Raises MembersUnfit if its models are missing or do not fit."""
         if source.problem or source.config is None:
             raise LoadFailed(source.problem or "its config cannot be read")
         token.enter("reading its files")
@@ -124,13 +124,13 @@ class PipelineEngines:
         )
 
     def look(self) -> None:
-        """Nothing: its models are looked at."""
+        """No-op: the models are checked by their own factories."""
 
     def rest(self) -> None:
-        """Nothing is held."""
+        """No-op: it holds nothing."""
 
     def close(self) -> None:
-        """Nothing goes on on the side."""
+        """No-op: it has no background work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +142,17 @@ class OpenedPipeline:
 
     @property
     def signature(self) -> Signature:
-        """What callers must know of it."""
+        """Return the inputs and outputs that clients see."""
         return Signature(self._prepared.wiring.inputs, self._prepared.wiring.outputs)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """None: it has no file of a model."""
+        """Return no properties, because there is no model file."""
         return {}
 
     @property
     def published(self) -> Published:
-        """What its manifest says, and who signed it."""
+        """Return the contents and the signer of the manifest."""
         return self._prepared.published
 
     def start(self, site: Site) -> PipelineEngine:
@@ -160,11 +160,11 @@ class OpenedPipeline:
         return self._engines.start(self._prepared, site)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """No-op: nothing is open."""
 
 
 def read_pipeline(path: Path) -> tuple[Pipeline, Graph]:
-    """Read the pipeline at `path`, without its models. Raises LoadFailed and OSError."""
+    """Read the pipeline at `path` without its models. Raises LoadFailed and OSError."""
     try:
         text = read_text(path, path.name)
         if text is None:
@@ -176,9 +176,9 @@ def read_pipeline(path: Path) -> tuple[Pipeline, Graph]:
 
 
 def asked_by_pipeline(source: Source) -> Asked | None:
-    """What a pipeline and its config ask for inputs and outputs; None: nothing.
+    """Return the processing that a pipeline and its config request; None if they request none.
 
-    Raises LoadFailed where the pipeline asks for what is none of the keys.
+    Raises LoadFailed if the pipeline has an invalid key.
     """
     said, config = read_processing(source.path), source.config
     if config is not None:
@@ -190,7 +190,7 @@ def asked_by_pipeline(source: Source) -> Asked | None:
 
 
 def read_processing(path: Path) -> ProcessingConfig:
-    """What the pipeline at `path` says of its inputs and outputs. Raises LoadFailed."""
+    """Read the processing of inputs and outputs from the pipeline at `path`. Raises LoadFailed."""
     try:
         text = read_text(path, path.name)
         return ProcessingConfig() if text is None else parse_processing(text)
@@ -199,7 +199,7 @@ def read_processing(path: Path) -> ProcessingConfig:
 
 
 def _in_words(problem: object) -> str:
-    """A problem of the file; the step is named as everywhere."""
+    """Format a problem of the file, with the step named as in other messages."""
     text = str(problem).removeprefix(f"{PIPELINE_FILE}: ")
     if text.startswith("steps.") and (rest := text.removeprefix("steps.")):
         step, dot, inside = rest.partition(".")
@@ -211,7 +211,7 @@ def _in_words(problem: object) -> str:
 
 
 def files_named(path: Path) -> Sequence[str]:
-    """The files beside the pipeline at `path` that it names. Raises LoadFailed."""
+    """Return the files next to the pipeline at `path` that it names. Raises LoadFailed."""
     said = read_processing(path)
     names: list[object] = []
     for taken in said.inputs.values():
@@ -223,13 +223,13 @@ def files_named(path: Path) -> Sequence[str]:
 
 
 class Circles:
-    """Which pipelines have which models among their steps: none may lead back to itself."""
+    """The models that each pipeline runs; used to reject pipelines that need themselves."""
 
     def __init__(self) -> None:
         self._members: dict[str, dict[Path, Mapping[str, str]]] = {}
 
     def check(self, model: str, path: Path, graph: Graph) -> None:
-        """Remember a pipeline, read on any thread. Raises LoadFailed where it needs itself."""
+        """Record a pipeline, on any thread. Raises LoadFailed if it needs itself."""
         steps = {step.model: step.name for step in reversed([*graph.steps.values()])}
         self._members.setdefault(model, {})[path] = steps
         for member, step in steps.items():

@@ -1,4 +1,4 @@
-"""The steps of a pipeline in order, and where each of their tensors comes from."""
+"""The steps of a pipeline in execution order, and the source of each tensor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cohort.pipelines.conditions import Condition
 from cohort.pipelines.document import Pipeline, Sources, Step
 
 MOST_NAMED = 8
-"""Steps of a circle that a message names."""
+"""Maximum number of steps of a cycle that an error message names."""
 
 
 class Place(NamedTuple):
-    """Where a tensor comes from: an input of the pipeline where `step` is ""."""
+    """The source of a tensor: an output of a step, or an input of the pipeline if `step` is ""."""
 
     step: str
     name: str
@@ -25,14 +25,15 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphStep:
-    """A step in its place.
+    """A step and its dependencies.
 
-    name, model, version: As the pipeline has them.
-    sources: Where each input comes from, in the pipeline's order.
-    condition: Whether it runs; None: it does.
-    tensors: Every tensor that it looks at, once for each time.
-    steps: The steps that these are from.
-    plain: Each input and its tensor, where there is nothing to choose or to decide; else empty.
+    name, model, version: As in the pipeline.
+    sources: The sources of each input, in the pipeline's order.
+    condition: The condition for running the step; None: no condition.
+    tensors: Every tensor that the step reads, repeated for each use.
+    steps: The steps that produce these tensors.
+    plain: Each input and its tensor, if the step has no alternatives, condition or items.
+        Otherwise empty.
     each: The tensors whose items are rows of the step; empty: it runs for rows of the request.
     items: The inputs from these tensors.
     """
@@ -51,16 +52,16 @@ class GraphStep:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A pipeline whose tensors are known.
+    """A pipeline with resolved tensor names.
 
-    inputs: The names of its inputs.
-    steps: The steps that an output needs, each after those that it needs.
-    outputs: Where each output comes from.
-    places: Where each tensor comes from that is named anywhere.
-    uses: How often each tensor is named, by steps that run and by outputs.
-    consumers: The steps that look at a tensor of a step; "" stands for the outputs, at the end.
-    unused: Steps that no output needs: they do not run.
-    alternatives: Whether anything is from the first of several tensors.
+    inputs: The names of the inputs.
+    steps: The steps that an output needs, in topological order.
+    outputs: The sources of each output.
+    places: The source of every named tensor.
+    uses: Number of references to each tensor, from needed steps and from outputs.
+    consumers: The steps that read a tensor of each step; "" stands for the outputs, and is last.
+    unused: Steps that no output needs; they do not run.
+    alternatives: True if an input or output lists several tensors.
     """
 
     inputs: Sequence[str]
@@ -74,17 +75,17 @@ class Graph:
 
     @property
     def needs(self) -> frozenset[tuple[str, int | None]]:
-        """The models that it runs, each with the version; None for its default."""
+        """Return the models that the steps run, each with its version; None is the default one."""
         return frozenset((step.model, step.version) for step in self.steps.values())
 
     @property
     def conditional(self) -> bool:
-        """Whether a step has a condition for rows of the request."""
+        """Return True if a step has a condition on rows of the request."""
         return any(one.condition is not None and not one.each for one in self.steps.values())
 
 
 def build_graph(pipeline: Pipeline) -> Graph:
-    """Put the steps in order. Raises LoadFailed, which names the step and what is wrong with it."""
+    """Sort the steps. Raises LoadFailed, which names the step and its problem."""
     for name in pipeline.inputs or ():
         made_by, dot, _ = name.partition(".")
         if dot and made_by in pipeline.steps:
@@ -151,7 +152,7 @@ def _step(name: str, step: Step, places: Mapping[str, Place]) -> GraphStep:
 
 
 def _items(name: str, step: Step, each: Sources, named: Sequence[str]) -> frozenset[str]:
-    """The inputs of a step that are given item by item. Raises LoadFailed."""
+    """Return the inputs of a step that are passed item by item. Raises LoadFailed."""
     for tensor in each:
         if tensor not in named:
             raise LoadFailed(
@@ -171,7 +172,7 @@ def _items(name: str, step: Step, each: Sources, named: Sequence[str]) -> frozen
 
 
 def _places(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
-    """Where each tensor comes from. Raises LoadFailed for one that comes from nowhere."""
+    """Yield the source of each tensor. Raises LoadFailed if a tensor has no source."""
     for name, step in pipeline.steps.items():
         for inside, sources in step.inputs.items():
             for tensor in sources:

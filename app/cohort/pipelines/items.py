@@ -1,7 +1,7 @@
-"""Items of tensors, such as the boxes of each picture: they become rows of a step, and go back.
+"""Items of tensors, such as the boxes in each image: conversion to rows of a step and back.
 
 A tensor [N, items, …] is [N · items, …] inside the step. Outputs of the step are [N, items, …]
-again, so an item is known by its place. Nothing is copied unless a condition leaves items out.
+again, so the position identifies an item. Items are copied only if a condition excludes some.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cohort.pipelines.rows import Rows
 from cohort.tensors import Array, Arrays, TensorSpec
 
 MAX_ITEMS = 4096
-"""Items that a step runs for in one request."""
+"""Maximum number of items that a step runs for in one request."""
 
 MAX_NUMBERS = 16 << 20
-"""Numbers of a tensor that is made of items, or repeated for each."""
+"""Maximum number of values in a tensor that is repeated for items, or filled for left-out items."""
 
 
 class Each(NamedTuple):
     """The tensors and inputs of a step that have items.
 
     tensors: The tensors that have items.
-    inputs: The inputs that are from these; each row of any other one is repeated for its items.
+    inputs: The inputs from these tensors; rows of other inputs are repeated for each item.
     axes: Number of axes that items are along. 2: rows of the request, and items of each. 1: items
         of the only row, along axis 0.
     """
@@ -42,8 +42,8 @@ class Each(NamedTuple):
 class Items(NamedTuple):
     """The items that a step runs for.
 
-    lengths: Those of the axes that they are along.
-    chosen: Their places, ascending; None: all of them.
+    lengths: The lengths of the axes that items are along.
+    chosen: The positions of the chosen items, ascending; None: all items.
     """
 
     lengths: tuple[int, ...]
@@ -51,7 +51,7 @@ class Items(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of rows of the step."""
+        """Return the number of rows of the step."""
         return prod(self.lengths) if self.chosen is None else len(self.chosen)
 
 
@@ -68,12 +68,13 @@ def repeated_bytes(each: Each, inputs: Arrays, looked_at: Mapping[str, Array]) -
 def fan_out(
     each: Each, inputs: Arrays, looked_at: Mapping[str, Array], condition: Condition | None
 ) -> tuple[Items, Arrays]:
-    """The items for which a step runs, and its inputs: a row for each.
+    """Return the items that a step runs for, and its inputs with one row per item.
 
-    inputs: The inputs by name, of the rows of the request.
-    looked_at: The tensors of its condition.
+    inputs: The inputs by name, for the rows of the request.
+    looked_at: The tensors that the condition reads.
 
-    Raises InvalidInput for more items than may be, and where tensors do not fit each other.
+    Raises InvalidInput if there are too many items, or if tensors have different items. Raises
+    InferenceFailed if the condition cannot be evaluated.
     """
     having = {name: array for name, array in inputs.items() if name in each.inputs}
     having |= {name: looked_at[name] for name in looked_at if name in each.tensors}
@@ -128,7 +129,7 @@ def _flat(array: Array, lengths: tuple[int, ...]) -> Array:
 
 
 def _repeated(name: str, array: Array, lengths: tuple[int, ...], chosen: Rows = None) -> Array:
-    """An array of the request's rows with the row of each item."""
+    """Repeat each row of the request for its items."""
     rows, each = lengths if len(lengths) == 2 else (1, lengths[0])
     if not array.ndim or len(array) != rows:
         raise InvalidInput(

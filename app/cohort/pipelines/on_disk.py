@@ -1,4 +1,4 @@
-"""Pipelines checked against the files of their models: nothing is opened, and nothing serves."""
+"""Check of pipelines against the files of their models, without loading or serving them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from cohort.session import Signature, read_signature
 
 
 class NotTold(Exception):
-    """What a model takes and gives is not in its files; the message says of which."""
+    """A model whose files do not declare its inputs and outputs; the message names the model."""
 
 
 def check_pipeline(found: Found, snapshot: Snapshot, model: str = "") -> Wiring:
-    """Connect a pipeline with the models on disk, and make what it asks for its inputs and outputs.
+    """Connect a pipeline with the models on disk, and build its input and output processing.
 
-    found: Its version.
-    snapshot: What is on disk.
-    model: Its name, by which its config is found; default: it has none.
+    found: The version of the pipeline.
+    snapshot: The models on disk.
+    model: The pipeline's name, used to find its config; default "": it has no config.
 
-    Raises LoadFailed, OSError, and NotTold where a step's model has a transform.
+    Raises LoadFailed, OSError, and NotTold if a step's model has a transform.
     """
     return _check(found, snapshot, model, ())[0]
 
@@ -43,7 +43,7 @@ def check_pipeline(found: Found, snapshot: Snapshot, model: str = "") -> Wiring:
 def _check(
     found: Found, snapshot: Snapshot, model: str, around: tuple[Found, ...]
 ) -> tuple[Wiring, Signature]:
-    """The pipeline, and what callers must know of it."""
+    """Return the wiring, and the inputs and outputs that clients see."""
     pipeline, graph = read_pipeline(found.path)
     if found in around:
         raise LoadFailed("it needs itself")
@@ -58,7 +58,7 @@ def _check(
 
 
 def _processed(found: Found, signature: Signature, asked: Asked | None) -> Signature:
-    """What callers must know where its inputs and outputs are what is asked. Raises LoadFailed."""
+    """Return the signature after the requested processing. Raises LoadFailed."""
     if asked is None:
         return signature
     made = make_processing(asked, signature, found.folder, {})
@@ -67,7 +67,7 @@ def _processed(found: Found, signature: Signature, asked: Asked | None) -> Signa
 
 
 def facts_on_disk(model: str, snapshot: Snapshot) -> MemberFacts:
-    """What a pipeline must know of a model. Raises as `check_pipeline`."""
+    """Return the facts of a model from its files. Raises as `check_pipeline` does."""
     return _facts(model, None, snapshot, ())
 
 
@@ -98,18 +98,18 @@ def _facts(
 
 
 def _as_callers_see(model: FoundModel, found: Found, config: ModelConfig) -> Signature:
-    """What a model takes and gives by its config. Raises LoadFailed."""
+    """Return a model's signature after its config's input processing. Raises LoadFailed."""
     signature = read_signature(found.path)
     if signature is None:
         raise LoadFailed(f"the inputs of model {quoted(model.name)} cannot be read from its file")
     asked = asked_by_config(Source(found.path, found.stamp, config, model=model.name))
     if asked is None or not config.inputs:
-        return signature  # what is asked for outputs changes no datatype and no shape
+        return signature  # output processing changes neither datatypes nor shapes
     return _processed(found, signature, asked._replace(config=ProcessingConfig(config.inputs, {})))
 
 
 def members_named(snapshot: Snapshot) -> Mapping[str, Set[int]]:
-    """The versions, by model, that steps of pipelines on disk name."""
+    """Return the versions, by model, that steps of pipelines on disk name."""
     named: dict[str, set[int]] = {}
     for model in snapshot.models.values():
         for found in model.versions.values():
@@ -122,7 +122,7 @@ def members_named(snapshot: Snapshot) -> Mapping[str, Set[int]]:
 
 
 def notes_on(graph: Graph) -> list[str]:
-    """What is no mistake, and may not be meant: sentences."""
+    """Return warnings about valid pipelines that may not do what the operator intended."""
     notes = [f"step {quoted(name)} does not run: no output needs it" for name in graph.unused]
     for output, sources in graph.outputs.items():
         steps = [graph.steps.get(graph.places[one].step) for one in sources]
@@ -135,7 +135,7 @@ def notes_on(graph: Graph) -> list[str]:
 
 
 def _shadowed(graph: Graph) -> Iterator[str]:
-    """A sentence for each list in which something comes after what is there for every row."""
+    """Yield a warning for each list with tensors after one that is available for every row."""
     full = {""}  # steps that run for all rows, and the inputs
     lists = [(f"output {quoted(name)}", sources) for name, sources in graph.outputs.items()]
     for step in graph.steps.values():

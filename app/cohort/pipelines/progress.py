@@ -11,15 +11,15 @@ from cohort.pipelines.wiring import Wiring
 from cohort.tensors import Arrays
 
 OUTPUTS = ""
-"""Stands for the outputs, among the steps that wait for tensors."""
+"""The name that stands for the outputs in the list of waiting steps."""
 
 
 class Progress:
     """Available tensors and finished steps of one request.
 
-    parts: The tensors that there are, and are needed.
+    parts: The available tensors that are still needed.
     waiting: The steps that have not begun, and OUTPUTS, in order.
-    over: The steps that have run, or do not run.
+    over: The steps that have ended or will not run.
     total: The rows of the request; -1 if steps take the request as a whole.
 
     wiring: The pipeline.
@@ -54,7 +54,7 @@ class Progress:
             for tensor in tensors:
                 part = self.parts.get(tensor)
                 if part is not None and part.rows is None:
-                    break  # those after it do not count
+                    break  # later tensors are not used
                 if part is None and self._may_come(tensor):
                     return False
         condition = graph.steps[name].condition if name else None

@@ -1,4 +1,4 @@
-"""Tensors of which some rows are there: choosing rows, and putting them together again."""
+"""Tensors with only some rows of a request: selecting rows, and combining them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cohort.errors import InferenceFailed
 from cohort.tensors import Array
 
 Rows = NDArray[np.intp] | None
-"""Some rows of a request, ascending; None: all of them."""
+"""Row numbers of a request, ascending; None: all rows."""
 
 
 class Part(NamedTuple):
@@ -23,14 +23,14 @@ class Part(NamedTuple):
 
 
 def common(one: Rows, other: Rows) -> Rows:
-    """The rows that are in both."""
+    """Return the rows that are in both."""
     if one is None or one is other:
         return other
     return one if other is None else np.intersect1d(one, other, assume_unique=True)
 
 
 def select(part: Part, rows: Rows) -> Array:
-    """The array of some rows, which the part has; the very array where it has no others."""
+    """Return the array of rows that the part has; the same array if it has no other rows."""
     if rows is None or rows is part.rows:
         return part.array
     if part.rows is None:
@@ -41,12 +41,12 @@ def select(part: Part, rows: Rows) -> Array:
 
 
 def first_of(parts: Sequence[Part], total: int, name: str) -> Part:
-    """Each row from the first part that has it; the very first part where that has all.
+    """Take each row from the first part that has it; return the first part if it has all rows.
 
-    total: The rows of the request.
-    name: What is made of the parts, for messages.
+    total: The number of rows of the request.
+    name: The name of the combined tensor, for messages.
 
-    Raises InferenceFailed where they have different shapes.
+    Raises InferenceFailed if the parts have different shapes.
     """
     first = parts[0]
     if first.rows is None or len(parts) == 1:

@@ -1,8 +1,8 @@
-"""One request of a pipeline on its way through the steps.
+"""Execution of one request of a pipeline.
 
-Everything happens on the event loop but what looks at many numbers. A step begins as soon as its
-tensors are there; tensors are dropped once nothing needs them, and a step that nothing needs any
-more is cancelled.
+All work runs on the event loop, except operations on large tensors, which run on a thread. A step
+begins as soon as its tensors are available. Tensors and steps that are no longer needed are dropped
+and cancelled.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ B = TypeVar("B")
 
 
 class PipelineRun:
-    """One request. Implements `NotedTicket`.
+    """One request of a pipeline. Implements `NotedTicket`.
 
     wiring: The pipeline.
-    hiring: Finds what runs its steps.
+    hiring: Leases the engines that run the steps.
     inputs: The arrays by name.
-    reply: Called once, unless it is cancelled.
-    deadline, timeout: That of all steps together, and the limit behind it, both in seconds.
-    requests, priority: As `RequestQueue.submit` takes them.
-    observe: Is told of each step.
+    reply: Called once, unless the request is cancelled.
+    deadline, timeout: The deadline of the request and the time limit it comes from, in seconds.
+    requests, priority: As in `RequestQueue.submit`.
+    observe: Called with each ended step.
 
-    times: Once it has ended, the seconds that its steps waited, and the rest of its time.
+    times: Seconds that the steps waited in queues, and the rest of the time; None until answered.
     """
 
     remembered = False
@@ -77,14 +77,14 @@ class PipelineRun:
         self._due: deque[str] = deque()
         self._began = monotonic()
         self._waited = 0.0
-        self._going_on = 0  # runs that nobody waits for any more
+        self._going_on = 0  # cancelled runs that have not ended
         self._when_over: Callable[[], None] | None = None
         self.times: tuple[float, float] | None = None
 
-    # -- for who submitted it
+    # -- for the submitter
 
     def start(self) -> None:
-        """Lease all models, and begin. Raises a CohortError, and then calls no reply."""
+        """Lease all models, and begin. If it raises a CohortError, `reply` is not called."""
         reply, self._reply = self._reply, None
         ended: list[tuple[Outputs | None, CohortError | None]] = []
         try:
@@ -100,7 +100,7 @@ class PipelineRun:
         if error is not None:
             raise error
         self._reply = reply
-        if outputs is not None:  # nothing had to run; no reply before `submit` has returned
+        if outputs is not None:  # no step had to run; reply only after `submit` has returned
             asyncio.get_running_loop().call_soon(self._answer, outputs)
 
     def cancel(self) -> None:
@@ -119,7 +119,7 @@ class PipelineRun:
     # -- step by step
 
     def _proceed(self) -> None:
-        """Begin what can, until nothing can any more."""
+        """Begin every step whose tensors are ready."""
         while self._due and self._reply is not None:
             name = self._due.popleft()
             if name in self._progress.waiting and self._progress.is_ready(name):
@@ -130,7 +130,7 @@ class PipelineRun:
                     self._guard(self._finish)
 
     def _guard(self, go_on: Callable[..., None], *arguments: object) -> None:
-        """Go on; whatever goes wrong, the caller gets a response."""
+        """Call `go_on`; if it raises an exception, fail the request."""
         try:
             go_on(*arguments)
         except CohortError as error:
@@ -141,7 +141,7 @@ class PipelineRun:
             self._fail(failure)
 
     def _begin(self, step: GraphStep) -> None:
-        if step.plain and self._progress.total < 0:  # all there is has all rows
+        if step.plain and self._progress.total < 0:  # every available tensor has all rows
             parts = self._progress.parts
             try:
                 inputs = {name: parts[tensor].array for name, tensor in step.plain}
@@ -170,7 +170,7 @@ class PipelineRun:
     def _on_thread(
         self, work: Callable[[], object], then: Callable[..., None], step: GraphStep | None
     ) -> None:
-        """Do `work` for a step, or for the outputs, and go on with what it gives."""
+        """Run `work` on a thread for a step or the outputs, and pass its result to `then`."""
 
         def done(future: asyncio.Future[object]) -> None:
             error = future.exception()
@@ -201,7 +201,7 @@ class PipelineRun:
             raise at_step(error, step.name, callers=not step.steps) from error
 
     def _ran(self, run: StepRun, error: CohortError | None) -> None:
-        """A step has run, or failed."""
+        """Handle the end of a step that ran or failed."""
         step = run.step
         if self._reply is None or self._running.get(step.name) is not run:
             return
@@ -215,7 +215,7 @@ class PipelineRun:
         self._proceed()
 
     def _keep(self, run: StepRun) -> None:
-        """Keep what somebody needs of what a step gave."""
+        """Keep the outputs of a step that are still needed."""
         step, items = run.step, run.items
         outputs = _at(step, StepRun.take_outputs, run)
         if items is None:
@@ -252,14 +252,14 @@ class PipelineRun:
         self._settle(step.name)
 
     def _settle(self, name: str) -> None:
-        """A step has run, or will not."""
+        """Mark a step as finished or skipped, and queue its consumers."""
         self._progress.over.add(name)
         self._due.extend(self._graph.consumers[name])
         if self._graph.alternatives:
             self._trim()
 
     def _trim(self) -> None:
-        """Let go of what comes after a tensor that has all rows, wherever that counts first."""
+        """Abandon alternatives that come after a tensor that has all rows."""
         graph = self._graph
         for name in list(self._progress.waiting):
             for tensors in (graph.steps[name].sources if name else graph.outputs).values():
@@ -275,7 +275,7 @@ class PipelineRun:
                 return
 
     def _abandon_if_unneeded(self, tensor: str) -> None:
-        """Cancel the step of a tensor, where all that looks at it has something better."""
+        """Cancel the step of a tensor if no waiting step or output still needs that step."""
         step = self._graph.places[tensor].step
         if not step or step in self._progress.over:
             return
@@ -284,7 +284,7 @@ class PipelineRun:
                 return
         if step in self._running:
             self._leave(step)
-        elif step in self._hired:  # else it has run, and its items are put together
+        elif step in self._hired:  # otherwise it has run, and a thread assembles its items
             self._hired.pop(step).leases.release()
             self._progress.waiting.pop(step, None)
             self._progress.release(self._graph.steps[step].tensors)
@@ -327,7 +327,7 @@ class PipelineRun:
             reply(None, error)
 
     def _stop(self) -> None:
-        """Cancel what runs, and let go of everything."""
+        """Cancel running steps, release all leases, and drop all tensors."""
         for name in list(self._running):
             self._leave(name)
         for hired in self._hired.values():
@@ -338,11 +338,11 @@ class PipelineRun:
         self._due.clear()
 
     def _leave(self, name: str) -> None:
-        """Cancel a step that runs."""
+        """Cancel a running step."""
         self._end_step(name, "Cancelled")
 
     def _end_step(self, name: str, code: str) -> None:
-        """Tell how a step ended, and release what ran it once its runs are over."""
+        """Report how a step ended, and release its model once the step's runs have ended."""
         ended, going_on = self._running.pop(name).end(code, self._run_over)
         self._going_on += going_on
         self._observe(ended)
@@ -354,7 +354,7 @@ class PipelineRun:
 
 
 def _at(step: GraphStep, work: Callable[[A], B], given: A) -> B:
-    """Do something for a step, whose error then names it."""
+    """Call `work` for a step, and add the step's name to its errors."""
     try:
         return work(given)
     except CohortError as error:

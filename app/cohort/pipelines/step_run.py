@@ -1,4 +1,4 @@
-"""A step of one request that runs: as one request of its model, or as one for each row."""
+"""Execution of one step, as one request of its model or as one request per row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cohort.registry import Cancellable
 from cohort.tensors import Arrays, check_inputs, sent_specs
 
 MAX_ROWS_ALONE = 256
-"""Rows of a request that a step runs one by one, because its model may mix them."""
+"""Maximum number of rows that a step runs one by one, if its model may mix rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Terms:
 
 
 class StepRun:
-    """A step of one request that runs.
+    """A running step of one request.
 
-    began: When it was submitted, in seconds on the monotonic clock.
+    began: The time it was created, in seconds on the monotonic clock.
 
     step: The step.
-    hired: The queue of its model.
-    decision: Its rows, or its items, and their tensors.
-    total: The rows of the request; -1 if steps take the request as a whole.
-    ended: Called once, with None or with the error of the step.
+    hired: The queue and lease of its model.
+    decision: The rows or items that it runs for, and their tensors.
+    total: Number of rows of the request; -1 if steps take the request as a whole.
+    ended: Called with this run and the error of the step, or None.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class StepRun:
         self._is_over = False
 
     def submit(self, terms: Terms) -> None:
-        """Submit its requests. Raises a CohortError, without the step's name."""
+        """Submit its requests. Raises a CohortError that does not name the step."""
         facts, inputs, count = self.hired.facts, self._inputs, self.count
         self._inputs = {}
         specs = facts.inputs
@@ -117,7 +117,7 @@ class StepRun:
 
     @property
     def waited(self) -> float:
-        """The seconds that its requests waited in queues, on average."""
+        """Return the average number of seconds that its requests waited in queues."""
         return sum([one.times[0] for one in self._tickets if one.times]) / len(self._tickets)
 
     def take_outputs(self) -> Outputs:
@@ -128,12 +128,12 @@ class StepRun:
         return stacked(answers) if len(answers) > 1 else answers[0]
 
     def end(self, code: str, over: Callable[[], None]) -> tuple[StepEnded, int]:
-        """Release what runs it, once its requests are over.
+        """End the step, and release its model once its runs have ended.
 
         code: OK, the error's name, Cancelled, or Skipped.
-        over: Called after each cancelled request whose run has ended.
+        over: Called when the run of a cancelled request ends.
 
-        Returns how it ended, and how many those are.
+        Returns the report of the step, and the number of runs that have not ended.
         """
         self._is_over, self._left = True, 0
         if code not in ("OK", "Skipped"):

@@ -1,4 +1,4 @@
-"""The steps of a pipeline with the models that run them now."""
+"""Types shared by the steps of a pipeline, and the facts of the models that run them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from cohort.registry import BatchEngine, Engine, LeaseCount, RequestQueue
 
 
 class StepEnded(NamedTuple):
-    """A step of a request ended, or ran for no row of it.
+    """The report of a step that ended or was skipped.
 
-    step: Its name.
-    model, version: What ran it, or would have.
+    step: The name of the step.
+    model, version: The model and version that ran the step, or would have run it.
     code: OK, the error's name, Cancelled, or Skipped.
-    seconds: From its request to the reply.
-    rows: The rows that it ran for; 0 where those are not told apart.
+    seconds: Time from the step's request to the reply.
+    rows: Number of rows that it ran for; 0 if steps take the request as a whole.
     """
 
     step: str
@@ -43,12 +43,12 @@ StepObserver = Callable[[StepEnded], None]
 
 
 class Hired(NamedTuple):
-    """What runs a step of one request.
+    """The leased model of one step of a request.
 
-    queue: Takes the step's request.
-    leases: Counts it, until it is released.
-    facts: What is known of the model.
-    version: Its number, for metrics.
+    queue: Accepts the step's request.
+    leases: Counts the lease until it is released.
+    facts: The specs and properties of the model.
+    version: The version number, for metrics.
     """
 
     queue: RequestQueue
@@ -58,14 +58,14 @@ class Hired(NamedTuple):
 
 
 class Hiring(Protocol):
-    """Finds what runs a step now."""
+    """Source of leased models for the steps of a request."""
 
     def hire_all(self, steps: Mapping[str, GraphStep], hired: dict[str, Hired]) -> None:
-        """Lease what runs each step, into `hired`. Raises a CohortError that names the step."""
+        """Lease the model of each step into `hired`. Raises a CohortError."""
 
 
 def facts_of(engine: Engine) -> MemberFacts:
-    """What a pipeline must know of a model that serves."""
+    """Return the facts of a loaded model."""
     description = engine.describe()
     batching, pipeline = description.batching, description.pipeline
     by_rows, depth = False, 0
@@ -81,10 +81,10 @@ def facts_of(engine: Engine) -> MemberFacts:
 
 
 def at_step(error: CohortError, step: str, *, callers: bool = True) -> CohortError:
-    """The error of a step, which names it, and is of the same kind.
+    """Return the error of a step with the step's name in its message.
 
-    callers: Whether all that the step was given is the caller's. Else what it refuses was made by
-        other steps: nothing that the caller could correct, and so an InferenceFailed.
+    callers: True if all tensors of the step come from the client. Otherwise InvalidInput becomes
+        InferenceFailed, because other steps made the tensors and the client cannot correct them.
     """
     message = f"step {quoted(step)}: {error.message}"
     made: CohortError
@@ -107,11 +107,11 @@ def at_step(error: CohortError, step: str, *, callers: bool = True) -> CohortErr
                 message, blames_input=error.blames_input, device_lost=error.device_lost
             )
         case _:
-            made = NotReady(message)  # a model that is not there any more
+            made = NotReady(message)  # the model no longer exists
     made.__cause__ = error
     return made
 
 
 def tensor_engine(engine: Engine | None) -> BatchEngine | None:
-    """What answers requests of tensors."""
+    """Return the engine that accepts tensors, or None if there is none."""
     return None if engine is None else engine.by_tensors

@@ -1,4 +1,4 @@
-"""A graph whose models are known: their tensors fit each other, and make the pipeline's own."""
+"""Wiring of a graph with its models: tensor checks, and the pipeline's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cohort.pipelines.items import Each
 from cohort.tensors import TensorSpec
 
 MAX_DEPTH = 4
-"""Pipelines within each other."""
+"""Maximum nesting depth of pipelines."""
 
 Shape = tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """What a pipeline must know of a model that it runs.
+    """The properties of a model that a pipeline needs.
 
     inputs, optional, outputs: The specs, in the model's order.
-    by_rows: Whether the rows of its outputs, along axis 0, are known to depend on the same rows of
-        its inputs only.
-    depth: How many pipelines it is made of, one within the other; 0 for a model.
+    by_rows: True if each row of the outputs, along axis 0, depends only on the same row of the
+        inputs.
+    depth: The nesting depth of pipelines in it; 0 for a model.
     """
 
     inputs: Sequence[TensorSpec]
@@ -35,18 +35,18 @@ class MemberFacts:
 
 
 LookUp = Callable[[str, int | None], MemberFacts]
-"""What is known of a version; None: of the default one. Raises LoadFailed."""
+"""Returns the facts of a model's version; None: the default version. Raises LoadFailed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """A pipeline that fits its models.
 
-    graph: Its steps.
+    graph: The steps.
     inputs, outputs: The specs of the pipeline.
-    members: What is known of the model of each step.
-    conditions: What conditions are decided for: "rows" or "request"; "": there is none.
-    depth: How many pipelines there are within each other, this one included.
+    members: The facts of each step's model.
+    conditions: The unit that conditions are decided for, "rows" or "request"; "": no condition.
+    depth: The nesting depth of pipelines, including this one.
     each: The items of each step that runs for items.
     """
 
@@ -60,7 +60,7 @@ class Wiring:
 
     @property
     def splits(self) -> bool:
-        """Whether steps may run for some rows of a request only."""
+        """Return True if steps may run for only some rows of a request."""
         return self.conditions == "rows"
 
 
@@ -87,7 +87,7 @@ def connect(pipeline: Pipeline, look_up: LookUp, graph: Graph | None = None) -> 
 
 
 class _Wires:
-    """Collects what is known of each tensor, step by step."""
+    """Collector of tensor specs, step by step."""
 
     def __init__(self, graph: Graph, declared: Mapping[str, InputDeclaration]) -> None:
         self._graph = graph
@@ -131,7 +131,7 @@ class _Wires:
             self.tensors[f"{step.name}.{spec.name}"] = outside
 
     def _items(self, step: GraphStep, known: Mapping[str, TensorSpec]) -> Lengths:
-        """The lengths of the axes that the items of a step are along. Raises LoadFailed."""
+        """Return the lengths of the axes that a step's items are along. Raises LoadFailed."""
         found: Lengths = ("N", "items")
         for name in (one for one in step.sources if one in step.items):
             wanted = known[name].shape
@@ -168,7 +168,7 @@ class _Wires:
             )
 
     def _narrow(self, step: str, wanted: TensorSpec, name: str) -> None:
-        """Have an input of the pipeline take what this step takes, too."""
+        """Narrow an input of the pipeline to the values that this step accepts."""
         said = self._declared.get(name, InputDeclaration())
         known = self.tensors.get(name)
         if known is None:
@@ -199,7 +199,7 @@ class _Wires:
         return spec
 
     def check_condition(self, step: GraphStep) -> None:
-        """See that the condition of a step looks at numbers. Raises LoadFailed."""
+        """Check that the condition of a step reads only numbers. Raises LoadFailed."""
         for tensor in () if step.condition is None else step.condition.tensors:
             try:
                 spec = self._of(tensor)
@@ -209,7 +209,7 @@ class _Wires:
                 raise LoadFailed(f"step {quoted(step.name)}: its condition: {error}") from error
 
     def output(self, name: str, sources: Sources) -> TensorSpec:
-        """The spec of an output of the pipeline. Raises LoadFailed."""
+        """Return the spec of an output of the pipeline. Raises LoadFailed."""
         try:
             specs = [self._of(tensor) for tensor in sources]
             first = specs[0]
@@ -238,9 +238,9 @@ class _Wires:
         return self.tensors[tensor]
 
     def symbols_apart(self, inputs: Sequence[TensorSpec], *, same_rows: bool) -> list[TensorSpec]:
-        """Inputs whose symbols stand for the same lengths only where one step says so.
+        """Rename symbols of inputs, so that two inputs share a symbol only if one step defines it.
 
-        same_rows: Whether all of them have the same rows.
+        same_rows: True if all inputs have the same number of rows.
         """
         home: dict[str, str] = {}
         apart = []
@@ -260,7 +260,7 @@ Lengths = tuple[int | str | None, ...]
 
 
 def _of_items(spec: TensorSpec, lengths: Lengths) -> TensorSpec:
-    """A tensor of rows as it is where each row is an item. Raises LoadFailed."""
+    """Return the spec of a tensor after its row axis becomes item axes. Raises LoadFailed."""
     if spec.shape is None:
         return spec
     if not spec.shape or not (spec.rows_vary or spec.shape[0] == 1):
@@ -314,7 +314,7 @@ def _narrower(known: Shape, wanted: Shape) -> Shape:
 
 
 def _wider(one: Shape, other: Shape) -> Shape:
-    """What both have; a length that one of them does not tell may be any."""
+    """Return a shape that covers both; a length that is open in one of them stays open."""
     if one is None or other is None:
         return None
     pairs = zip(one, other, strict=True)

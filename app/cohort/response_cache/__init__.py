@@ -1,7 +1,7 @@
-"""Answers that are kept: the same inputs of the same version are answered without a run.
+"""Response cache: repeated inputs to the same version are answered without a run.
 
-A `CachedEngine` stands in front of another engine. Requests with equal inputs that come while the
-first of them runs wait for its answer. Shadows and idle checks go past it.
+A `CachedEngine` wraps another engine. Requests with equal inputs that arrive while the first of
+them runs wait for its answer. Shadow requests and idle checks bypass the cache.
 """
 
 from cohort.response_cache.counts import CacheCounts

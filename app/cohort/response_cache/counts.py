@@ -1,4 +1,4 @@
-"""What a cache did so far."""
+"""Counts of hits, misses and bytes of a response cache."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CacheCounts:
-    """The counts of one version.
+    """The cache counts of one version.
 
-    hits: Requests that were answered without a run of their own.
-    misses: Requests that were looked for and run.
-    size: The bytes that are kept now.
+    hits: Number of requests answered from the cache or from another request's run.
+    misses: Number of requests that were not in the cache and were run.
+    size: Bytes in the cache now.
     """
 
     hits: int = 0

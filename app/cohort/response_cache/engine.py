@@ -1,4 +1,4 @@
-"""An engine that keeps answers, in front of one that gives them."""
+"""An engine that caches the answers of another engine."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from cohort.tensors import Arrays, TensorSpec, held_bytes
 NOTHING_NOTED = RequestNotes()
 
 HashOnThread = Callable[[Callable[[], None], int], Future[Any]]
-"""Does work of so many bytes on a thread."""
+"""Runs work on a thread; the number is the bytes that it reads."""
 
 
 class CachedEngine:
-    """Answers inputs that it has seen. Implements `BatchEngine`, `NotedEngine`, `RequestOwner`.
+    """A caching engine. Implements `BatchEngine`, `NotedEngine` and `RequestOwner`.
 
-    engine: Runs the model; closed with this one, whose leases are its own.
-    maximum: Bytes of answers that are kept.
-    counts: Where hits and misses are counted.
-    on_thread: Where keys of large inputs are made.
+    engine: Runs the model; closed with this engine, which shares its leases.
+    maximum: Maximum bytes of cached answers.
+    counts: The counts to update.
+    on_thread: Computes the keys of large inputs on a thread.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class CachedEngine:
 
     @property
     def by_tensors(self) -> Self:
-        """This: requests are tensors."""
+        """Return this engine, because its requests are tensors."""
         return self
 
     @property
     def waiting(self) -> int:
-        """The number of requests that are hashed or queued."""
+        """Return the number of requests that are being hashed or are queued."""
         return self._engine.waiting + self._hashing
 
     @property
     def inline_rows(self) -> int:
-        """1: each request is looked for by itself."""
+        """Return 1, because each request is looked up alone."""
         return 1
 
     @property
     def run_now(self) -> RunNow:
-        """Runs nothing: see `inline_rows`."""
+        """Return a function that runs nothing; see `inline_rows`."""
         return _not_now
 
     def submit(
@@ -142,7 +142,7 @@ class CachedEngine:
         self._hashing -= 1
 
     def _look(self, key: Key, request: CachedRequest) -> None:
-        """Answer by what is kept or by a run that goes on; else run it. Raises a CohortError."""
+        """Answer from the cache or a run in progress, or run it. Raises a CohortError."""
         found = self._store.get(key)
         if found is not None:
             self._counts.hits += 1
@@ -191,33 +191,33 @@ class CachedEngine:
         self._running[request.key] = request
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row and of this priority may be queued."""
+        """Return how many more one-row requests of this priority can be queued."""
         return self._engine.room_for(priority) - self._hashing
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        """Raise Overloaded if no one-row request of this priority can be queued."""
         self._engine.check_room(priority)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """Open another queue on the same model, which keeps no answers; see `BatchEngine`."""
+        """Open a queue on the same model without the cache; see `BatchEngine`."""
         return self._engine.side_queue(max_requests=max_requests, shadow=shadow)
 
     def describe(self) -> EngineDescription:
-        """Describe it as it is now."""
+        """Describe the wrapped engine."""
         return self._engine.describe()
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
-        """The nodes of the model, each with the provider that runs it."""
+        """Return the nodes of the model, each with the provider that runs it."""
         return self._engine.assigned_nodes()
 
     def close(self) -> None:
-        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        """Reject new requests, fail queued ones with NotReady, and free the cache."""
         self._engine.close()
         self._store.clear()
 
 
 class PastIt:
-    """Runs requests whose answers are not kept. Implements `RequestOwner`."""
+    """Owner of requests that bypass the cache. Implements `RequestOwner`."""
 
     def __init__(self, engine: BatchEngine) -> None:
         self._engine = engine

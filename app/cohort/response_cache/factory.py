@@ -1,4 +1,4 @@
-"""Engines whose config says that answers are kept, of a factory of any kind."""
+"""Factory that adds caches to the engines of another factory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NO_PIPELINES = "the answers of a pipeline change with its members; give them a c
 
 
 class CachedEngines(FactoryAround):
-    """Makes engines as another factory does, which keep answers where a config has `cache`.
+    """A factory that wraps engines whose config has `cache`, to cache their answers.
 
     Implements `EngineFactory`.
 
     engines: The other factory.
-    counts: Gives the counts of a model's version.
-    on_thread: Where keys of large inputs are made.
-    changes_alone: Whether the answers of a version change with it only; not those of pipelines,
-        whose members change. Default True.
+    counts: Returns the counts of a model's version.
+    on_thread: Computes the keys of large inputs on a thread.
+    changes_alone: True (default) if the answers change only with the version. False for pipelines,
+        whose answers change with their models; then `cache` is rejected.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CachedEngines(FactoryAround):
                 "no answer may be kept: leave out cache or state"
             )
         maximum = int(config.cache.max_mb * 2**20)
-        tagger()  # imports on this thread
+        tagger()  # import the library on this thread, not on the event loop
 
         def wrap(engine: BatchEngine, site: Site) -> CachedEngine:
             counts = self._counts(site.model, site.number)

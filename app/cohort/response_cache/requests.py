@@ -1,4 +1,4 @@
-"""Requests whose answers are kept: the first of a key runs, and others wait for it."""
+"""Cached requests: the first request of a key runs, and others with that key wait for it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from cohort.tensors import Arrays
 
 
 class RequestOwner(Protocol):
-    """Runs requests, and keeps their answers."""
+    """Owner of requests, which runs them and may cache their answers."""
 
     def run(self, request: CachedRequest) -> Cancellable:
-        """Run a request; its `ran` gets what comes of it. Raises as `RequestQueue.submit`."""
+        """Run a request, and pass its result to `ran`. Raises as `RequestQueue.submit` does."""
 
     def landed(self, request: CachedRequest, outputs: Outputs | None) -> None:
-        """A run is over: keep its answer, if there is one."""
+        """Handle the end of a run, and cache its answer if there is one."""
 
     def replaced(self, request: CachedRequest) -> None:
-        """The run of its key is from now on that of this request."""
+        """Make this request the running one of its key."""
 
 
 class CachedRequest:
-    """A request. Is a `NotedTicket`; used on the event loop.
+    """A request to a cache. Implements `NotedTicket`. Used on the event loop.
 
-    owner: Runs it.
-    inputs, reply: What is asked, and who gets the answer.
-    deadline, timeout, priority: As `RequestQueue.submit` has them.
+    owner: Runs the request.
+    inputs, reply: The arrays by name, and the callback for the answer.
+    deadline, timeout, priority: As in `RequestQueue.submit`.
 
-    key: What its inputs are kept by; (): they are not.
-    remembered: Whether it was, or will be, answered without a run of its own.
-    ticket: That of its run.
+    key: The cache key of the inputs; () if the request is not in the cache's table of runs.
+    remembered: True if the answer comes from the cache or from another request's run.
+    ticket: The ticket of the request's run.
     """
 
     key: Key = ()
     remembered = False
-    first: CachedRequest | None = None  # whose run it waits for
-    future: Future[Any] | None = None  # of a thread that makes its key
+    first: CachedRequest | None = None  # the request that runs for it
+    future: Future[Any] | None = None  # computes the key on a thread
     ticket: Cancellable | None = None
-    _waiting: list[CachedRequest] | None = None  # for its run
+    _waiting: list[CachedRequest] | None = None  # requests that wait for this run
     _handle: asyncio.Handle | None = None
 
     def __init__(
@@ -71,7 +71,7 @@ class CachedRequest:
 
     @property
     def left(self) -> bool:
-        """Whether it needs no answer any more."""
+        """Return True if the request was answered or cancelled."""
         return self._reply is None
 
     def cancel(self) -> None:
@@ -85,11 +85,11 @@ class CachedRequest:
         return self.ticket is not None and self.ticket.when_over(then)
 
     def run(self) -> None:
-        """Begin its run. Raises as `RequestQueue.submit`."""
+        """Begin the run. Raises as `RequestQueue.submit` does."""
         self.ticket = self.owner.run(self)
 
     def wait_for(self, first: CachedRequest) -> None:
-        """Get the answer of the run of another one."""
+        """Wait for the answer of another request's run."""
         self.first, self.remembered = first, True
         self.key = first.key
         if first._waiting is None:
@@ -99,17 +99,17 @@ class CachedRequest:
         self.set_timer()
 
     def answer_soon(self, outputs: Outputs) -> None:
-        """Answer it with what is kept, after the call that asks has returned."""
+        """Reply with a cached answer, after `submit` has returned."""
         self.remembered = True
         self._stop_timer()
         self._handle = asyncio.get_running_loop().call_soon(self.end, outputs, None)
 
     def ran(self, outputs: Outputs | None, error: CohortError | None) -> None:
-        """Its run is over."""
+        """Handle the end of the run, and answer all requests that wait for it."""
         waiting, self._waiting = self._waiting, None
         if waiting and outputs is None and isinstance(error, DeadlineExceeded):
             self.end(None, error)
-            _hand_over(self, waiting)  # those that came later have more time
+            _hand_over(self, waiting)  # later requests may have more time
             return
         self.owner.landed(self, outputs)
         self.end(outputs, error)
@@ -127,7 +127,7 @@ class CachedRequest:
             reply(outputs, error)
 
     def set_timer(self) -> None:
-        """It waits for something that does not know its deadline."""
+        """Start a timer for the deadline, while waiting for work that does not check it."""
         seconds = self.deadline - monotonic()
         if seconds < float("inf"):
             loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ class CachedRequest:
             reply(None, DeadlineExceeded(self.timeout or 0.0))
 
     def _leave(self) -> None:
-        """Stop what goes on for nobody else."""
+        """Stop the timer, and the work that no other request waits for."""
         self._stop_timer()
         if self.future is not None:
             self.future.cancel()
@@ -158,7 +158,7 @@ class CachedRequest:
 
 
 def _hand_over(former: CachedRequest, waiting: list[CachedRequest]) -> None:
-    """Run the first of those that wait, whose answer the others then get."""
+    """Run the first waiting request, and make the others wait for its answer."""
     for place, request in enumerate(waiting):
         request.first, request.remembered = None, False
         request.owner.replaced(request)

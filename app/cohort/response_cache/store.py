@@ -1,4 +1,4 @@
-"""The answers of one version by their inputs, bounded in bytes."""
+"""The cached answers of one version by their inputs, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from cohort.response_cache.counts import CacheCounts
 from cohort.tensors import Array, Arrays, content_of, held_bytes
 
 AS_IT_IS = 512
-"""Bytes of an input that are a part of the key; of longer ones a digest is."""
+"""Maximum bytes of an input that are stored in the key; longer inputs are hashed."""
 
 HASHED_AT_ONCE = 1 << 16
-"""Bytes of inputs whose key is made on the event loop, by `tagger`: 6 µs. More are hashed on a
-thread by SHA-256, which takes seven times as long but lets other threads go on.
+"""Maximum bytes of inputs that are hashed on the event loop, by `tagger` in 6 µs.
+
+Larger inputs are hashed on a thread by SHA-256. That takes seven times as long, but does not block
+other threads.
 """
 
 ENTRY_BYTES = 320
-"""What an entry takes besides its outputs and its key."""
+"""Bytes of an entry without its outputs and its key."""
 
 INPUT_BYTES = 300
-"""What an input takes in a key, besides its content."""
+"""Bytes of an input in a key without its content."""
 
 Key = tuple[object, ...]
-"""What inputs are kept by: name, datatype, shape and content of one, or such a tuple for each."""
+"""Name, datatype, shape and content of one input, or a tuple of these for several inputs."""
 
 
 def key_of(inputs: Arrays) -> Key:
-    """The names, datatypes, shapes and contents of inputs, in their order. From any thread."""
+    """Return names, datatypes, shapes and contents of inputs, in their order. Thread-safe."""
     if len(inputs) == 1:
         ((name, array),) = inputs.items()
         return _part(name, array)
@@ -63,22 +65,22 @@ def _size_of(key: Key) -> int:
 
 @cache
 def tagger() -> Callable[[bytes], bytes]:
-    """What makes digests of 16 bytes: the tag of AES-GCM by a key that this process drew.
+    """Return a function that makes 16-byte digests: AES-GCM tags with a random key per process.
 
-    Who does not know the key finds no two contents of one tag: for any two the chance is 2^-116.
-    The first call imports a library; call it while a model loads.
+    Two contents have the same tag with probability 2^-116, unless their author knows the key. The
+    first call imports a library, so call it while a model loads.
     """
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 7 MB, which only caches need
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 7 MB, needed only by caches
 
     encrypt, nonce = AESGCM(token_bytes(16)).encrypt, bytes(12)
     return lambda content: encrypt(nonce, b"", content)
 
 
 class AnswerStore:
-    """Keeps the answers that were asked for last. Used on the event loop.
+    """An LRU store of answers. Used on the event loop.
 
-    maximum: Bytes that they may take.
-    counts: Where hits, misses and bytes are counted.
+    maximum: Maximum bytes of all answers.
+    counts: The counts whose `size` it updates.
     """
 
     def __init__(self, maximum: int, counts: CacheCounts) -> None:
@@ -88,7 +90,7 @@ class AnswerStore:
         self._size = 0
 
     def get(self, key: Key) -> Outputs | None:
-        """The answer to these inputs; None where there is none."""
+        """Return the answer to these inputs, or None if it is not stored."""
         found = self._answers.get(key)
         if found is None:
             return None
@@ -96,14 +98,14 @@ class AnswerStore:
         return found[0]
 
     def put(self, key: Key, outputs: Outputs) -> None:
-        """Keep an answer, in the place of those that were not asked for longest."""
+        """Store an answer, and evict the least recently used ones."""
         size, kept = ENTRY_BYTES + _size_of(key), []
         for array in outputs:
             size += held_bytes(array) if array.dtype.hasobject else array.nbytes
             if size > self._maximum:
                 return
             own = array if array.base is None else array.copy()
-            own.setflags(write=False)  # callers of this process would write into all answers
+            own.setflags(write=False)  # in-process callers must not change a shared answer
             kept.append(own)
         answers = self._answers
         if key in answers:
@@ -115,6 +117,6 @@ class AnswerStore:
         self._counts.size = self._size
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all answers."""
         self._answers.clear()
         self._size = self._counts.size = 0

@@ -1,8 +1,8 @@
-"""Models with state: a sequence of requests, each of which begins where the one before ended.
+"""Models with state: each request of a sequence continues from the state of the previous one.
 
-A model gives its state as an output and takes it as an input. Callers leave both out, and name
-their sequence; `SequencedEngine` keeps its state between requests. Requests of one sequence run in
-their order, and those of several share runs as any requests do.
+A model returns its state as an output and accepts it as an input. Clients omit both and name their
+sequence; `SequencedEngine` keeps the state between requests. Requests of one sequence run in order.
+Requests of different sequences can share a batch.
 """
 
 from cohort.sequences.counts import SequenceCounts

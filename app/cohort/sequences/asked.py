@@ -1,6 +1,6 @@
-"""Which sequence a request is of: Triton's parameters `sequence_id`, `_start` and `_end`.
+"""Sequence of a request: Triton's parameters `sequence_id`, `sequence_start` and `sequence_end`.
 
-The id may stand in the header x-sequence-id, too, which balancers can read.
+The header x-sequence-id can also carry the id, so that load balancers can read it.
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_sequence.md
 """
 
@@ -15,15 +15,15 @@ from cohort.errors import InvalidInput, quoted
 LONGEST_ID = 256
 
 EXACT_TO = 2.0**53
-"""Below it, no two whole numbers are one float: larger ids would be those of others."""
+"""Integers below this bound are exact as floats; larger ids could collide with other ids."""
 
 
 class AskedSequence(NamedTuple):
-    """What a request says of its sequence.
+    """The sequence parameters of a request.
 
-    id: As text: 7 and "7" are one.
-    start: Whether it begins anew with this request.
-    end: Whether it ends with this request.
+    id: The id as text; 7 and "7" are the same sequence.
+    start: True if the sequence starts or restarts with this request.
+    end: True if the sequence ends with this request.
     """
 
     id: str
@@ -34,9 +34,9 @@ class AskedSequence(NamedTuple):
 def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSequence:
     """Read the parameters of a request.
 
-    header: Its x-sequence-id; default "": it has none.
+    header: The value of x-sequence-id; default "": not sent.
 
-    Raises InvalidInput, also where both name a sequence, and not the same.
+    Raises InvalidInput, also if parameter and header name different sequences.
     """
     given = parameters.get("sequence_id")
     text = header if given is None or given in (0, "") else _text(given)

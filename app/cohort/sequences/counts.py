@@ -1,4 +1,4 @@
-"""What sequences there are, and were."""
+"""Counts of open and expired sequences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class SequenceCounts:
-    """The counts of one version.
+    """The sequence counts of one version.
 
-    open: Sequences whose state is kept now.
-    size: The bytes of those states.
-    idle: Sequences that were forgotten since they had no request for long.
+    open: Number of open sequences.
+    size: Bytes of their states.
+    idle: Number of sequences that were removed because they were idle too long.
     """
 
     open: int = 0

@@ -1,4 +1,4 @@
-"""An engine that remembers the state of sequences, in front of one that takes it as an input."""
+"""An engine that keeps the state of sequences, around an engine that accepts it as an input."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from cohort.tensors import Arrays, TensorSpec
 
 
 class SequencedEngine:
-    """Adds the state of its sequence to each request. Implements `BatchEngine`, `NotedEngine`.
+    """An engine that adds the state of the sequence to each request.
 
-    engine: Runs the model; closed with this one, whose leases are its own.
-    plan: What is state.
-    policy: How many sequences are kept, and for how long.
-    model, version: What it serves.
+    Implements `BatchEngine` and `NotedEngine`.
+
+    engine: Runs the model; closed with this engine, which shares its leases.
+    plan: The state tensors of the model.
+    policy: Limits on the number, size and idle time of sequences.
+    model, version: The model and version that it serves.
     others: The sequences of other versions.
-    counts: Where its sequences are counted.
+    counts: The counts to update.
     """
 
     def __init__(
@@ -66,22 +68,22 @@ class SequencedEngine:
 
     @property
     def by_tensors(self) -> Self:
-        """This: requests are tensors."""
+        """Return this engine, because its requests are tensors."""
         return self
 
     @property
     def waiting(self) -> int:
-        """The number of queued requests."""
+        """Return the number of queued requests."""
         return self._engine.waiting
 
     @property
     def inline_rows(self) -> int:
-        """1: each request has a state of its own to be run with."""
+        """Return 1, because each request runs with the state of its sequence."""
         return 1
 
     @property
     def run_now(self) -> RunNow:
-        """Runs nothing: see `inline_rows`."""
+        """Return a function that runs nothing; see `inline_rows`."""
         return _not_now
 
     def submit(
@@ -94,7 +96,7 @@ class SequencedEngine:
         requests: int = 1,
         priority: int = 0,
     ) -> SequenceRequest:
-        """Refuse a request that is of no sequence."""
+        """Reject a request, because it names no sequence."""
         return self.submit_with(
             RequestNotes(), inputs, reply, deadline=deadline, timeout=timeout, priority=priority
         )
@@ -118,19 +120,19 @@ class SequencedEngine:
         return request
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row and of this priority may be queued."""
+        """Return how many more one-row requests of this priority can be queued."""
         return self._engine.room_for(priority)
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        """Raise Overloaded if no one-row request of this priority can be queued."""
         self._engine.check_room(priority)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """A queue that runs none: a copy is of no sequence, so that its answer would be another."""
+        """Return a queue that rejects all; a copy has no sequence, so its answer would differ."""
         return NoSequence()
 
     def describe(self) -> EngineDescription:
-        """Describe it as it is now."""
+        """Describe the current engine and its state tensors."""
         told = self._engine.describe()
         names = ", ".join(tensor.spec.name for tensor in self._plan.tensors)
         sentence = f"remembered between the requests of a sequence (sequence_id): {names}"
@@ -138,11 +140,11 @@ class SequencedEngine:
         return replace(told, processing=processing, by_sequence=True)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
-        """The nodes of the model, each with the provider that runs it."""
+        """Return the nodes of the model, each with the provider that runs it."""
         return self._engine.assigned_nodes()
 
     def close(self) -> None:
-        """Accept no more requests, fail queued ones with NotReady, and free what it holds."""
+        """Reject new requests, fail queued ones with NotReady, and free all states."""
         self._table.close()
         self._engine.close()
 
@@ -153,7 +155,7 @@ def _not_now(inputs: Arrays, arrived: float, rows: int, requests: int, /) -> Run
 
 
 class NoSequence:
-    """Refuses requests. Is a `RequestQueue`."""
+    """A queue that rejects all requests. Implements `RequestQueue`."""
 
     def submit(
         self,
@@ -165,7 +167,7 @@ class NoSequence:
         requests: int = 1,
         priority: int = 0,
     ) -> NoReturn:
-        """Raise NotReady: no answer to a copy is evidence for or against a version."""
+        """Raise NotReady, because a copy's answer is not evidence for or against a version."""
         raise NotReady("a copy of a request is of no sequence, and this model has state")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Engines whose config says that a model has state, of a factory of any kind."""
+"""Factory that adds sequences to the engines of another factory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cohort.session import CancellationToken, Signature
 
 
 class SequencedEngines(FactoryAround):
-    """Makes engines as another factory does, which remember the `state` of a config.
+    """A factory that wraps engines whose config has `state`, to keep that state.
 
     Implements `EngineFactory`.
 
     engines: The other factory.
-    counts: Gives the counts of a model's version.
-    workers: The processes that serve; default 1. A sequence lives in one, so that no other
-        number will do.
+    counts: Returns the counts of a model's version.
+    workers: Number of serving processes; default 1. Models with state fail to load if it is larger,
+        because the state of a sequence is kept in one process.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One sequence: its state, and its requests in their order."""
+"""One sequence: its state, and its queue of requests."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from cohort.sequences.state import StatePlan
 from cohort.tensors import Arrays
 
 MOST_WAITING = 64
-"""Requests of one sequence that wait for the one before them."""
+"""Maximum number of waiting requests of one sequence."""
 
 
 class SequenceOwner(Protocol):
-    """Keeps sequences, and counts what they hold.
+    """Owner of sequences, which limits and counts their bytes.
 
-    queue: Runs their requests.
-    plan: What of them is state.
+    queue: Runs the requests.
+    plan: The state tensors of the model.
     """
 
     @property
@@ -42,25 +42,25 @@ class SequenceOwner(Protocol):
 
     @property
     def most_bytes(self) -> int:
-        """What all states may take."""
+        """Return the maximum bytes of all states together."""
 
     def resize(self, sequence: Sequence, size: int) -> None:
-        """It holds so many bytes from now on. Raises Overloaded, and then it holds what it did."""
+        """Set the bytes that a sequence holds. If it raises Overloaded, nothing changes."""
 
     def used(self, sequence: Sequence) -> None:
-        """It did something just now."""
+        """Mark a sequence as just used."""
 
     def end(self, sequence: Sequence) -> None:
-        """Forget it."""
+        """Remove a sequence."""
 
 
 class Sequence:
-    """The state between requests. Used on the event loop.
+    """The state between requests, and the waiting requests. Used on the event loop.
 
-    key: The name of its caller, and its id.
-    at: When it was used last, in seconds on the monotonic clock.
-    size: The bytes that its state holds.
-    busy: Whether a request runs or waits.
+    key: The name of the client, and the id of the sequence.
+    at: The time of the last use, in seconds on the monotonic clock.
+    size: Bytes of the state.
+    busy: True if a request runs or waits.
     """
 
     __slots__ = ("_owner", "_running", "_state", "_waiting", "at", "key", "size")
@@ -76,16 +76,16 @@ class Sequence:
 
     @property
     def busy(self) -> bool:
-        """Whether a request runs or waits."""
+        """Return True if a request runs or waits."""
         return self._running is not None or bool(self._waiting)
 
     @property
     def places(self) -> Iterable[int]:
-        """The positions of the outputs that callers get."""
+        """Return the positions of the outputs that clients receive."""
         return self._owner.plan.places
 
     def add(self, request: SequenceRequest) -> None:
-        """Run a request after those that came before. Raises a CohortError."""
+        """Run a request after all earlier ones. Raises a CohortError."""
         if self._running is None:
             try:
                 self._run(request)
@@ -122,7 +122,7 @@ class Sequence:
             raise
 
     def answered(self, request: SequenceRequest, outputs: Outputs | None) -> CohortError | None:
-        """The run of a request is over; an error where its state cannot be kept."""
+        """Handle the end of a request's run; return an error if its state cannot be kept."""
         problem: CohortError | None = None
         if outputs is not None:
             state = self._owner.plan.next_state(outputs)
@@ -135,7 +135,7 @@ class Sequence:
         return problem
 
     def left(self, request: SequenceRequest) -> None:
-        """Nobody waits for a request any more: the state stays what it was before."""
+        """Drop a cancelled request, and keep the state from before it."""
         if request is self._running:
             self._done(request)
         elif request in self._waiting:
@@ -153,18 +153,18 @@ class Sequence:
             try:
                 following.check_time()
                 self._run(following)
-            except Exception as error:  # noqa: BLE001 - whatever it is, its caller gets a response
+            except Exception as error:  # noqa: BLE001 - on any error, its client gets a response
                 following.fail(error)
         self._rest()
 
     def _rest(self) -> None:
-        """Be forgotten where nothing is left to remember."""
+        """Remove the sequence if it has no state and no requests."""
         if self._state is None and not self.busy:
             self._owner.end(self)
 
 
 class SequenceRequest:
-    """A request of a sequence. Is a `NotedTicket`; used on the event loop."""
+    """A request of a sequence. Implements `NotedTicket`. Used on the event loop."""
 
     __slots__ = (
         "_reply",
@@ -214,24 +214,24 @@ class SequenceRequest:
         return self._ticket is not None and self._ticket.when_over(then)
 
     def wait(self) -> None:
-        """It waits for its turn, until its deadline."""
+        """Wait for earlier requests, until the deadline."""
         seconds = self._wanted["deadline"] - monotonic()
         if seconds < float("inf"):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(seconds, 0), self._late)
 
     def submit(self, queue: RequestQueue, inputs: Arrays) -> None:
-        """It is its turn. Raises as `RequestQueue.submit`."""
+        """Submit the request to a queue. Raises as `RequestQueue.submit` does."""
         self._stop_timer()
         self._ticket = queue.submit(inputs, self._ran, **self._wanted)
 
     def check_time(self) -> None:
-        """Raise DeadlineExceeded where its time is over."""
+        """Raise DeadlineExceeded if the deadline has passed."""
         if monotonic() >= self._wanted["deadline"]:
             raise self._too_late()
 
     def fail(self, error: Exception) -> None:
-        """It was not run."""
+        """Reply with an error, because the request was not run."""
         self._stop_timer()
         reply, self._reply = self._reply, None
         if reply is not None:

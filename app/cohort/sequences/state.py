@@ -1,4 +1,4 @@
-"""Which tensors of a model are its state, and what they are at the begin of a sequence."""
+"""The state tensors of a model, and their initial values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cohort.tensors import BY_NAME, Arrays, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One input that is remembered.
+    """One input that is kept between requests.
 
-    spec: That of the input.
-    place: The position of the output that is its next value.
-    initial: The number that it begins with.
+    spec: The spec of the input.
+    place: The position of the output with its next value.
+    initial: The number that fills it at the start of a sequence.
     """
 
     spec: TensorSpec
@@ -31,11 +31,11 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """The state of a model, and what is left for its callers.
+    """The state tensors of a model, and the inputs and outputs that clients see.
 
-    tensors: The inputs that are remembered.
-    inputs, outputs: The specs that callers see.
-    places: The positions of those outputs among the model's.
+    tensors: The inputs that are kept between requests.
+    inputs, outputs: The specs that clients see.
+    places: The positions of those outputs among the model's outputs.
     """
 
     tensors: Sequence[StateTensor]
@@ -44,9 +44,9 @@ class StatePlan:
     places: Sequence[int]
 
     def begin(self, inputs: Arrays, most: int) -> Arrays:
-        """The state before the first request, which has these inputs.
+        """Return the state before a first request with these inputs.
 
-        most: The bytes that it may take. Raises TooLarge.
+        most: Maximum bytes of a state tensor. Raises TooLarge.
         """
         state: Arrays = {}
         for tensor in self.tensors:
@@ -61,7 +61,7 @@ class StatePlan:
         return state
 
     def fits(self, state: Arrays, inputs: Arrays) -> str:
-        """What rows the state has and the inputs have not; "" where they fit."""
+        """Return a sentence about a length in which state and inputs differ; "" if they fit."""
         for tensor in self.tensors:
             name, shape = tensor.spec.name, tensor.spec.shape or ()
             now, wanted = state[name].shape, self._shape(tensor.spec, inputs)
@@ -77,7 +77,7 @@ class StatePlan:
         return ""
 
     def next_state(self, outputs: Outputs) -> Arrays:
-        """The state that a request leaves; no view of what it shares with others."""
+        """Return the state after a request; copy views, whose base may hold other requests."""
         state: Arrays = {}
         for tensor in self.tensors:
             array = outputs[tensor.place]
@@ -85,9 +85,10 @@ class StatePlan:
         return state
 
     def _shape(self, spec: TensorSpec, inputs: Arrays) -> tuple[int, ...]:
-        """Where it is open, as long as what the inputs have by the same name, or as their rows.
+        """Return the initial shape of a state tensor.
 
-        An axis that is neither is one along which the state grows, and begins with 0.
+        An open axis has the length of the input axis with the same name, or the number of rows.
+        Any other open axis starts with length 0, because the state grows along it.
         """
         shape = spec.shape or ()
         rows_at = self._row_axis(shape, inputs)
@@ -103,14 +104,14 @@ class StatePlan:
         return tuple(sizes)
 
     def _row_axis(self, shape: Sequence[int | str | None], inputs: Arrays) -> int | None:
-        """The first open axis, where none has the name of one that callers send."""
+        """Return the first open axis; None if an open axis has the name of an input's axis."""
         free = [axis for axis, size in enumerate(shape) if not isinstance(size, int)]
         if not free or any(self._sent(shape[axis], inputs) is not None for axis in free):
             return None
         return free[0]
 
     def _sent(self, symbol: int | str | None, inputs: Arrays) -> int | None:
-        """How long the axis of this name is in the inputs; None where they have none."""
+        """Return the length of the inputs' axis with this name; None if no input has it."""
         if not isinstance(symbol, str):
             return None
         for spec in self.inputs:
@@ -129,12 +130,12 @@ class StatePlan:
 def make_state_plan(
     state: StateConfig, initial: Mapping[str, float], signature: Signature
 ) -> StatePlan:
-    """Find what a config names in a model.
+    """Find the tensors in a model that a config names as state.
 
-    state: An output for each input that is remembered.
-    initial: What those inputs begin with; 0 for others.
+    state: The output with the next value of each state input.
+    initial: The initial numbers of state inputs; the default is 0.
 
-    Raises LoadFailed where one is not there, or does not fit the other.
+    Raises LoadFailed if a tensor does not exist, or if input and output do not fit.
     """
     inputs = {spec.name: spec for spec in (*signature.inputs, *signature.optional)}
     places = {spec.name: place for place, spec in enumerate(signature.outputs)}

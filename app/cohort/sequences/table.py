@@ -1,4 +1,4 @@
-"""The sequences of one version: bounded in number and bytes, and forgotten when idle."""
+"""The sequences of one version, bounded in number and bytes, and removed when idle."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from cohort.sequences.sequence import Sequence
 from cohort.sequences.state import StatePlan
 
 Key = tuple[str, str]
-"""The name of a caller, and the id of a sequence."""
+"""The name of a client, and the id of a sequence."""
 
 MOST_LOST = 4096
-"""Sequences of versions that are gone, of which a later request is told that."""
+"""Maximum number of remembered sequences of unloaded versions; their requests get SequenceEnded."""
 
 
 class OtherVersions:
-    """What sequences the other versions of models have, and had."""
+    """The current and lost sequences of all versions, by model."""
 
     def __init__(self) -> None:
         self._tables: dict[str, list[SequenceTable]] = {}
         self._lost: OrderedDict[tuple[str, Key], int] = OrderedDict()
 
     def add(self, table: SequenceTable) -> None:
-        """A version serves."""
+        """Add the table of a new version."""
         self._tables.setdefault(table.model, []).append(table)
 
     def remove(self, table: SequenceTable) -> None:
-        """A version does not serve any more, and loses its sequences."""
+        """Remove the table of an unloaded version, and record its sequences as lost."""
         self._tables[table.model].remove(table)
         if not self._tables[table.model]:
             del self._tables[table.model]
@@ -43,14 +43,14 @@ class OtherVersions:
                 self._lost.popitem(last=False)
 
     def begin(self, table: SequenceTable, key: Key) -> None:
-        """A sequence begins in a table: what another version has of it is not gone on with."""
+        """End the sequence with this key in all other versions, because it starts in `table`."""
         for other in self._tables.get(table.model, ()):
             if other is not table and (found := other.sequences.get(key)) is not None:
                 other.end(found)
         self._lost.pop((table.model, key), None)
 
     def version_of(self, model: str, key: Key) -> int | None:
-        """The version of a model that has such a sequence, or had it; None: not known."""
+        """Return the version of a model that has or had this sequence; None if unknown."""
         for table in self._tables.get(model, ()):
             if key in table.sequences:
                 return table.version
@@ -58,16 +58,16 @@ class OtherVersions:
 
 
 class SequenceTable:
-    """Keeps the sequences of one version. Implements `SequenceOwner`; used on the event loop.
+    """The sequences of one version. Implements `SequenceOwner`. Used on the event loop.
 
-    model, version: What serves.
-    queue: Runs their requests.
-    plan: What of them is state.
-    policy: How many are kept, and for how long.
+    model, version: The served model and version.
+    queue: Runs the requests.
+    plan: The state tensors of the model.
+    policy: Limits on the number, size and idle time of sequences.
     others: The sequences of other versions.
-    counts: Where its sequences are counted.
+    counts: The counts to update.
 
-    sequences: By key, those that were used last at the end.
+    sequences: The open sequences by key, with the most recently used at the end.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SequenceTable:
         others.add(self)
 
     def find(self, caller: str, asked: AskedSequence) -> Sequence:
-        """The sequence that a request is of. Raises InvalidInput, SequenceEnded or Overloaded."""
+        """Find or open a request's sequence. Raises InvalidInput, SequenceEnded or Overloaded."""
         key = caller, asked.id
         self.forget_idle()
         found = self.sequences.get(key)
@@ -138,7 +138,7 @@ class SequenceTable:
     def resize(self, sequence: Sequence, size: int) -> None:
         """See `SequenceOwner`."""
         if self.sequences.get(sequence.key) is not sequence:
-            return  # forgotten while a request ran
+            return  # removed while a request ran
         total = self.size - sequence.size + size
         if total > self.most_bytes:
             raise Overloaded(
@@ -164,7 +164,7 @@ class SequenceTable:
             sequence.size = 0
 
     def forget_idle(self) -> None:
-        """Forget the sequences that had no request for long."""
+        """Remove the sequences that have been idle for `idle_seconds`."""
         while self.sequences:
             oldest = next(iter(self.sequences.values()))
             if oldest.at + self._policy.idle_seconds > monotonic():
@@ -186,12 +186,12 @@ class SequenceTable:
             self._set_timer(max(oldest.at + self._policy.idle_seconds - monotonic(), 0.01))
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Remove all sequences."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._others.remove(self)
-        self._counts.open -= len(self.sequences)  # another engine of the version may count, too
+        self._counts.open -= len(self.sequences)  # another engine may share these counts
         self._counts.size -= self.size
         self.sequences.clear()
         self.size = 0

@@ -1,9 +1,8 @@
-"""Python of an operator's around a model: `transform: module:Class` in its config.
+"""Transforms: an operator's Python code around a model, `transform: module:Class` in its config.
 
-The class has `before(request)`, which makes the model's inputs of what a caller sent, or
-`after(outputs)`, which makes the answer of the model's outputs, or both. It runs in a process of
-its own for each version (`child`), which may crash, leak or loop without harm to others
-(`process`).
+The class has `before(request)`, `after(outputs)` or both. `before` converts a client's request to
+the model's inputs, and `after` converts the model's outputs to the response. Each version runs it
+in a separate process (`child`), so a crash, leak or endless loop does not harm others (`process`).
 
-What a serving process uses is imported from the modules: the child imports little.
+The package exports nothing, so that the child imports little; import from the modules.
 """

@@ -1,4 +1,4 @@
-"""What the process of a transform does: jobs of `cohort.system.jobs`."""
+"""Jobs that run in the process of a transform; see `cohort.system.jobs`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cohort.tensors import Array, Arrays
 
 STAGES = ("before", "after")
 NICENESS = 5
-"""What takes all of a core takes less of it than the server does."""
+"""Increment of the nice value, so that a busy transform gets less CPU than the server."""
 
 
 class NonsenseError(TypeError):
-    """A transform gave what is no mapping of tensors by name."""
+    """An invalid transform, or a result that is not a mapping of tensors by name."""
 
 
 class TransformRequest(dict[str, Array]):
-    """What a caller sent: the inputs by name, here and as `inputs`."""
+    """A client's inputs by name, as a mapping and as `inputs`."""
 
     @property
     def inputs(self) -> Mapping[str, Array]:
-        """The inputs by name."""
+        """Return the inputs by name."""
         return self
 
 
@@ -45,12 +45,12 @@ class _State:
 def load(
     target: str, folders: Sequence[str], incoming: str, outgoing: str, most_bytes: int
 ) -> dict[str, dict[str, Any]]:
-    """Make the transform, and say which stages it has and what it declares.
+    """Create the transform, and return its stages and declarations.
 
     target: `module:Class`.
-    folders: Where its module is looked for first.
+    folders: Folders that are searched first for the module.
     incoming, outgoing: The files with the arrays of calls, and of their results.
-    most_bytes: The most that a call may give.
+    most_bytes: Maximum size of a call's result.
     """
     os.nice(NICENESS)
     sys.path[:0] = folders
@@ -69,7 +69,7 @@ SIDES = ("inputs", "outputs")
 
 
 def _declared(transform: Any, side: str) -> dict[str, list[Any]] | None:
-    """What a class says of its inputs or outputs: {"text": ("BYTES", ["N"])}."""
+    """Return the declared inputs or outputs of a class, such as {"text": ("BYTES", ["N"])}."""
     declared = getattr(transform, side, None)
     if declared is None or callable(declared):
         return None
@@ -79,10 +79,10 @@ def _declared(transform: Any, side: str) -> dict[str, list[Any]] | None:
 
 
 def run(stage: str, places: list[list[Any]]) -> list[Any]:
-    """Call `before` or `after`, and give the places of what it gave."""
+    """Call `before` or `after`, and return the places of its result in the outgoing file."""
     try:
         arrays = _State.incoming.read(places, MOST_BYTES)
-    except ValueError as error:  # the class has the file open, too, and has written into it
+    except ValueError as error:  # the class can also write to the open file
         raise NonsenseError(f"what {stage} is to be given cannot be read: {error}") from error
     argument: Any = TransformRequest(arrays) if stage == STAGES[0] else arrays
     given = getattr(_State.transform, stage)(argument)
@@ -93,7 +93,7 @@ def run(stage: str, places: list[list[Any]]) -> list[Any]:
     end_copy()
     try:
         return list(_State.outgoing.write(tensors, _State.most_bytes))
-    except ValueError as error:  # one of `before` is the caller's
+    except ValueError as error:  # a ValueError of `before` would blame the client
         raise NonsenseError(f"{stage} gave what cannot be taken: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Engines whose config names a transform, of a factory of any kind."""
+"""Factory that adds transforms to the engines of another factory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NOT_ALLOWED = "code of models runs only where the server is started with COHORT_
 
 
 class TransformedEngines(FactoryAround):
-    """Makes engines as another factory does, with a transform around those whose config names one.
+    """A factory that wraps engines in the transform that their config names.
 
     Implements `EngineFactory`.
 
     engines: The other factory.
-    allowed: Whether code in a model's folder may run.
-    maximum: Bytes that inputs may take that wait for a transform.
+    allowed: True if code in a model's folder may run.
+    maximum: Maximum bytes of inputs that wait for a transform.
     """
 
     def __init__(self, engines: EngineFactory, *, allowed: bool, maximum: int) -> None:
@@ -49,9 +49,9 @@ def open_transform(source: Source, signature: Signature, maximum: int) -> Transf
     """Start the transform that a version's config names, in a separate process.
 
     signature: The model's inputs and outputs.
-    maximum: Bytes that inputs may take that wait for it.
+    maximum: Maximum bytes of inputs that wait for it.
 
-    The caller closes it. Raises LoadFailed, with the path of the config.
+    The caller must close it. Raises LoadFailed with the path of the config.
     """
     config, folder = source.config, source.path.parent
     assert config is not None  # noqa: S101 - it names a transform

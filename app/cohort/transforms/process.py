@@ -1,4 +1,4 @@
-"""The process of one transform, which is started again after it ended."""
+"""The process of one transform; it is restarted after it ends."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from cohort.tensors import Arrays
 log = structlog.get_logger("cohort")
 
 MOST_SAID = 2000
-"""Characters of an error that callers get."""
+"""Maximum number of characters of an error that clients receive."""
 
 CHILD = "cohort.transforms.child"
 
 
 @dataclass(frozen=True, slots=True)
 class TransformFacts:
-    """What a transform says of itself.
+    """The stages and declarations of a transform.
 
-    before, after: Whether it has the stage.
-    inputs, outputs: What it declares, each as a datatype and a shape by name; None: nothing.
+    before, after: True if it has the stage.
+    inputs, outputs: The declared datatype and shape by name; None: not declared.
     """
 
     before: bool
@@ -38,16 +38,17 @@ class TransformFacts:
 
 
 class TransformProcess:
-    """Runs a transform's stages, one call at a time, on the thread that asks.
+    """A process that runs a transform's stages, one call at a time; calls block their thread.
 
     target: `module:Class`.
-    folders: Where its module is looked for first.
-    memory: Bytes that it may take, besides what a Python takes that did nothing yet.
-    most_bytes: The most that a call gives.
-    model: What logs call it.
-    seconds: How long a call may take. Callers who wait less do not end it: others wait for it.
+    folders: Folders that are searched first for the module.
+    memory: Maximum bytes of memory, not counting those of an idle Python process.
+    most_bytes: Maximum size of a call's result.
+    model: The model's name in logs.
+    seconds: Time limit of a call. A shorter client deadline does not end the process, because other
+        clients wait for it.
 
-    facts: What it says of itself. Raises LoadFailed where it cannot be started.
+    facts: The stages and declarations. Raises LoadFailed if the process cannot start.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class TransformProcess:
     def call(
         self, stage: str, arrays: Arrays, watch: Watch, seconds: float | None = None
     ) -> Arrays:
-        """Call `before` or `after` with arrays by name, and give what it gives.
+        """Call `before` or `after` with arrays by name, and return its result.
 
-        seconds: How long it may take; default None: as long as any.
+        seconds: Time limit of this call; default None: the limit of every call.
 
-        Raises InvalidInput for a ValueError of `before`, InferenceFailed for any other error,
-        NotReady where the process ended, DeadlineExceeded, and Cancelled.
+        Raises InvalidInput for a ValueError of `before`, and InferenceFailed for any other error.
+        Also raises NotReady if the process ended, DeadlineExceeded, and Cancelled.
         """
         try:
             return self._process.call(
@@ -101,16 +102,16 @@ class TransformProcess:
             ) from failure
 
     def close(self) -> None:
-        """End the process. A call that goes on fails."""
+        """End the process. A call in progress fails."""
         self._process.close()
 
 
 def _said(failure: JobRaised) -> str:
-    """Its text as callers get it: what UTF-8 does not have cannot be sent."""
+    """Return the error text for clients, without characters that UTF-8 cannot encode."""
     return shortened(str(failure).encode(errors="replace").decode(), MOST_SAID)
 
 
 def _environment() -> Mapping[str, str]:
-    """This process's own, without what is the server's alone, such as its tokens."""
+    """Return this process's environment without the server's settings, such as its tokens."""
     kept = {name: one for name, one in os.environ.items() if not name.startswith("COHORT_")}
     return {**kept, "PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"}

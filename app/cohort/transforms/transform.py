@@ -1,4 +1,4 @@
-"""What a transform does around a model."""
+"""A transform around a model: its specs, and the calls of its stages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cohort.tensors import BY_NAME, Array, Arrays, OpenSpecs, TensorSpec, check_
 from cohort.transforms.process import TransformProcess
 
 LEARNING_SECONDS = 30.0
-"""For `after` of zeros, when the version loads."""
+"""Time limit for calling `after` with zeros when the version loads."""
 
 
 class Transform:
-    """Calls `before` and `after` in another process. Implements `Around`.
+    """A transform whose stages run in another process. Implements `Around`.
 
-    process: Calls them; closed with this.
-    signature: What the model takes and gives.
-    workroom: Where calls wait; closed with this.
+    process: Calls the stages; closed with this object.
+    signature: The model's inputs and outputs.
+    workroom: The queue of calls; closed with this object.
     """
 
     def __init__(self, process: TransformProcess, signature: Signature, workroom: Workroom) -> None:
@@ -47,21 +47,21 @@ class Transform:
 
     @property
     def description(self) -> Mapping[str, str]:
-        """Nothing that is known of single inputs."""
+        """Return an empty mapping, because a transform does not describe single inputs."""
         return {}
 
     @property
     def by_request(self) -> bool:
-        """Always: nobody knows what it does with rows."""
+        """Return True, because a transform may mix rows."""
         return True
 
     def is_short(self, inputs: Arrays) -> bool:
-        """Never."""
+        """Return False, because a call may take long."""
         del inputs
         return False
 
     def prepared_bytes(self, inputs: Arrays, watch: Watch) -> int:
-        """Nothing that is known before."""
+        """Return 0, because the size of the result is unknown before the call."""
         del inputs, watch
         return 0
 
@@ -80,7 +80,7 @@ class Transform:
         return arrays
 
     def finishes_at_once(self, outputs: Outputs) -> bool:
-        """Never."""
+        """Return False, because `after` may take long."""
         del outputs
         return False
 
@@ -101,13 +101,13 @@ class Transform:
             raise InferenceFailed(f"after of this model's transform: {error}") from error
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
-        """The model's own, where `before` takes what the model takes."""
+        """Return zeros for declared inputs; without a declaration, return the model's example."""
         if self._process.facts.inputs is None or not self.prepares:
             return inputs
         return {spec.name: _zeros(spec) for spec in self.inputs}
 
     def answer(self, inputs: Arrays | None, outputs: Outputs | None) -> None:
-        """Not known: `after` runs in another process."""
+        """Return None, because `after` runs in another process."""
 
     def close(self) -> None:
         """End the process."""
@@ -115,7 +115,7 @@ class Transform:
         self._process.close()
 
     def _learn(self) -> Sequence[TensorSpec]:
-        """What `after` gives of zeros. Raises LoadFailed."""
+        """Return the specs of the outputs of `after`, called with zeros. Raises LoadFailed."""
         named = {spec.name: _zeros(spec) for spec in self._signature.outputs}
         watch = Watch(monotonic() + LEARNING_SECONDS, LEARNING_SECONDS)
         try:
@@ -143,7 +143,7 @@ def _declared(side: str, declared: Mapping[str, Sequence[object]]) -> list[Tenso
 
 
 def _learned(name: str, array: Array) -> TensorSpec:
-    """A spec of what was given once: only its datatype and rank are taken for sure."""
+    """Return a spec with the datatype and rank of one result; all lengths are left open."""
     datatype = next((row.name for row in BY_NAME.values() if row.dtype == array.dtype), "BYTES")
     return TensorSpec(name, datatype, (None,) * array.ndim)
 
@@ -156,9 +156,9 @@ def _zeros(spec: TensorSpec) -> Array:
 
 
 def _fitted(spec: TensorSpec, array: Array) -> Array:
-    """An array as `spec` has it: Python's numbers have more bits than most models take.
+    """Convert an array to the datatype of `spec`; Python numbers are wider than most models accept.
 
-    Raises InvalidInput where that would change a value's kind.
+    Raises InvalidInput if the conversion would change the kind of a value, or is out of range.
     """
     if array.dtype == spec.dtype or spec.datatype == "BYTES":
         if spec.datatype == "BYTES" and array.dtype.kind not in "OV":
