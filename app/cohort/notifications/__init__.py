@@ -1,1 +1,1 @@
-"""What is told to other programs: webhooks, and how they are signed."""
+"""Webhooks to other programs, and their signatures."""

@@ -1,6 +1,6 @@
-"""The secret that notifications are signed with: from an operator's file, and never an empty one.
+"""The secret that signs notifications, from an operator's file. An empty secret is an error.
 
-Read when the server starts, and again when the file has changed; signing never waits for a disk.
+The file is read when the server starts and again when it changes. Signing never reads a disk.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from cohort.system.kept_files import read_small
 log = structlog.get_logger("cohort")
 
 SECRET_SETTING = "COHORT_WEBHOOK_SECRET_FILE"  # noqa: S105 - the name of a setting
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what a secret begins with that is written in base64
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of a secret in base64
 MOST_SECRET_BYTES = 4096
 
 
 def decode_secret(text: str) -> bytes:
-    """The key that a secret stands for: decoded after "whsec_", else its own bytes.
+    """Return a secret's key: the base64 after "whsec_" decoded, or the secret's own bytes.
 
-    Spaces and line ends around it do not count. Raises ValueError, with a sentence, for none.
+    Spaces and line ends around it are removed. Raises ValueError with a sentence if the secret is
+    empty or not valid base64.
     """
     text = text.strip()
     key = text.encode()
@@ -39,7 +40,7 @@ def decode_secret(text: str) -> bytes:
 
 
 def load_secret(path: Path) -> bytes:
-    """Read the key from a file. Raises ConfigProblems with what is wrong with it."""
+    """Read the key from a file. Raises ConfigProblems if the file is missing or invalid."""
     try:
         return decode_secret(read_small(path, MOST_SECRET_BYTES))
     except FileNotFoundError:
@@ -54,11 +55,13 @@ def load_secret(path: Path) -> bytes:
 
 
 class SecretFile:
-    """Follows the file. One that is broken or missing changes nothing.
+    """The current signing key, read again when its file changes.
 
-    key: What to sign with now.
+    If the file becomes invalid or disappears, the last key stays in use.
 
-    path: The file. Raises ConfigProblems where it is wrong from the start.
+    key: The current key.
+
+    path: The file. Raises ConfigProblems if it is invalid at the start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,11 +73,11 @@ class SecretFile:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the file, in sentences."""
+        """Return the file's problems as sentences."""
         return [str(problem) for problem in self._file.problems]
 
     async def check_file(self) -> None:
-        """Follow the file, if it has changed and is no longer being written."""
+        """Read the file again if it has changed and its writer has finished."""
         if (key := await self._file.check()) is not None:
             self.key = key
             log.info("webhook secret read", file=self._path.name)

@@ -1,6 +1,6 @@
 """Notifications to an operator's receivers over HTTP: signed, retried, bounded.
 
-Signed as https://www.standardwebhooks.com says, for which receivers have libraries.
+Signatures follow https://www.standardwebhooks.com; receivers can verify them using its libraries.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger("cohort")
 
 TRY_AGAIN = frozenset({408, 425, 429})
-"""Of the responses below 500 that are no success, those that may be another one later."""
+"""Statuses below 500 that are retried, because a later response may differ."""
 
 
 def split_addresses(text: str) -> tuple[str, ...]:
-    """Split addresses at commas. Raises ValueError, with a sentence that shows none of them."""
+    """Split addresses at commas. Raises ValueError, whose message does not contain any address."""
     addresses = tuple(one.strip() for one in text.split(","))
     for place, address in enumerate(addresses, 1):
         try:
@@ -50,19 +50,19 @@ def split_addresses(text: str) -> tuple[str, ...]:
 
 
 def check_addresses(text: SecretStr | None) -> SecretStr | None:
-    """None where there is no address. Raises ValueError as `split_addresses` does."""
+    """Return valid addresses, or None if there are none. Raises ValueError for invalid ones."""
     return SecretStr(",".join(split_addresses(text.get_secret_value()))) if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """How long a receiver is tried, in seconds.
+    """Retry limits for one receiver, in seconds.
 
-    timeout: For one request, from connecting to the head of the response; default 10.
-    first_pause: After the first failure, twice as long after each further one; default 1.
-    longest_pause: Between two requests; default 60.
-    give_up_after: From the first request of a notification; default an hour.
-    most_waiting: Notifications that wait for one receiver; beyond, the oldest is dropped;
+    timeout: Limit of one request, from connecting to the head of the response; default 10.
+    first_pause: Pause after the first failure; it doubles after each further one; default 1.
+    longest_pause: Longest pause between two requests; default 60.
+    give_up_after: Time from a notification's first request to the last retry; default an hour.
+    most_waiting: Maximum notifications queued for one receiver; beyond it, the oldest is dropped;
         default 256.
     """
 
@@ -78,11 +78,11 @@ PATIENT = Retrying()
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What happened.
+    """An event to report to receivers.
 
-    id: The same in every replica that tells of it, so that a receiver can leave out the second.
-    kind: Such as "rollout.rolled_back".
-    data: The rest, as JSON has it.
+    id: The event's id, equal in all replicas, so that receivers can drop duplicates.
+    kind: The event's type, such as "rollout.rolled_back".
+    data: The event's details, as JSON values.
     """
 
     id: str
@@ -90,13 +90,13 @@ class Notification:
     data: Mapping[str, Any]
 
     def body(self) -> bytes:
-        """As JSON, with the time of this moment."""
+        """Return the notification as JSON, with the current time."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         return json.dumps({"type": self.kind, "timestamp": at, "data": self.data}).encode()
 
 
 def sign(key: bytes, identifier: str, timestamp: str, body: bytes) -> str:
-    """The value of `webhook-signature`: HMAC-SHA256 of id, timestamp and body."""
+    """Return the value of `webhook-signature`: HMAC-SHA256 of id, timestamp and body."""
     signed = f"{identifier}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
@@ -110,15 +110,15 @@ class _Receiver:
 
 
 class Webhooks:
-    """Sends notifications to every receiver, each in the order in which they came.
+    """The sender of notifications, which go to every receiver in order.
 
-    Receivers do not wait for each other, and nobody waits for them.
+    Receivers are independent of each other, and `send` does not wait for them.
 
-    outcomes: How many notifications were "delivered", "failed" or "dropped", by receiver and that.
+    outcomes: Number of notifications by receiver and outcome: "delivered", "failed" or "dropped".
 
     urls: The receivers' addresses.
-    key: Returns what to sign with; called on the event loop before each request.
-    retrying: How long each is tried.
+    key: Returns the signing key; called on the event loop before each request.
+    retrying: The retry limits of each receiver.
     """
 
     def __init__(
@@ -134,14 +134,14 @@ class Webhooks:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """How many notifications wait or are being sent, by receiver."""
+        """Return the number of notifications queued or being sent, by receiver."""
         counts: Counter[str] = Counter()
         for receiver in self._receivers:
             counts[receiver.name] += len(receiver.waiting)
         return counts
 
     def send(self, notification: Notification) -> None:
-        """Have it sent to every receiver; returns at once."""
+        """Queue a notification for every receiver, without waiting."""
         body = notification.body()
         for receiver in self._receivers:
             if len(receiver.waiting) >= self._retrying.most_waiting:
@@ -151,8 +151,8 @@ class Webhooks:
             receiver.come.set()
 
     async def run(self) -> None:
-        """Send what comes, until cancelled; what waits then is lost, and logged."""
-        client = await asyncio.to_thread(_make_client)  # reads the certificates of authorities
+        """Send queued notifications until cancelled; then drop and log the rest."""
+        client = await asyncio.to_thread(_make_client)  # reads the CA certificates
         try:
             async with client, asyncio.TaskGroup() as tasks:
                 for receiver in self._receivers:
@@ -170,7 +170,7 @@ class Webhooks:
             while receiver.waiting:
                 first = receiver.waiting[0]
                 failure = await self._deliver(client, receiver, *first)
-                if receiver.waiting and receiver.waiting[0] is first:  # not dropped meanwhile
+                if receiver.waiting and receiver.waiting[0] is first:  # not dropped during delivery
                     receiver.waiting.popleft()
                     outcome = "failed" if failure else "delivered"
                     self._count(receiver, first[0], outcome, failure)
@@ -183,7 +183,7 @@ class Webhooks:
         notification: Notification,
         body: bytes,
     ) -> str:
-        """Try until it is taken, refused for good, or too old; return why it failed, or ""."""
+        """Retry until success, a lasting refusal or the time limit; return the failure, or ""."""
         retrying = self._retrying
         pause, until = retrying.first_pause, time.monotonic() + retrying.give_up_after
         while True:
@@ -202,11 +202,11 @@ class Webhooks:
     async def _post(
         self, client: httpx.AsyncClient, receiver: _Receiver, identifier: str, body: bytes
     ) -> tuple[str, bool]:
-        """Send one request; return why it failed, or "", and whether it always will.
+        """Send one request; return the failure, or "", and whether a retry cannot help.
 
-        Errors are told by their kind: their texts may hold the address.
+        An exception is reported by its class only: its text may contain the address.
         """
-        import httpx  # noqa: PLC0415 - only where there are receivers
+        import httpx  # noqa: PLC0415 - only needed if there are receivers
 
         timestamp = str(int(time.time()))
         try:
@@ -220,7 +220,7 @@ class Webhooks:
                 async with client.stream(
                     "POST", receiver.url, content=body, headers=headers
                 ) as response:
-                    status = response.status_code  # the body is of no interest
+                    status = response.status_code  # the body is not read
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             return type(error).__name__, False
         if 200 <= status < 300:
@@ -243,8 +243,8 @@ class Webhooks:
 
 
 def _make_client() -> httpx.AsyncClient:
-    import httpx  # noqa: PLC0415 - it takes 0.1 s, and most servers need none
+    import httpx  # noqa: PLC0415 - importing takes 0.1 s; most servers do not need it
 
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # below, it logs whole addresses
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO, it logs whole addresses
     logging.getLogger("httpcore").setLevel(logging.WARNING)
-    return httpx.AsyncClient(timeout=None, follow_redirects=False)  # noqa: S113 - `_post` has one
+    return httpx.AsyncClient(timeout=None, follow_redirects=False)  # noqa: S113 - `_post` sets one

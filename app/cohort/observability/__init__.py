@@ -1,1 +1,1 @@
-"""What is said and logged of requests: ids, access lines, refusals, what operators did."""
+"""Request logs: ids, access lines, refusals and operators' actions."""

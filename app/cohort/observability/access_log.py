@@ -1,7 +1,7 @@
-"""The access log: one line for each request that was answered, whatever its API.
+"""The access log: one line for each answered request of any API.
 
-The event loop keeps a tuple for each request. Every FLUSH_SECONDS they go to the thread that writes
-the log, and become text there. A line holds nothing of a body, a query or a key.
+The event loop keeps a tuple for each request. Every FLUSH_SECONDS, the tuples go to the thread that
+writes the log, which formats them. A line contains nothing from a body, a query or a key.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import orjson
 from cohort.errors import printable
 
 MAX_PATH = 200
-"""Characters of a path that a log line shows; headers have many more."""
+"""Maximum characters of a path in a log line; request heads allow many more."""
 
 FLUSH_SECONDS = 0.2
-"""How long a line waits for others. The thread is woken once for all of them."""
+"""Maximum delay of a line. Lines are batched so that the thread wakes once for all of them."""
 
 MAX_WAITING = 4000
-"""Lines that wait for others at most; then they go at once."""
+"""Maximum number of queued lines; when it is reached, they are flushed at once."""
 
 CALLER_LEFT = 499
-"""The status of a request that nobody waited for any more, as nginx has it."""
+"""The status of a request whose client disconnected before the response, as in nginx."""
 
 
 class Answering(Protocol):
-    """What answered a request: a lease."""
+    """The lease that answered a request."""
 
     @property
     def model(self) -> str:
@@ -43,18 +43,18 @@ class Answering(Protocol):
 
     @property
     def variant(self) -> str:
-        """The rollout's variant; "": none."""
+        """The rollout's variant; "" without a rollout."""
 
 
 class Facts(NamedTuple):
-    """What many requests have in common, and their lines share.
+    """The part of a log line that many requests share.
 
-    method: HTTP's, or the name of the gRPC method; "": the request could not be parsed.
-    path: As it was sent; "": gRPC.
-    result: The status of HTTP, or the name of the code of gRPC.
-    model, version: What answered; "": nothing did.
-    variant: The rollout's; "": none.
-    caller: The name of the caller; "": callers need no key, or it was refused.
+    method: The HTTP method, or the name of the gRPC method; "" if the request was not parsed.
+    path: The path as sent; "" for gRPC.
+    result: The HTTP status, or the name of the gRPC code.
+    model, version: The model and version that answered; "" if no model answered.
+    variant: The rollout's variant; "" without a rollout.
+    caller: The caller's name; "" if callers need no key, or the caller was refused.
     """
 
     method: str
@@ -74,7 +74,7 @@ class Facts(NamedTuple):
         answering: Answering | None,
         caller: str,
     ) -> Facts:
-        """The facts of a request; `answering` is None where nothing answered it."""
+        """Return the facts of a request; `answering` is None if no model answered it."""
         if answering is None:
             return cls(method, path, result, caller=caller)
         one = answering
@@ -82,20 +82,20 @@ class Facts(NamedTuple):
 
 
 Answered: TypeAlias = tuple[float, float, int, str | bytes, Facts]
-"""When the answer was written and when the request arrived, in seconds on the monotonic clock; the
-answer's bytes; the request's id, empty where it has none; and the facts.
+"""A tuple of response time, arrival time, response bytes, request id and facts.
 
-A plain tuple, because one is made per request.
+Times are seconds on the monotonic clock. The id is empty if the request does not have one. This is
+a plain tuple because one is made for each request.
 """
 
 Write = Callable[[Sequence[Answered]], None]
-"""Has the lines of requests written, or drops and counts them; from the event loop."""
+"""A function that passes requests to the log, or drops and counts them; runs on the event loop."""
 
 
 class AccessLog:
-    """Gathers answered requests, on the event loop.
+    """A buffer of answered requests, on the event loop.
 
-    write: Takes them.
+    write: Receives the buffered requests.
     """
 
     def __init__(self, write: Write) -> None:
@@ -103,7 +103,7 @@ class AccessLog:
         self._waiting: list[Answered] = []
 
     def add(self, answered: Answered) -> None:
-        """Have the line of a request written soon."""
+        """Buffer a request; its line is written within FLUSH_SECONDS."""
         waiting = self._waiting
         if not waiting:
             asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
@@ -112,20 +112,20 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Hand on what waits."""
+        """Pass the buffered requests to `write`."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._write(waiting)
 
 
 def shown_path(path: str | bytes) -> str:
-    """A path as a log line shows it: without its query, which may hold a key, and on one line."""
+    """Return a path for a log line: printable, and without the query, which may contain a key."""
     text = path if isinstance(path, str) else path.decode("latin-1")
     return printable(text.partition("?")[0], MAX_PATH)
 
 
 def json_lines(requests: Iterable[Answered]) -> str:
-    """The lines of requests, each a JSON object with the keys of all other lines."""
+    """Return the lines of requests, each a JSON object with the same keys as other log lines."""
     to_wall_clock = time() - monotonic()
     lines = []
     stamp, about, stamp_of, about_of = "", "", -1, None
@@ -154,13 +154,13 @@ def _second(second: int) -> str:
 
 def _id(request_id: str | bytes) -> str:
     text = request_id if isinstance(request_id, str) else request_id.decode()
-    plain = '"' not in text and "\\" not in text  # no id has controls
+    plain = '"' not in text and "\\" not in text  # ids have no control characters
     return f'"request_id":"{text}",' if plain else f'"request_id":{orjson.dumps(text).decode()},'
 
 
 @lru_cache(2048)
 def _about(facts: Facts) -> str:
-    """The end of a line, which is the same for many; half a kilobyte at most."""
+    """Return the end of a line, which many requests share; at most half a kilobyte."""
     about = {
         "event": "request",
         "logger": "cohort.access",

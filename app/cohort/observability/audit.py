@@ -1,4 +1,4 @@
-"""The audit log: one line for each request of an operator's, whatever its API and its result."""
+"""The audit log: one line for each operator request, for every API and result."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def log_admin_request(
     result: AdminResult,
     status: int | str,
 ) -> None:
-    """Log who did what, or tried to.
+    """Log an operator request: its caller, action and result.
 
     action: The method and the path, or the gRPC method and the model.
-    caller: The name of the key, token or certificate; "": nobody's.
-    address: Where the request came from.
-    request_id: Its id, sent or made here.
-    result: "left" where the caller did not wait for the answer; what was asked for may be done.
-    status: The status of HTTP, or the name of the code of gRPC.
+    caller: The name of the key, token or certificate; "" if it is unknown.
+    address: The client's address.
+    request_id: The request's id, from the client or generated.
+    result: "left" if the client disconnected before the response; the action may have been done.
+    status: The HTTP status, or the name of the gRPC code.
 
-    Of those that are refused, 20 lines a second are written, as of all refusals.
+    Refused requests are limited to 20 lines a second.
     """
     more = {}
     if result == "refused":

@@ -1,4 +1,4 @@
-"""What every adapter does with a request that is refused or fails, whatever its protocol."""
+"""Errors and log lines of refused and failed requests, for all protocols."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REFUSALS = (
     DeadlineExceeded,
     SequenceEnded,
 )
-"""Expected outcomes: none of them is a failure of the server."""
+"""Expected errors; they are not failures of the server."""
 
 
 def known_error(error: Exception) -> CohortError:
-    """`error` where it is one of ours; a bug becomes InferenceFailed without its words.
+    """Return a CohortError as it is; turn any other error into InferenceFailed, without its text.
 
-    The log has them, as `__cause__`.
+    The log shows the original error, which becomes `__cause__`.
     """
     if isinstance(error, CohortError):
         return error
@@ -49,22 +49,22 @@ def known_error(error: Exception) -> CohortError:
 
 
 class LineLimit:
-    """Lets so many log lines of a kind through in a second, and counts those it does not.
+    """A rate limit for log lines of each kind, which counts the lines left out.
 
-    A line costs more than refusing a request does: thousands would be the load, not a record of it.
+    A line costs more than refusing a request: logging thousands of refusals would overload the
+    server.
 
-    per_second: Lines of one kind; default 20.
+    per_second: Maximum lines of one kind in a second; default 20.
     """
 
     def __init__(self, per_second: int = 20) -> None:
         self._per_second = per_second
-        self._counts: dict[str, tuple[float, int, int]] = {}  # since when, let through, left out
+        self._counts: dict[str, tuple[float, int, int]] = {}  # second's start, written, left out
 
     def take(self, kind: str, now: float) -> int | None:
-        """Ask for one line; None where it is left out.
+        """Return the number of lines left out since the last one, or None to leave this one out.
 
-        Else how many of its kind were left out since the last line. `now` is on the monotonic
-        clock, in seconds.
+        `now` is on the monotonic clock, in seconds.
         """
         since, lines, left_out = self._counts.get(kind, (now, 0, 0))
         if now - since >= 1.0:
@@ -84,10 +84,10 @@ def log_refusal(
 ) -> None:
     """Log a request that was refused or failed, in one line.
 
-    `where` says what was asked for: the path, or the method. A refusal is logged at info, without
-    the values that the caller sent; a failure of the server at error, with its traceback. Of each
-    code, 20 lines a second are written; `left_out` in the next one says how many were not. The
-    metrics count them all.
+    `where` contains the path or the method. A refusal is logged at info, without the values that
+    the caller sent. A failure of the server is logged at error, with its traceback. Each code is
+    limited to 20 lines a second; `left_out` in the next line counts the omitted ones. The metrics
+    count all requests.
     """
     left_out = _lines.take(error.code, monotonic())
     if left_out is None:

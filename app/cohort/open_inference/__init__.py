@@ -1,8 +1,8 @@
-"""The Open Inference Protocol's rules, said once for REST and gRPC, with Triton's extensions.
+"""The Open Inference Protocol with Triton's extensions, shared by REST and gRPC.
 
-The adapters translate: JSON and binary data, or protobuf, to an `InferRequest` and from an
-`InferResponse`, and to and from plain documents for everything else. What is allowed, what it means
-and what is said of what is not is here, so that a request means the same over both.
+The adapters translate JSON and binary data, or protobuf, to an `InferRequest` and from an
+`InferResponse`. For everything else they translate plain documents. Validation, semantics and error
+messages are here, so that a request means the same over both protocols.
 
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 https://github.com/triton-inference-server/server/tree/main/docs/protocol

@@ -1,4 +1,4 @@
-"""Scores to the best classes, as Triton's classification extension writes them.
+"""The best classes of scores, in the format of Triton's classification extension.
 
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_classification.md
 """
@@ -13,13 +13,14 @@ from cohort.codec.ranking import best_of, check_classes, ranked_datatype
 from cohort.tensors import Array, TensorSpec
 
 ModelShape = Sequence[int | str | None] | None
-"""As in `TensorSpec.shape`."""
+"""A shape as in `TensorSpec.shape`."""
 
 
 def has_rows(inputs: Iterable[ModelShape], outputs: Iterable[ModelShape]) -> bool:
-    """Whether axis 0 of a model's tensors is rows: Triton's `max_batch_size` is above 0 then.
+    """Return True if axis 0 of a model's tensors is rows: Triton's `max_batch_size` is above 0.
 
-    It is where it is open in all of them, or 1 in all inputs. An output of unknown rank fits.
+    Axis 0 is rows if its length is open in all tensors, or 1 in all inputs and open or 1 in all
+    outputs. An output of unknown rank fits both.
     """
     lengths = {_first(shape) for shape in inputs}
     if lengths not in ({None}, {1}):
@@ -28,7 +29,7 @@ def has_rows(inputs: Iterable[ModelShape], outputs: Iterable[ModelShape]) -> boo
 
 
 def _first(shape: ModelShape) -> int | None:
-    """The length of axis 0, None where it is open; 0, which rows never are, without that axis."""
+    """Return the length of axis 0: None if open; 0, never valid for rows, if there is no axis."""
     if not shape:
         return 0
     return shape[0] if isinstance(shape[0], int) else None
@@ -43,15 +44,15 @@ def classify(
     by_row: bool = True,
     check: Callable[[], None] = lambda: None,
 ) -> Array:
-    """Give the `count` best classes as `"score:index"` or `"score:index:label"`, best first.
+    """Return the `count` best classes as `"score:index"` or `"score:index:label"`, best first.
 
-    by_row: Whether axis 0 is rows, as `has_rows` says; default True.
-    check: Called before each row; what it raises ends this.
+    by_row: True if axis 0 is rows, the result of `has_rows`; default True.
+    check: Called before each row; its exception ends the classification.
 
-    `array` [rows, …] gives BYTES [rows, count], each row's classes being all of its elements; where
-    there are no rows, all elements are classes of one list, [count]. Equal scores come by index,
-    NaN last. Where there are fewer classes than `count`, it is all of them. Raises InvalidInput for
-    an output that has no order, and for more than MOST_CLASSES of all rows.
+    An `array` [rows, …] gives BYTES [rows, count]; all elements of a row are its classes. Without
+    rows, all elements are classes of one list, [count]. Equal scores are ordered by index, NaN
+    last. If there are fewer classes than `count`, all are returned. Raises InvalidInput if the
+    output's values have no order, or for more than MOST_CLASSES in all rows.
     """
     datatype = ranked_datatype(spec)
     by_row = by_row and array.ndim > 0

@@ -14,17 +14,17 @@ DATA_TYPES = {
     datatype.name: f"TYPE_{'STRING' if datatype.name == 'BYTES' else datatype.name}"
     for datatype in STANDARD
 }
-"""Triton's names; any other datatype is TYPE_INVALID."""
+"""Triton's datatype names; any other datatype is TYPE_INVALID."""
 
 CHANNELS = (1, 3)
-"""Of grey and colour images."""
+"""Numbers of channels of grey and colour images."""
 
 
 def model_config(plane: ModelReader, model: str, version: str | None = None) -> Description:
-    """The config of `version`, or of the default version where it is None.
+    """Return the config of `version`, or of the default version if it is None.
 
-    As in Triton, `max_batch_size` is above 0 where axis 0 is rows, and dimensions leave it out; it
-    is 1 where requests are not batched. Raises ModelNotFound, VersionNotFound or NotReady.
+    As in Triton, `max_batch_size` is above 0 if axis 0 is rows, and dimensions then omit that axis.
+    It is 1 if requests are not batched. Raises ModelNotFound, VersionNotFound or NotReady.
     """
     described = plane.version(model, plane.ready(model, version))
     inputs, outputs, batching = described["inputs"], described["outputs"], described["batching"]
@@ -66,7 +66,7 @@ def _tensor(spec: Description, *, rows: bool) -> Description:
 
 
 def _format(spec: Description) -> str:
-    """How an image lies in an input [N, C, H, W] or [N, H, W, C] of one or three channels."""
+    """Return the image layout of an input [N, C, H, W] or [N, H, W, C] of one or three channels."""
     shape = spec["shape"]
     if shape is None or len(shape) != 4:
         return "FORMAT_NONE"

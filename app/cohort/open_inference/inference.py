@@ -32,14 +32,14 @@ from cohort.tensors import ANY, BY_NAME, Array, Arrays, TensorSpec, check_names
 
 @dataclass(frozen=True, slots=True)
 class OutputTensor:
-    """An output as it is sent.
+    """An output in a response.
 
     name: Its name.
     datatype: The datatype's name in the protocol; BYTES for classes.
     array: Its values.
-    binary: Whether it is sent as bytes, where the protocol has more than one form.
-    shared: The parameters that say where it was written in shared memory, in place of its values;
-        default None: it is sent.
+    binary: True to send it as bytes, if the protocol has more than one form.
+    shared: The parameters of its location in shared memory, sent instead of its values; default
+        None: the values are sent.
     """
 
     name: str
@@ -51,10 +51,10 @@ class OutputTensor:
 
 @dataclass(frozen=True, slots=True)
 class InferResponse:
-    """A response.
+    """A response in plain values.
 
     model, version: The names of the version that answered.
-    id: The request's id; empty where it had none.
+    id: The request's id; empty if it did not have one.
     variant: The rollout's variant that answered; empty without a rollout.
     outputs: The requested outputs, in the order of the request.
     """
@@ -70,9 +70,9 @@ class Inference:
     """One inference: `decode` the request first, then `respond`, both with the same lease.
 
     request: The request in plain values.
-    regions: What callers have registered of shared memory; default: nothing.
+    regions: The callers' shared memory regions; default: shared memory is off.
 
-    Raises InvalidInput for tensors in shared memory where there is none.
+    Raises InvalidInput for tensors in shared memory if it is off, and TooLarge for too many bytes.
     """
 
     __slots__ = ("_regions", "_wanted", "_written", "request")
@@ -87,11 +87,11 @@ class Inference:
 
     @property
     def beside(self) -> int:
-        """The bytes that `decode` reads from shared memory."""
+        """Return the number of bytes that `decode` reads from shared memory."""
         return self.request.beside
 
     def decode(self, lease: Lease) -> Arrays:
-        """Make arrays as the version takes them. Raises InvalidInput for what does not fit it."""
+        """Make the version's input arrays. Raises InvalidInput for inputs that do not fit."""
         request = self.request
         specs = lease.inputs_for(request.inputs)
         self._wanted = _select(request, lease)
@@ -100,7 +100,7 @@ class Inference:
         return {spec.name: decode_input(spec, inputs[spec.name]) for spec in specs}
 
     def _read_shared(self, lease: Lease) -> Mapping[str, InputTensor]:
-        """Read the inputs that are in shared memory, and find where outputs are written."""
+        """Read the inputs that are in shared memory, and find the regions of outputs."""
         caller, find = lease.context.caller, self._regions.find
         owner = "" if caller is None else caller.name
         self._written = {
@@ -116,14 +116,14 @@ class Inference:
         }
 
     def decode_work(self, lease: Lease) -> int:
-        """How long `decode` takes, as the size of JSON that takes as long."""
+        """Return the cost of `decode`, as a size of JSON that takes the same time."""
         del lease
         return sum([one.work for one in self.request.inputs.values()])
 
     def is_large(self, outputs: Outputs, copied: Callable[[Array], bool] = lambda _: True) -> bool:
-        """Whether `respond`, and writing what it gives, take long; `decode` was called.
+        """Return True if `respond` and writing its result take long. Call `decode` first.
 
-        copied: Whether writing an output copies it; default: that of each does.
+        copied: Returns True if writing an output copies it; default: always True.
         """
         return are_large(
             outputs if self._written else [one for one in outputs if copied(one)]
@@ -140,9 +140,9 @@ class Inference:
         return _class_work(array, one.output.classes)
 
     def respond(self, lease: Lease, outputs: Outputs) -> InferResponse:
-        """Select what was requested of `outputs`, which are in the model's order.
+        """Select the requested ones of `outputs`, which are in the model's order.
 
-        Raises InvalidInput for classes of an output that has none.
+        Raises InvalidInput if classes are requested of an output that cannot be ranked.
         """
         check = partial(lease.check_time, self.request.timeout)
         sent = [
@@ -159,7 +159,7 @@ class Inference:
     def _write(
         self, part: SharedPart, tensor: OutputTensor, check: Callable[[], None]
     ) -> OutputTensor:
-        """Write an output to shared memory. Raises InvalidInput where it does not fit."""
+        """Write an output to shared memory. Raises InvalidInput if it does not fit."""
         data = to_bytes(tensor.array, check)
         size = memoryview(data).nbytes
         if size > part.size:
@@ -173,7 +173,7 @@ class Inference:
 
 
 class _Wanted(NamedTuple):
-    """What is sent of the output at a position: it, or the names of its classes."""
+    """A requested output at a position, or its labels if `labeller` is set."""
 
     position: int
     output: RequestedOutput
@@ -181,9 +181,10 @@ class _Wanted(NamedTuple):
 
 
 def _select(request: InferRequest, lease: Lease) -> Sequence[_Wanted]:
-    """The outputs that were named, and those of labels; without names all of them.
+    """Return the named outputs and labels, or all outputs if the request names none.
 
-    Labels come where they are named, or asked for by `top`, or without names where the config says.
+    Labels are included if they are named, or requested by `top`. If the request names no outputs,
+    they are also included if the config requests them.
     """
     labellers, top = lease.served.labellers, request.top
     if (outputs := request.outputs) is None:
@@ -251,13 +252,13 @@ def _output(
 
 
 def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
-    """Make the array that `spec` takes of an input, in whichever form its elements were sent.
+    """Make the array that `spec` requires from an input, for every form of its elements.
 
-    Nothing is converted: the datatype is the model's own. Raises InvalidInput.
+    Datatypes are not converted: they must match the model's. Raises InvalidInput.
     """
     if spec.datatype == ANY and sent.datatype in BY_NAME:
         spec = replace(spec, datatype=sent.datatype)
-    spec.dtype  # noqa: B018 - raises for what cannot be sent
+    spec.dtype  # noqa: B018 - raises for datatypes that cannot be sent
     if sent.datatype != spec.datatype:
         raise InvalidInput(
             f"input {quoted(spec.name)} is {spec.datatype}, "
@@ -283,9 +284,10 @@ MOST_EMPTY_COLUMNS = 1 << 20
 
 
 def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
-    """Raise InvalidInput for an array without elements that the model may give many outputs for.
+    """Raise InvalidInput for an array without elements whose outputs may be large.
 
-    It weighs nothing, however long its axes; those that the model has fixed do not count.
+    Such an array needs no bytes, even if its axes are long. Axes that the model has fixed are not
+    limited.
     """
     declared = spec.shape or (None,) * len(shape)
     lengths = [1 if isinstance(fixed, int) else size
@@ -299,14 +301,14 @@ def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
 
 
 WIDENED = frozenset({"INT8", "INT16", "UINT8", "UINT16"})
-"""Sent in wider fields over gRPC, so that a value may be out of range."""
+"""Datatypes that gRPC sends in wider fields, so that a value may be out of range."""
 
 
 def _from_values(sent: InputTensor, values: Sequence[object], *, files: bool) -> Array:
     name, datatype, shape = sent.name, sent.datatype, sent.shape
     wanted = checked_shape(name, datatype, shape)
     if datatype in WIDENED or len(values) != prod(wanted):
-        return decode_tensor(name, datatype, shape, list(values))  # which says what is wrong
+        return decode_tensor(name, datatype, shape, list(values))  # raises the precise error
     if datatype != "BYTES":
         return np.array(values, BY_NAME[datatype].dtype).reshape(wanted)
     return from_texts(cast("Sequence[bytes]", values), name, files=files).reshape(wanted)

@@ -1,4 +1,4 @@
-"""What versions have done, as Triton's statistics extension has it.
+"""Usage of versions, in the format of Triton's statistics extension.
 
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
 """
@@ -12,7 +12,7 @@ from cohort.operating import Description, ModelReader
 def model_statistics(
     plane: ModelReader, model: str | None = None, version: str | None = None
 ) -> list[Description]:
-    """What READY versions have done: of all models, of one, or one version.
+    """Return the statistics of READY versions: of all models, one model, or one version.
 
     Raises ModelNotFound, VersionNotFound or NotReady.
     """
@@ -20,9 +20,10 @@ def model_statistics(
 
 
 def _statistics(model: str, version: str, counts: VersionMetrics) -> Description:
-    """Input and output take no time: the runtime takes and gives numpy's own memory.
+    """Return the statistics of one version.
 
-    For any thread: what is copied here may be counted on meanwhile.
+    Times of input and output are 0, because the runtime uses numpy's memory directly. Any thread
+    may call this: it copies counts that other threads may be changing.
     """
     outcomes = counts.outcomes.copy()
     succeeded = sum(count for (_, code), count in outcomes.items() if code == "OK")

@@ -1,4 +1,4 @@
-"""What the server and its models say of themselves."""
+"""Metadata of the server and its models."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ EXTENSIONS = (
     "statistics",
     "system_shared_memory",
 )
-"""As Triton, the same over REST and gRPC."""
+"""Supported extensions; as in Triton, the list is the same over REST and gRPC."""
 
 PLATFORM = "onnxruntime_onnx"
 
 
 def server_metadata() -> Description:
-    """Name, version and extensions."""
+    """Return the server's name, version and extensions."""
     return {"name": SERVER_NAME, "version": SERVER_VERSION, "extensions": list(EXTENSIONS)}
 
 
 def model_metadata(plane: ModelReader, model: str, version: str | None = None) -> Description:
-    """The inputs and outputs of `version`, or of the default version where it is None.
+    """Return the inputs and outputs of `version`, or of the default version if it is None.
 
-    `versions` are those that may be requested: the one that is named, as in Triton, or all
-    that are ready. Raises ModelNotFound, VersionNotFound or NotReady.
+    `versions` lists the named version, as in Triton, or all versions that are ready. Raises
+    ModelNotFound, VersionNotFound or NotReady.
     """
     described = plane.version(model, plane.ready(model, version))
     ready = [one["version"] for one in plane.model(model)["versions"] if one["state"] == "READY"]
@@ -53,7 +53,7 @@ def model_metadata(plane: ModelReader, model: str, version: str | None = None) -
 
 
 def sent_outputs(described: Description) -> list[Description]:
-    """The outputs of a version, those of labels behind them, as they come without names."""
+    """Return the outputs that a version sends by default: its own, then those of labels."""
     outputs: list[Description] = described["outputs"]
     labels = [one["labels"] for one in outputs if one.get("labels", {}).get("always")]
     return outputs + [
@@ -66,7 +66,7 @@ def _tensor(spec: Description) -> Description:
 
 
 def _class_names(outputs: Sequence[Description]) -> dict[str, str]:
-    """The classes of the columns of outputs: the protocol's tensors have no place for them."""
+    """Return the class names of outputs' columns, which the protocol's tensors cannot carry."""
     named = [spec for spec in outputs if "classes" in spec]
     return {
         "classes" if len(named) == 1 else f"classes.{spec['name']}": json.dumps(
@@ -77,9 +77,9 @@ def _class_names(outputs: Sequence[Description]) -> dict[str, str]:
 
 
 def dims_of(spec: Description) -> list[int]:
-    """A described tensor's shape; -1 for a dimension of any length.
+    """Return a described tensor's shape, with -1 for a dimension of any length.
 
-    An unknown rank reads as one dimension of any length: the protocol has no form for it.
+    An unknown rank becomes one dimension of any length: the protocol cannot express it.
     """
     if spec["shape"] is None:
         return [-1]

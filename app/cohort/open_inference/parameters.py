@@ -1,9 +1,8 @@
-"""The `parameters` of a request, an input and a requested output: what is known and what is not.
+"""The `parameters` of a request, an input and a requested output.
 
-Known ones are checked; any other, `priority` and `sequence_id` among them, is let through and
-changes nothing. A parameter that is null, or has no value over gRPC, is one that was not sent. A
-whole number may be written as a decimal string: some clients' parameters are all strings, and
-Triton's own clients send numbers.
+Known parameters are checked; all others, such as `priority` and `sequence_id`, are accepted and
+ignored. A parameter that is null, or has no value over gRPC, counts as absent. A whole number may
+be a decimal string: some clients send only strings, while Triton's own clients send numbers.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from cohort.errors import InvalidInput, quoted
 from cohort.open_inference.regions import SharedPart
 
 Parameters = Mapping[str, object]
-"""Strings, booleans and numbers by name; over REST lists and objects, too, which none takes."""
+"""Strings, booleans and numbers by name; REST also has lists and objects, which are invalid."""
 
 NO_PARAMETERS: Parameters = MappingProxyType({})
 
 LARGEST_NUMBER = 2**64 - 1
-"""What gRPC's largest integers hold, and Triton's."""
+"""The largest integer of gRPC and of Triton."""
 
 
 SHARED_MEMORY = "shared_memory_"
@@ -29,7 +28,7 @@ _REGION, _SIZE, _OFFSET = (f"{SHARED_MEMORY}{one}" for one in ("region", "byte_s
 
 
 def check_no_shared_memory(place: str, parameters: Parameters) -> None:
-    """Raise InvalidInput where what is no tensor is said to be in shared memory."""
+    """Raise InvalidInput if parameters that do not belong to a tensor name shared memory."""
     for name in parameters:
         if name.startswith(SHARED_MEMORY):
             raise InvalidInput(
@@ -38,12 +37,12 @@ def check_no_shared_memory(place: str, parameters: Parameters) -> None:
 
 
 def is_shared(parameters: Parameters) -> bool:
-    """Whether a tensor is said to be in shared memory."""
+    """Return True if the parameters place a tensor in shared memory."""
     return parameters.get(_REGION) is not None
 
 
 def read_shared(place: str, parameters: Parameters) -> SharedPart | None:
-    """Where in shared memory a tensor is; None where it is not. Raises InvalidInput."""
+    """Return a tensor's location in shared memory, or None if absent. Raises InvalidInput."""
     for name in parameters:
         if name.startswith(SHARED_MEMORY) and name not in {_REGION, _SIZE, _OFFSET}:
             raise InvalidInput(
@@ -66,13 +65,13 @@ def read_shared(place: str, parameters: Parameters) -> SharedPart | None:
 
 
 def write_shared(part: SharedPart, size: int) -> dict[str, str | int]:
-    """The parameters of an output, of which `size` bytes were written to a part."""
+    """Return the parameters of an output with `size` bytes written to a part."""
     offset = {_OFFSET: part.offset} if part.offset else {}
     return {_REGION: part.region, _SIZE: size, **offset}
 
 
 def read_timeout(parameters: Parameters) -> float | None:
-    """`timeout`, in microseconds, as seconds; None where there is none, or it is 0.
+    """Return `timeout`, which is in microseconds, as seconds; None if it is absent or 0.
 
     Triton's clients send 0 by default. Raises InvalidInput.
     """
@@ -81,7 +80,7 @@ def read_timeout(parameters: Parameters) -> float | None:
 
 
 def whole_number(place: str, value: object) -> int:
-    """A number from 0, perhaps as a decimal string; 0 where there is none. Raises InvalidInput."""
+    """Return a number >= 0, which may be a decimal string; 0 if absent. Raises InvalidInput."""
     if value is None:
         return 0
     number = value
@@ -93,7 +92,7 @@ def whole_number(place: str, value: object) -> int:
 
 
 def boolean(place: str, value: object, *, default: bool = False) -> bool:
-    """`true` or `false`; `default` where there is none. Raises InvalidInput."""
+    """Return a boolean, or `default` if absent. Raises InvalidInput."""
     if value is None:
         return default
     if not isinstance(value, bool):

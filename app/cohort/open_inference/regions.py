@@ -1,8 +1,8 @@
-"""Shared memory of the machine: regions that callers register, and what is read and written there.
+"""Shared memory regions that callers register, for reading inputs and writing outputs.
 
-A region is a part of a POSIX shared memory object, a file in /dev/shm. It is read by `preadv` and
-written by `pwrite`, never mapped: its owner may shorten it at any moment, which ends a process that
-has mapped it and is a short read to one that has not.
+A region is a part of a POSIX shared memory object, a file in /dev/shm. It is read using `preadv`,
+written using `pwrite`, and never mapped. Its owner may shorten it at any moment: that kills a
+process that has mapped it, and otherwise causes a short read.
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_shared_memory.md
 """
 
@@ -18,16 +18,16 @@ import numpy as np
 from cohort.codec.binary import BytesLike
 from cohort.errors import Forbidden, InvalidInput, NotFound, TooLarge, quoted
 
-FOLDER = "/dev/shm"  # noqa: S108 - where shm_open has its objects
+FOLDER = "/dev/shm"  # noqa: S108 - the folder of shm_open's objects
 
 MOST_REGIONS = 256
-"""Regions of all callers; each takes a descriptor."""
+"""Maximum regions of all callers; each needs a file descriptor."""
 
 MOST_OF_A_CALLER = 64
-"""Those of one of the callers, where callers need keys."""
+"""Maximum regions of one caller, if callers need keys."""
 
 LONGEST_NAME = 255
-"""Characters of a region's name, and bytes of a key."""
+"""Maximum characters of a region's name, and bytes of a key."""
 
 WRITTEN_AT_ONCE = 1 << 30
 
@@ -37,12 +37,12 @@ OFF = "shared memory is off: COHORT_SHARED_MEMORY is not set"
 
 
 class SharedPart(NamedTuple):
-    """Where a tensor is in shared memory.
+    """A tensor's location in shared memory.
 
-    place: Where the request says so, for messages.
+    place: The path of the parameter in the request, for messages.
     region: The region's name.
-    size: Its bytes; those of an output at most.
-    offset: Where it begins in the region.
+    size: The tensor's bytes; for an output, the maximum.
+    offset: The tensor's first byte in the region.
     """
 
     place: str
@@ -54,13 +54,13 @@ class SharedPart(NamedTuple):
 class Region:
     """A registered part of a shared memory object. All methods may be called on any thread.
 
-    The object stays open until nobody uses the region any more, unregistered or not.
+    The object stays open while a request uses the region, even after it is unregistered.
 
     name: The region's name.
-    key: The object's.
-    offset, size: The part that is registered, in bytes.
+    key: The object's name.
+    offset, size: The registered part, in bytes.
 
-    Raises InvalidInput where there is no such object, or it is too small.
+    Raises InvalidInput if the object does not exist or is too small.
     """
 
     def __init__(self, name: str, key: str, offset: int, size: int) -> None:
@@ -77,7 +77,7 @@ class Region:
         self._check(size, offset)
 
     def check(self, part: SharedPart) -> None:
-        """Raise InvalidInput unless a part of it is there."""
+        """Raise InvalidInput unless a part is inside the region and its object."""
         if part.offset + part.size > self.size:
             raise InvalidInput(
                 f"{part.place}: {part.size} bytes from {part.offset} on are not in shared memory "
@@ -86,7 +86,7 @@ class Region:
         self._check(part.size, self.offset + part.offset)
 
     def read(self, part: SharedPart) -> BytesLike:
-        """Copy a part of it. Raises InvalidInput where it is not there."""
+        """Return a copy of a part. Raises InvalidInput if the part is not there."""
         self.check(part)
         data = np.empty(part.size, np.uint8).data
         at, begin = 0, self.offset + part.offset
@@ -98,7 +98,7 @@ class Region:
         return data
 
     def write(self, part: SharedPart, data: BytesLike) -> None:
-        """Write to a part of it, from its beginning. Raises InvalidInput where it is not there."""
+        """Write data at the beginning of a part. Raises InvalidInput if the part is not there."""
         self.check(part)
         view, at, begin = memoryview(data).cast("B"), 0, self.offset + part.offset
         try:
@@ -112,11 +112,11 @@ class Region:
             ) from None
 
     def _check(self, size: int, offset: int) -> None:
-        """Raise InvalidInput unless the object is still there, and as large as it has to be."""
+        """Raise InvalidInput unless the object still exists and is large enough."""
         found = os.fstat(self._descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise InvalidInput(f"{quoted(self.key)} is not shared memory")
-        if found.st_nlink != 1:  # another link may be somebody else's name for another's memory
+        if found.st_nlink != 1:  # a second link may give one caller access to another's memory
             state = "has a second name" if found.st_nlink else "was removed"
             raise InvalidInput(
                 f"the shared memory {quoted(self.key)} of region {quoted(self.name)} {state}: "
@@ -134,11 +134,11 @@ class Region:
 
 
 class Regions:
-    """The regions that callers have registered. Each caller that has a key sees its own.
+    """The regions that callers have registered. A caller with a key has access to its own only.
 
-    prefix: How the keys of shared memory begin that may be registered; default "": none may.
-    most_bytes: The bytes of a request's inputs in shared memory at most; default: 64 MiB.
-    workers: The processes that serve; regions need a single one. Default 1.
+    prefix: Required prefix of shared memory keys; default "": registration is off.
+    most_bytes: Maximum bytes of a request's inputs in shared memory; default: 64 MiB.
+    workers: Number of worker processes; regions require exactly one. Default 1.
     """
 
     def __init__(self, prefix: str = "", *, most_bytes: int = 64 << 20, workers: int = 1) -> None:
@@ -151,11 +151,11 @@ class Regions:
     ) -> None:
         """Register a region.
 
-        owner: The caller's name; "" where callers need no key.
+        owner: The caller's name; "" if callers need no key.
         name: The region's name.
-        key: The shared memory's.
-        offset, size: The part of it, in bytes.
-        admin: Whether the caller is an operator; default False.
+        key: The name of the shared memory object.
+        offset, size: The part of the object, in bytes.
+        admin: True if the caller is an operator; default False.
 
         Raises Forbidden for a key that the caller may not use, and InvalidInput.
         """
@@ -199,12 +199,12 @@ class Regions:
             )
 
     def unregister(self, owner: str, name: str = "") -> None:
-        """Unregister a caller's region, if there is one; by default all that it has."""
+        """Unregister a caller's region if it exists; by default all its regions."""
         for one in [one for one in self._regions if one[0] == owner and name in ("", one[1])]:
             del self._regions[one]
 
     def status(self, owner: str, name: str = "") -> list[dict[str, Any]]:
-        """Describe a caller's region; by default all that it has. Raises NotFound."""
+        """Describe a caller's region; by default all its regions. Raises NotFound."""
         found = [
             region
             for (whose, _), region in self._regions.items()
@@ -218,10 +218,10 @@ class Regions:
         ]
 
     def admit(self, place: str, size: int) -> None:
-        """Raise InvalidInput where there is none, and TooLarge for more bytes than a request's.
+        """Raise InvalidInput if shared memory is off, and TooLarge for more than `most_bytes`.
 
-        place: Where the request first says that a tensor is in shared memory.
-        size: The bytes of all inputs there.
+        place: The path of the request's first parameter that names shared memory.
+        size: The bytes of all inputs in shared memory.
         """
         if not self._prefix:
             raise InvalidInput(f"{place}: {OFF}")
@@ -232,7 +232,7 @@ class Regions:
             )
 
     def find(self, owner: str, part: SharedPart) -> Region:
-        """The region of a part, which is there now. Raises InvalidInput."""
+        """Return the region of a part. Raises InvalidInput if either does not exist."""
         region = self._regions.get((owner, part.region))
         if region is None:
             raise InvalidInput(

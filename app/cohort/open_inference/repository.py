@@ -11,17 +11,17 @@ from cohort.operating import ControlPlane, Description, ModelReader
 
 
 def repository_index(plane: ModelReader, *, only_ready: bool) -> list[Description]:
-    """Every version with its state and the reason for it."""
+    """Return every version, or every READY one, with its state and the reason."""
     return [one for one in plane.index() if one["state"] == "READY" or not only_ready]
 
 
 async def load_model(
     plane: ControlPlane, model: str, parameters: Parameters = NO_PARAMETERS
 ) -> None:
-    """Bring a model back, or try it again, and wait until it serves.
+    """Load a model, or retry loading it, and wait until it serves.
 
-    Raises InvalidInput where a config or files come with the request, ModelNotFound, or NotReady
-    with the reason why it does not serve. Any other parameter changes nothing.
+    Raises InvalidInput if the request contains a config or files, ModelNotFound, or NotReady with
+    the reason. All other parameters are ignored.
     """
     for name in parameters:
         if name == "config" or name.startswith("file:"):

@@ -1,4 +1,4 @@
-"""An inference request in plain values, for REST and gRPC alike, and its validation."""
+"""An inference request in plain values, for REST and gRPC, and its validation."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from cohort.open_inference.regions import SharedPart
 from cohort.tensors import BY_NAME
 
 COPIED = 16
-"""Bytes that are copied while one of JSON is parsed."""
+"""Number of bytes that are copied in the time of parsing one byte of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """An input as it was sent. Its elements are in one of `raw`, `packed`, `values`, `data` and
-    `shared`.
+    """An input of a request; its elements are in `raw`, `packed`, `values`, `data` or `shared`.
 
-    name, datatype, shape, parameters: As they were sent, not checked against the model.
+    name, datatype, shape, parameters: Values from the request, not checked against the model.
     raw: Bytes in the format of the binary tensor data extension; default None.
     packed: Bytes of the datatype's packed protobuf field, never for BYTES; default None.
     values: A flat sequence of the datatype's protobuf type, bytes for BYTES; default None.
     data: A JSON list, flat or nested like the shape; default None.
-    shared: Where in shared memory they are, as in `raw`; default None.
+    shared: The location in shared memory, in the format of `raw`; default None.
     """
 
     name: str
@@ -52,9 +51,9 @@ class InputTensor:
 
     @property
     def work(self) -> int:
-        """How long decoding takes, as the size of JSON that takes as long; without `data`.
+        """Return the cost of decoding, as a size of JSON that takes the same time; without `data`.
 
-        Raw numbers take no time: their bytes become the array.
+        Raw numbers cost nothing: their bytes become the array.
         """
         shared = 0 if self.shared is None else self.shared.size
         if self.raw is not None or shared:
@@ -76,7 +75,7 @@ class InputTensor:
 
 
 def _elements(shape: Sequence[object], most: int) -> int:
-    """How many elements a shape says there are, `most` at most; 0 where it will be refused."""
+    """Return the number of elements of a shape, at most `most`; 0 if the shape is invalid."""
     count = 1
     if len(shape) > MAX_RANK:
         return 0
@@ -92,9 +91,9 @@ class RequestedOutput:
     """A requested output.
 
     name: Its name.
-    binary: Whether it is sent as bytes, where the protocol has more than one form; default False.
-    classes: How many of the best classes are sent in place of the values; default 0: the values.
-    shared: Where in shared memory it is written; default None: it is sent.
+    binary: True to send it as bytes, if the protocol has more than one form; default False.
+    classes: Number of best classes to send instead of the values; default 0: the values.
+    shared: The location in shared memory to write it to; default None: it is sent.
     """
 
     name: str
@@ -105,17 +104,17 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A valid request, which is not checked against the model yet.
+    """A valid request, not yet checked against the model.
 
-    inputs: By name, in the order in which they were sent.
+    inputs: The inputs by name, in the request's order.
     outputs: The requested outputs; None: all of them.
-    id: The caller's id; empty where it sent none.
-    timeout: The caller's limit in seconds; None where it sent none.
-    binary: Whether outputs are sent as bytes where `outputs` is None.
+    id: The caller's id; empty if absent.
+    timeout: The caller's limit in seconds; None if absent.
+    binary: True to send outputs as bytes if `outputs` is None.
     parameters: The request's parameters.
-    top: How many labels of each row are asked for; default 0: as the model's config says.
-    shared: The tensors in shared memory, as the request says; default: none are.
-    beside: The bytes of those that are inputs; default 0.
+    top: Number of labels requested for each row; default 0: the model's config decides.
+    shared: The locations of tensors in shared memory; default: empty.
+    beside: The bytes of inputs in shared memory; default 0.
     """
 
     inputs: Mapping[str, InputTensor]
@@ -138,13 +137,13 @@ def make_request(
 ) -> InferRequest:
     """Make a request from its parts.
 
-    inputs: The inputs as they were sent.
+    inputs: The inputs from the request.
     outputs: The names of the requested outputs, each with its parameters.
-    id: The caller's id; default "": none.
-    parameters: The request's parameters; default none.
+    id: The caller's id; default "": absent.
+    parameters: The request's parameters; default: empty.
 
-    Raises InvalidInput, whose message names the place of the problem, such as `inputs[1].name`, in
-    the same words over REST and gRPC.
+    Raises InvalidInput, whose message names the place of the problem, such as `inputs[1].name`. The
+    message is the same over REST and gRPC.
     """
     if len(id) > LONGEST_ID:
         raise too_long_id()

@@ -17,7 +17,7 @@ from cohort.rpc.inference_pb2 import (
 
 
 class AdminCalls:
-    """Serves the calls that load and unload models, if `authority` permits the caller."""
+    """The handler of calls that load and unload models, if `authority` permits the caller."""
 
     def __init__(self, plane: ControlPlane, authority: Authority) -> None:
         self._plane = plane
@@ -26,7 +26,7 @@ class AdminCalls:
     async def load(
         self, request: RepositoryModelLoadRequest, call: RpcCall
     ) -> RepositoryModelLoadResponse:
-        """Load a model, and respond when it serves. Raises NotReady with the reason otherwise."""
+        """Load a model, and respond when it serves. Raises NotReady with the reason on failure."""
         self._check(call, "RepositoryModelLoad", request.model_name)
         await load_model(self._plane, request.model_name, read_parameters(request.parameters))
         return RepositoryModelLoadResponse()
@@ -40,7 +40,7 @@ class AdminCalls:
         return RepositoryModelUnloadResponse()
 
     def _check(self, call: RpcCall, method: str, model: str) -> None:
-        """Raise Unauthorized or Forbidden unless the operator calls."""
+        """Raise Unauthorized or Forbidden unless the caller is an operator."""
         call.trace.action = f"{method} {quoted(model)}"
         operator = self._authority.check_operator(credentials_of(call.context))
         call.trace.caller = operator.name

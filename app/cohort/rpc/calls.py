@@ -1,6 +1,6 @@
-"""Calls as gRPC sees them: bytes in, bytes out, and every error with its status.
+"""Calls at the level of gRPC: request bytes, response bytes, and a status for every error.
 
-Messages are parsed here and not by gRPC, which gives INTERNAL for one that it cannot parse.
+Messages are parsed here because gRPC reports INTERNAL for a message that it cannot parse.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cohort.rpc.transfers import Aborted, CallFacts, Context, Transfers
 from cohort.serving import RequestContext
 
 Handler = Callable[[Context], Awaitable[Sequence[Part] | None]]
-"""Serves a call, and gives its only response; None where it has written all of them."""
+"""A function that serves a call; returns its only response, or None if it has written them all."""
 
 Request = TypeVar("Request", bound=Message)
 
@@ -35,18 +35,18 @@ Request = TypeVar("Request", bound=Message)
 def parse_message(kind: type[Request], data: bytes | bytearray) -> Request:
     """Read a message. Raises InvalidInput."""
     try:
-        return kind.FromString(data)  # type: ignore[arg-type]  # which takes both
-    except (DecodeError, UnicodeDecodeError):  # the latter by protobuf in pure Python
+        return kind.FromString(data)  # type: ignore[arg-type]  # it accepts both
+    except (DecodeError, UnicodeDecodeError):  # the pure Python protobuf raises the latter
         raise InvalidInput(f"the message is not a valid {kind.DESCRIPTOR.full_name}") from None
 
 
 class RpcCall(NamedTuple):
-    """A call that was let in.
+    """An admitted call.
 
     context: The call itself.
-    trace: What the logs say of it.
-    hold: What it holds of the process's memory.
-    caller: Whose it is; default None: callers need no key.
+    trace: The call's log facts.
+    hold: The call's share of the memory budget.
+    caller: The call's caller; default None: callers need no key.
     """
 
     context: CallFacts
@@ -56,19 +56,19 @@ class RpcCall(NamedTuple):
 
     @property
     def models(self) -> frozenset[str] | None:
-        """The models that its caller may see; None: all of them."""
+        """Return the models that the caller may use; None: all models."""
         return None if self.caller is None else self.caller.models
 
 
 class CallerGate:
-    """Lets calls in by their callers' keys or certificates, where callers need one."""
+    """The check of callers' keys or certificates, if callers need one."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
 
     @property
     def asks_callers(self) -> bool:
-        """Whether callers need a key or a certificate."""
+        """Return True if callers need a key or a certificate."""
         return self._authority.asks_callers
 
     def check(self, context: CallFacts) -> None:
@@ -77,9 +77,9 @@ class CallerGate:
             self._authority.caller(credentials_of(context))
 
     def admit(self, context: CallFacts) -> tuple[Caller, bool]:
-        """A request's caller, and whether the request is counted until `Caller.leave`.
+        """Return a request's caller, and True if its quota counts the request until `Caller.leave`.
 
-        Raises Unauthorized, NotReady, or Overloaded where the caller's quota is used up.
+        Raises Unauthorized, NotReady, or Overloaded if the caller's quota is used up.
         """
         caller = self._authority.caller(credentials_of(context))
         return caller, caller.enter()
@@ -88,12 +88,12 @@ class CallerGate:
     def enter(
         self, context: CallFacts, trace: Trace, hold: MemoryHold, admitted: Caller | None = None
     ) -> Iterator[RpcCall]:
-        """Hold a request's place in its caller's quota, beside its memory.
+        """Admit a request, and count it in its caller's quota until it ends.
 
-        admitted: The caller for whom `admit` has counted the request, and somebody else ends that;
-            default None: it has not.
+        admitted: The caller if `admit` has already counted the request; the code that called
+            `admit` then ends the count. Default None.
 
-        Raises Unauthorized, NotReady, or Overloaded where the quota is used up.
+        Raises Unauthorized, NotReady, or Overloaded if the quota is used up.
         """
         if not self._authority.asks_callers:
             yield RpcCall(context, trace, hold)
@@ -112,7 +112,7 @@ class CallerGate:
 
 
 def credentials_of(context: CallFacts) -> Credentials:
-    """What a call carries to say whose it is."""
+    """Return the keys and certificate names of a call."""
     pairs = context.invocation_metadata()
     keys = sent_keys((name, value) for name, value in pairs if isinstance(value, str))
     pem = context.client_certificate()
@@ -127,7 +127,7 @@ def unary(
     transfers: Transfers,
     gate: CallerGate | None,
 ) -> tuple[str, Handler]:
-    """A call of one request and one response, under its name. `gate` None: open to all."""
+    """Return the name and handler of a unary call. `gate` None: callers need no key."""
 
     async def respond_in_bytes(data: bytes | bytearray, entered: RpcCall) -> Sequence[Part]:
         response = await respond(parse_message(kind, data), entered)
@@ -143,7 +143,7 @@ def unary_bytes(
     transfers: Transfers,
     gate: CallerGate | None,
 ) -> tuple[str, Handler]:
-    """As `unary`, where `respond` reads the request and writes the response itself."""
+    """Return the same as `unary`, for a `respond` that handles bytes itself."""
 
     async def call(context: Context) -> Sequence[Part]:
         trace = begin_call(context, transfers, method)
@@ -179,26 +179,26 @@ def unary_bytes(
 
 
 def begin_call(context: CallFacts, transfers: Transfers, method: str) -> Trace:
-    """Note what a call came with, and give its `x-request-id` back."""
+    """Start a call's trace, and return its `x-request-id` in the trailing metadata."""
     request_id = context.request_id
     if not request_id and method in ADMIN_METHODS:
-        request_id = new_request_id().decode()  # whoever reads its line can find the call
+        request_id = new_request_id().decode()  # so that its log line identifies the call
     if request_id:
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
     return Trace(method, context.peer(), request_id, transfers.access_log)
 
 
 def left(context: CallFacts) -> StatusCode:
-    """What becomes of a call that was cancelled: its time is over, or its caller has left."""
+    """Return the status of a cancelled call: past its deadline, or cancelled by its caller."""
     seconds = context.time_remaining()
     late = seconds is not None and seconds <= 0
     return StatusCode.DEADLINE_EXCEEDED if late else StatusCode.CANCELLED
 
 
 async def refuse(context: Context, error: Exception, trace: Trace) -> None:
-    """End the call with what `error` is in gRPC. Always raises.
+    """End the call with the gRPC status of `error`. Always raises.
 
-    The frames of `error` forget what they hold: messages that no budget counts any more.
+    Clear the frames of `error`, which hold messages that no memory budget counts.
     """
     if isinstance(error, Aborted):
         raise error
@@ -210,14 +210,14 @@ async def refuse(context: Context, error: Exception, trace: Trace) -> None:
 
 
 def forget_locals(error: BaseException | None) -> None:
-    """Let go of what the frames of an error hold: messages that no budget counts any more."""
+    """Clear the frames of an error, which hold messages that no memory budget counts."""
     while error is not None:
         clear_frames(error.__traceback__)
         error = error.__context__
 
 
 class MetadataHeaders:
-    """A call's metadata, as headers.
+    """A call's metadata in the form of HTTP headers.
 
     context: The call.
     """
@@ -228,7 +228,7 @@ class MetadataHeaders:
         self._context = context
 
     def get(self, key: str, /) -> str | None:
-        """What it carries first under a name, as text; None where it does not."""
+        """Return the first value of a name as text, or None if it is absent."""
         for name, value in self._context.invocation_metadata():
             if name == key:
                 return value if isinstance(value, str) else value.decode("latin-1")
@@ -236,7 +236,7 @@ class MetadataHeaders:
 
 
 def request_context(context: CallFacts, caller: Caller | None) -> RequestContext:
-    """Who sends a request on a call."""
+    """Return the request context of a call."""
     deadline, request_id = context.deadline, context.request_id
     return RequestContext(
         context.peer(), MetadataHeaders(context), request_id, caller, deadline=deadline

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 
 MAX_READ = 1024
-"""Certificates whose names are kept at most: each call of a connection brings the same one."""
+"""Maximum certificates with cached names; each call of a connection has the same certificate."""
 
 
 @lru_cache(MAX_READ)
 def names_in_pem(pem: bytes) -> frozenset[str]:
-    """The names in a certificate: its DNS names and URIs, or its common names where it has neither.
+    """Return a certificate's DNS names and URIs, or its common names if it has neither.
 
-    gRPC's own list ends a name at a zero byte, and so takes `web.internal\\0.example` for another.
+    gRPC's own list truncates names at a zero byte, so it confuses `web.internal\\0.example` with
+    `web.internal`.
     """
     from cryptography import x509  # noqa: PLC0415 - 20 MB, for those who use client certificates
 
@@ -28,5 +29,5 @@ def names_in_pem(pem: bytes) -> frozenset[str]:
         common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         return frozenset(found or [str(one.value) for one in common])
     except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
-        # no certificate that this library reads, so that it names nobody
+        # the library cannot read this certificate, so it contains no names
         return frozenset()

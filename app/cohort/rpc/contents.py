@@ -52,7 +52,7 @@ FIELDS: Mapping[str, str] = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""Where a datatype's values go; one that is missing here travels raw."""
+"""The contents field of each datatype; datatypes that are missing here are sent raw."""
 
 COPIED_AT_ONCE = 1 << 20
 
@@ -62,17 +62,17 @@ _CONTENTS = ModelInferResponse.InferOutputTensor.CONTENTS_FIELD_NUMBER
 
 
 def read_request(read: InferMessage) -> InferRequest:
-    """Give the request as plain values. Raises InvalidInput with the place of what is wrong.
+    """Return the request as plain values. Raises InvalidInput with the place of the problem.
 
-    Either every tensor is raw, in the order of `inputs`, or none is; those in shared memory are
-    neither. MLServer's client sends
-    `contents` without a value beside a raw tensor: that counts as none.
+    Either every tensor is raw, in the order of `inputs`, or none is. Tensors in shared memory do
+    not count. MLServer's client sends empty `contents` together with a raw tensor; these are
+    ignored.
     """
     message, raw, contents = read
     parameters = [read_parameters(tensor.parameters) for tensor in message.inputs]
     sent = [not is_shared(one) for one in parameters]
     if raw and len(raw) == len(sent):
-        sent = [True] * len(sent)  # there may be empty ones beside tensors in shared memory
+        sent = [True] * len(sent)  # tensors in shared memory may have empty entries
     if raw and len(raw) != sum(sent):
         raise InvalidInput(
             f"raw_input_contents has {len(raw)} entries and inputs has {sum(sent)}: "
@@ -111,7 +111,7 @@ def read_request(read: InferMessage) -> InferRequest:
 def read_parameters(
     parameters: Mapping[str, InferParameter] | Mapping[str, ModelRepositoryParameter],
 ) -> Parameters:
-    """Give each parameter's value, whichever of its fields holds it; None where none does."""
+    """Return each parameter's value from any of its fields; None if no field is set."""
     if not parameters:
         return NO_PARAMETERS
     values: dict[str, object] = {}
@@ -132,7 +132,7 @@ def _raw(position: int, content: BytesLike, *, has_contents: bool) -> BytesLike:
 def _values(position: int, tensor: ModelInferRequest.InferInputTensor) -> Sequence[object]:
     field = _field(position, tensor.datatype)
     if field is None:
-        return ()  # no model takes it
+        return ()  # no model has this datatype
     for used, _ in tensor.contents.ListFields():
         _check_field(position, tensor.datatype, field, used.name)
     values: Sequence[object] = getattr(tensor.contents, field)
@@ -140,7 +140,7 @@ def _values(position: int, tensor: ModelInferRequest.InferInputTensor) -> Sequen
 
 
 def _cut_out(position: int, datatype: str, contents: Contents | None) -> dict[str, Any]:
-    """As `_values`, of contents that were cut out of the message."""
+    """Return the same as `_values`, from contents that were cut out of the message."""
     field = _field(position, datatype)
     if field is None or contents is None:
         return {"values": ()}
@@ -172,11 +172,12 @@ def _check_field(position: int, datatype: str, field: str, used: str) -> None:
 def write_response(
     response: InferResponse, *, typed: bool, check: Callable[[], None] = lambda: None
 ) -> tuple[ModelInferResponse, list[Part]]:
-    """Give the message without its tensors, and those: raw, or `typed` where all have a field.
+    """Return the message without its tensors, and the tensors: raw, or `typed` if all have a field.
 
-    check: Called again and again while texts are written; what it raises ends that.
+    check: Called repeatedly while texts are written; its exception ends the writing.
 
-    The tensors are in parts that follow the message's own bytes; large ones are not copied.
+    The tensors are parts that follow the message's own bytes; large ones are not copied. Short
+    tensors are inside the message.
     """
     message = ModelInferResponse(
         model_name=response.model, model_version=response.version, id=response.id
@@ -209,17 +210,17 @@ def write_response(
 
 
 def _write_short(message: ModelInferResponse, response: InferResponse, *, typed: bool) -> None:
-    """Write tensors by protobuf's own classes, which is quicker for short ones."""
+    """Write tensors using protobuf's classes, which is faster for short ones."""
     for tensor in response.outputs:
         array = tensor.array
         output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
         if tensor.shared is not None:
             _say_shared(output, tensor.shared)
             if not typed:
-                message.raw_output_contents.append(b"")  # as Triton: others keep their places
+                message.raw_output_contents.append(b"")  # as in Triton: keeps positions
             continue
         if not typed:
-            message.raw_output_contents.append(bytes(to_bytes(array)))  # it takes no view
+            message.raw_output_contents.append(bytes(to_bytes(array)))  # views are invalid
             continue
         values: Iterable[object] = array.ravel().tolist()
         if tensor.datatype == "BYTES":
@@ -250,12 +251,12 @@ def _typed(tensor: OutputTensor, check: Callable[[], None]) -> list[Part]:
 
 @lru_cache(1024)
 def _head_of_text(size: int) -> bytes:
-    """What stands before an element of BYTES; most are of few different sizes."""
+    """Return the tag and size before an element of BYTES; cached, because few sizes are common."""
     return varint(BYTES_CONTENTS << 3 | DELIMITED) + varint(size)
 
 
 def _in_parts(data: bytes | memoryview) -> Iterator[bytes]:
-    """Copy it in parts: copying all of a large tensor at once would let nothing else run."""
+    """Copy it in parts, because copying a large tensor at once would block all other work."""
     if isinstance(data, bytes):
         yield data
         return

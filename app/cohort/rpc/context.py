@@ -1,4 +1,4 @@
-"""A call that is served by a task: what its handler awaits, made of what its stream does."""
+"""A call that a task serves, with awaitable operations for its handler."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from cohort.rpc.transfers import OPEN_SECONDS, Aborted, CallMetadata, message_to
 log = structlog.get_logger("cohort.rpc")
 
 ServeCall = Callable[["TaskCall"], Awaitable[Sequence[Part] | None]]
-"""Serves a call, and gives its only response; None where it has written all of them."""
+"""A function that serves a call; returns its only response, or None if it has written them all."""
 
 
 class Arrival:
-    """By when the message has to be there that a call waits for, or has to go on arriving."""
+    """The time limit of a message that a call waits for, and its minimum transfer rate."""
 
     __slots__ = ("_anyone", "_due", "_mark")
 
@@ -38,7 +38,7 @@ class Arrival:
         self._mark = received
 
     def late(self, now: float, received: int) -> InvalidInput | None:
-        """Why the call ends, where its message is late; `received` are its bytes by now."""
+        """Return the call's error if its message is late; `received` are its bytes so far."""
         if now < self._due:
             return None
         if self._anyone:
@@ -50,7 +50,7 @@ class Arrival:
 
 
 class StreamContext:
-    """What a stream tells of its call."""
+    """The metadata and deadline of a stream's call."""
 
     parsed: object = None
 
@@ -62,44 +62,44 @@ class StreamContext:
 
     @property
     def encoding(self) -> str:
-        """How its compressed messages are compressed."""
+        """Return the compression of the call's compressed messages."""
         return self.stream.head.call.encoding
 
     @property
     def request_id(self) -> str:
-        """The `x-request-id` that was sent; "" where there is none that can be passed on."""
+        """Return the `x-request-id` that was sent, or "" if it is missing or invalid."""
         return self.stream.head.request_id
 
     def peer(self) -> str:
-        """What tells its connection from others: an address, as gRPC writes it."""
+        """Return the client address in gRPC's format, which identifies the connection."""
         return self.stream.connection.peer
 
     def invocation_metadata(self) -> CallMetadata:
-        """What the caller sent beside its messages."""
+        """Return the metadata that the caller sent."""
         return self.stream.head.metadata()
 
     def client_certificate(self) -> bytes | None:
-        """The caller's certificate in PEM; None where it has none."""
+        """Return the caller's certificate in PEM, or None."""
         der = self.stream.connection.certificate
         return None if der is None else ssl.DER_cert_to_PEM_cert(der).encode()
 
     def time_remaining(self) -> float | None:
-        """The seconds until its deadline; None where it has none."""
+        """Return the seconds until the deadline, or None without one."""
         return None if self.deadline is None else self.deadline - monotonic()
 
     def set_trailing_metadata(self, metadata: TrailingMetadata) -> None:
-        """What its end carries."""
+        """Set the trailing metadata."""
         self.trailing = metadata
 
     def end(self, code: StatusCode, details: str = "", metadata: TrailingMetadata = ()) -> None:
-        """End the call by this status, after what waits to be sent."""
+        """End the call with this status, after the messages in the send queue."""
         self.stream.finish(code, details, metadata or self.trailing)
 
 
 class TaskCall(StreamContext):
     """A call that is served by a task.
 
-    admitted: Its caller, where the call is counted in that caller's quota already.
+    admitted: Its caller if that caller's quota already counts the call; default None.
     """
 
     admitted: Caller | None = None
@@ -131,8 +131,8 @@ class TaskCall(StreamContext):
             self.end(StatusCode.INTERNAL, "internal error")
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """Its task has ended, or was cancelled, perhaps before it began."""
-        self._task = self._refusal = None  # errors know this call by the frames they came through
+        """Clean up after the task ended or was cancelled, perhaps before it began."""
+        self._task = self._refusal = None  # errors reference this call through their frames
         if self._timer is not None:
             self._timer.cancel()
         if not task.cancelled():
@@ -148,14 +148,14 @@ class TaskCall(StreamContext):
         self.gone()
 
     def when_over(self, then: Callable[[object], None]) -> None:
-        """Call `then` once its task has ended, however it ends; it has just begun."""
+        """Call `then` when the task ends, on success or failure; call this just after it began."""
         if self._task is not None:
             self._task.add_done_callback(then)
 
-    # -- for who serves it
+    # -- for the handler
 
     async def read(self, *, due: bool, anyone: bool) -> SentMessage | None:
-        """The next message; None where there are no more. Raises what `refuse` was given."""
+        """Return the next message, or None at the end. Raises the error given to `refuse`."""
         stream = self.stream
         if due:
             self._arrival = Arrival(stream.received, anyone=anyone)
@@ -179,11 +179,11 @@ class TaskCall(StreamContext):
 
     @property
     def has_more(self) -> bool:
-        """Whether anything has come behind the message that was read."""
+        """Return True if more bytes have arrived after the message that was read."""
         return self.stream.has_more
 
     async def write(self, message: bytes) -> None:
-        """Send a message, and wait until it is on its way."""
+        """Send a message, and wait until the send queue is empty."""
         self.stream.send((message,))
         while self.stream.waits and not self.stream.closed:
             self._writer = asyncio.get_running_loop().create_future()
@@ -195,7 +195,7 @@ class TaskCall(StreamContext):
     async def abort(
         self, code: StatusCode, details: str, metadata: TrailingMetadata = ()
     ) -> NoReturn:
-        """End it by this status. Raises Aborted."""
+        """End the call with this status. Raises Aborted."""
         self.end(code, details, metadata)
         raise Aborted
 
@@ -203,35 +203,35 @@ class TaskCall(StreamContext):
 
     @property
     def waits_for_caller(self) -> bool:
-        """Whether what serves it waits for a message."""
+        """Return True if the handler waits for a message."""
         return self._reader is not None
 
     def arrived(self) -> None:
-        """A message is whole, or the caller sends no more."""
+        """Wake the handler: a message is complete, or the caller has ended its stream."""
         _wake(self._reader)
 
     def refuse(self, error: CohortError) -> None:
-        """What arrives cannot be taken."""
+        """Make the handler's `read` raise an error."""
         self._refusal = self._refusal or error
         _wake(self._reader)
 
     def too_large(self, size: int) -> None:
-        """The message that begins is too large."""
+        """Refuse a message that is too large."""
         self.refuse(message_too_large(size, self.most_bytes))
 
     def drained(self) -> None:
-        """All that was sent is on its way."""
+        """Wake a writer: the send queue is empty."""
         _wake(self._writer)
 
     def gone(self) -> None:
-        """The caller has left."""
+        """Cancel the task: the caller has disconnected."""
         if self._task is not None:
             self._task.cancel()
 
     # -- for the server
 
     def look(self, now: float) -> None:
-        """See whether the message that is waited for comes in time."""
+        """Refuse the call if the awaited message is late."""
         if self._reader is None:
             return
         if self._arrival is None and self.stream.partial:
@@ -242,10 +242,10 @@ class TaskCall(StreamContext):
                 self.refuse(error)
 
     def close(self) -> None:
-        """Go on: what serves it knows when the server stops."""
+        """Do nothing: the handler ends on its own when the server stops."""
 
     def end_reading(self) -> None:
-        """Refuse the call where its message is not whole: the server stops."""
+        """Refuse the call if it still waits for a message, because the server stops."""
         if self._reader is not None:
             self.refuse(NotReady("the server is stopping, and the message was not whole in time"))
 

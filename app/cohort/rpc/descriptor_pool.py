@@ -1,9 +1,9 @@
-"""A descriptor pool of our own for the generated code.
+"""A separate descriptor pool for the generated code.
 
-Every Open Inference client ships the same message names in a file of its own (Triton's
-`grpc_service.proto`, KServe's `grpc_predict_v2.proto`), and protobuf's default pool takes each name
-once per process. Ours are in a pool of their own. `tools/reference/messages.py` points the
-generated code to `Default`, the name it knows.
+Open Inference clients define the same message names in different files: Triton's
+`grpc_service.proto`, KServe's `grpc_predict_v2.proto`. Protobuf's default pool accepts each name
+once per process, so Cohort's messages are in a separate pool. `tools/reference/messages.py` points
+the generated code to `Default`, the name it expects.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ POOL = DescriptorPool()
 
 
 def Default() -> DescriptorPool:  # noqa: N802 - generated code calls it by this name
-    """The pool of the generated modules."""
+    """Return the pool of the generated modules."""
     return POOL

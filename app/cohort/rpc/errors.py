@@ -31,11 +31,11 @@ log = structlog.get_logger("cohort.rpc")
 
 
 class MessageTooLarge(TooLarge):
-    """A message that is too large, which gRPC itself does not call an invalid argument."""
+    """A message that is too large; gRPC does not report it as an invalid argument."""
 
     @property
     def code(self) -> str:
-        """As any other that is too large."""
+        """Return the code of TooLarge."""
         return TooLarge.__name__
 
 
@@ -62,7 +62,7 @@ TrailingMetadata = tuple[tuple[str, str], ...]
 
 
 def grpc_status(error: CohortError) -> StatusCode:
-    """The status of the nearest class of the error in the table; INTERNAL if there is none."""
+    """Return the status of the error's nearest class in the table; INTERNAL if there is none."""
     for kind in type(error).__mro__:
         if kind in GRPC_STATUS:
             return GRPC_STATUS[kind]
@@ -70,7 +70,7 @@ def grpc_status(error: CohortError) -> StatusCode:
 
 
 def details_of(error: CohortError) -> str:
-    """The sentence, bounded."""
+    """Return the error's text, limited to MAX_DETAILS bytes."""
     text = str(error).encode(errors="replace")
     if len(text) <= MAX_DETAILS:
         return text.decode()
@@ -78,9 +78,9 @@ def details_of(error: CohortError) -> str:
 
 
 def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
-    """Trailing metadata: the error's name, the request's id and when to retry.
+    """Return trailing metadata: the error's name, the request's id and the retry delay.
 
-    A client with a retry policy waits as long as `grpc-retry-pushback-ms` says
+    A client with a retry policy waits for `grpc-retry-pushback-ms`
     (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
     """
     about = (("error-code", error.code), (REQUEST_ID, request_id))
@@ -91,5 +91,5 @@ def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
 
 
 def log_grpc_refusal(error: CohortError, method: str, request_id: str) -> None:
-    """One line for a call of `method` that was refused or failed."""
+    """Log one line for a call of `method` that was refused or failed."""
     log_refusal(log, error, request_id, method=method)

@@ -14,11 +14,11 @@ from cohort.rpc.transfers import Context, Transfers
 HEALTH: str = DESCRIPTOR.services_by_name["Health"].full_name
 
 POLL_SECONDS = 0.25
-"""How often the state is looked at for watchers."""
+"""Interval between checks of the state for watchers."""
 
 
 class Health:
-    """Serves health checks of `services`; the empty name stands for the process."""
+    """The handler of health checks of `services`; the empty name stands for the process."""
 
     def __init__(self, ready: Callable[[], bool], services: set[str], transfers: Transfers) -> None:
         self._ready = ready
@@ -31,7 +31,7 @@ class Health:
         self._closed.set()
 
     def handlers(self) -> dict[str, Handler]:
-        """By their paths."""
+        """Return the handlers by path."""
         name, check = unary(
             "Check", HealthCheckRequest, self._check, transfers=self._transfers, gate=None
         )

@@ -22,11 +22,11 @@ _INFER_RESPONSE = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 
 class InferCalls:
-    """Serves inference calls.
+    """The handler of inference calls.
 
-    plane: Picks the version that answers, and runs it.
-    max_message_bytes: The size of a response at most.
-    regions: What callers have registered of shared memory; default: nothing.
+    plane: Chooses the version that answers, and runs it.
+    max_message_bytes: Maximum size of a response.
+    regions: The callers' shared memory regions; default: shared memory is off.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class InferCalls:
         self._limit = max_message_bytes
 
     async def read(self, data: bytes | bytearray, parsed: object = None) -> InferMessage:
-        """Read a message, on the codec thread where that may take long.
+        """Read a message, on the codec thread if that may take long.
 
-        parsed: What it was parsed to on its way, which is not done again; default: it was not.
+        parsed: The message if it was parsed before; default None: parse it.
 
         Raises InvalidInput, NotReady or Overloaded.
         """
@@ -58,11 +58,11 @@ class InferCalls:
     async def infer(
         self, read: InferMessage, call: RpcCall, *, streamed: bool = True
     ) -> Sequence[Part]:
-        """Serve one request. Where the task is cancelled, the request leaves its batch.
+        """Serve one request. If the task is cancelled, the request leaves its batch.
 
         read: The request.
-        call: What it came on; its trace is told of the lease.
-        streamed: Whether the response is one of a stream's.
+        call: The request's call; its trace gets the lease.
+        streamed: True to write the response as a message of a stream.
 
         Raises any CohortError.
         """
@@ -88,9 +88,9 @@ class MessageCall:
     """A request message, as the data plane's `Call`.
 
     read: The message. Raises InvalidInput.
-    limit: The size of a response at most, in bytes.
-    streamed: Whether the response is one of a stream's.
-    regions: What callers have registered of shared memory; default: nothing.
+    limit: Maximum size of a response, in bytes.
+    streamed: True to write the response as a message of a stream.
+    regions: The callers' shared memory regions; default: shared memory is off.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MessageCall:
         self._typed = request.parameters.get("binary_data_output") is False
 
     def decode_work(self, lease: Lease) -> int:
-        """How long `decode` takes, as bytes of JSON do."""
+        """Return the cost of `decode`, as a size of JSON that takes the same time."""
         return self._inference.decode_work(lease)
 
     def decode(self, lease: Lease) -> Arrays:
@@ -117,7 +117,7 @@ class MessageCall:
         return self._inference.decode(lease)
 
     def is_large(self, outputs: Outputs) -> bool:
-        """Whether `encode` takes long: tensors whose bytes are sent as they are do not."""
+        """Return True if `encode` takes long; tensors that are sent without a copy do not."""
         typed = self._typed
         return self._inference.is_large(outputs, lambda one: typed or not is_own_view(one))
 

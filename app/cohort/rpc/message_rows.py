@@ -1,4 +1,4 @@
-"""Small inference messages, answered together: rows of numbers for a model with one input."""
+"""Small inference messages for batches: rows of numbers for a model with one input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cohort.rpc.wire import DELIMITED
 from cohort.tensors import BY_NAME
 
 MAX_KNOWN_MESSAGES = 1024
-"""Beginnings of messages that are remembered; callers can make them up."""
+"""Maximum number of remembered message starts, because callers can invent new ones."""
 
 _RAW_INPUTS = bytes((ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | DELIMITED,))
 _RAW_OUTPUTS = bytes((ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | DELIMITED,))
@@ -41,11 +41,11 @@ _INFER_RESPONSE = bytes((ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER <<
 def _template(
     outputs: tuple[str, ...] | None, *, identified: bool, streamed: bool, top: int
 ) -> ResponseTemplate:
-    """How `cohort.rpc.contents.write_response` writes responses.
+    """Return a template of the responses that `cohort.rpc.contents.write_response` writes.
 
-    identified: Whether requests have an id.
-    streamed: Whether they are those of a stream.
-    top: As `ResponseTemplate` has it.
+    identified: True if requests have an id.
+    streamed: True for requests of a stream.
+    top: The `top` of `ResponseTemplate`.
     """
 
     def text(selection: Selection, shapes: Shapes) -> Text:
@@ -83,37 +83,37 @@ def _id_gap(run: RunOutputs) -> Sequence[bytes]:
 
 
 def _in_stream(body: bytes, _: int) -> tuple[bytes, None]:
-    """As a message of a stream."""
+    """Wrap a response as a message of a stream."""
     return b"%b%b%b" % (_INFER_RESPONSE, varint(len(body)), body), None
 
 
 class _Start(NamedTuple):
-    """What a message says before the bytes of its only tensor, which end it."""
+    """The content of a message before the bytes of its only tensor, which come last."""
 
     asked: Asked
     name: str | None
     datatype: str | None
     rows: int
-    size: int  # of those bytes
+    size: int  # the tensor's bytes
     template: ResponseTemplate
 
 
 class MessageRows:
-    """Reads messages that may hold rows for one input.
+    """A reader of messages that may contain rows for one input.
 
-    A client sends the same bytes before each tensor, if it sends no ids. So a message is known by
-    them, once one that began so was read whole.
+    A client that sends no ids sends the same bytes before each tensor. After one complete parse,
+    these bytes identify later messages, which are then not parsed.
 
-    streamed: Whether they are a stream's.
+    streamed: True for messages of a stream.
     """
 
     def __init__(self, *, streamed: bool) -> None:
         self._streamed = streamed
         self._starts: dict[bytes, _Start] = {}
-        self._lengths: dict[int, int] = {}  # by a message's length, that of its start
+        self._lengths: dict[int, int] = {}  # message length: length of its start
 
     def read(self, body: bytes) -> tuple[ModelInferRequest | None, RowRequest | None]:
-        """The message, None where it was not parsed, and the rows, None for anything but rows."""
+        """Return the message, or None if it was not parsed, and its rows, or None without rows."""
         at = self._lengths.get(len(body))
         if at is not None:
             start = self._starts.get(body[:at])
@@ -125,7 +125,7 @@ class MessageRows:
         try:
             message = ModelInferRequest.FromString(body)
         except (DecodeError, UnicodeDecodeError):
-            return None, None  # whoever reads it next says so
+            return None, None  # the next reader raises the error
         request = _rows_of(body, message, streamed=self._streamed)
         if request is not None and not message.id and message.raw_input_contents:
             self._learn(message, request)
@@ -149,7 +149,7 @@ class MessageRows:
 
 
 def _ends_with_tensor(begin: bytes, message: ModelInferRequest, raw: bytes) -> bool:
-    """Whether a message that begins so ends with the bytes of its tensor: those alone change."""
+    """Return True if changing the tensor's bytes at the end changes nothing else in the message."""
     if not raw or not begin.endswith(_RAW_INPUTS + varint(len(raw))):
         return False
     others = bytes([byte ^ 255 for byte in raw])
@@ -200,7 +200,7 @@ def _rows_of(body: bytes, message: ModelInferRequest, *, streamed: bool) -> RowR
 
 
 def _only_top(message: ModelInferRequest) -> int:
-    """How many labels are asked for, where no other parameter is; 0 where that has to be read."""
+    """Return `top` if it is valid and the only parameter, else 0: the message is read in full."""
     if len(message.parameters) > 1 or "top" not in message.parameters:
         return 0
     top = message.parameters["top"].int64_param

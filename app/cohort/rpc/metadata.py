@@ -39,7 +39,7 @@ from cohort.rpc.inference_pb2 import (
 
 
 class MetadataCalls:
-    """Serves the calls that only read. An empty version stands for the default one."""
+    """The handler of read-only calls. An empty version stands for the default version."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -61,11 +61,11 @@ class MetadataCalls:
         return ModelReadyResponse(ready=True)
 
     async def server(self, request: ServerMetadataRequest, call: RpcCall) -> ServerMetadataResponse:
-        """The server's name, version and extensions."""
+        """Return the server's name, version and extensions."""
         return ServerMetadataResponse(**server_metadata())
 
     async def model(self, request: ModelMetadataRequest, call: RpcCall) -> ModelMetadataResponse:
-        """A model's versions, inputs and outputs."""
+        """Return a model's versions, inputs and outputs."""
         seen = self._plane.seen_by(call.models)
 
         def make() -> ModelMetadataResponse:
@@ -75,7 +75,7 @@ class MetadataCalls:
         return await asyncio.to_thread(make)  # it may have thousands of inputs
 
     async def config(self, request: ModelConfigRequest, call: RpcCall) -> ModelConfigResponse:
-        """A model's config, in Triton's message."""
+        """Return a model's config in Triton's message."""
         seen = self._plane.seen_by(call.models)
 
         def make() -> ModelConfigResponse:
@@ -89,7 +89,7 @@ class MetadataCalls:
     async def index(
         self, request: RepositoryIndexRequest, call: RpcCall
     ) -> RepositoryIndexResponse:
-        """Every version of every model with its state, or only the READY ones."""
+        """Return every version of every model with its state, or only the READY ones."""
         seen = self._plane.seen_by(call.models)
 
         def make() -> RepositoryIndexResponse:
@@ -103,7 +103,7 @@ class MetadataCalls:
     async def statistics(
         self, request: ModelStatisticsRequest, call: RpcCall
     ) -> ModelStatisticsResponse:
-        """The statistics of a version, of a model, or of all models."""
+        """Return the statistics of a version, of a model, or of all models."""
         seen = self._plane.seen_by(call.models)
 
         def make() -> ModelStatisticsResponse:

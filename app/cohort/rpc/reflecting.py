@@ -1,7 +1,6 @@
-"""gRPC's reflection: describes the services to clients that have no .proto.
+"""gRPC reflection, which describes the services to clients without the .proto files.
 
-Old clients ask v1alpha, new ones v1. The two differ in nothing but their package's name, so that
-messages of v1 serve both.
+Old clients use v1alpha, new ones v1. Only the package names differ, so messages of v1 serve both.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _v1alpha() -> bytes:
     file.package = new
     for message in file.message_type:
         for field in message.field:
-            if field.type_name:  # one that is set to nothing is refused
+            if field.type_name:  # an empty name that is set is refused
                 field.type_name = field.type_name.replace(old, new)
     for method in file.service[0].method:
         method.input_type = method.input_type.replace(old, new)
@@ -73,7 +72,7 @@ def reflection_handlers(services: Iterable[str], transfers: Transfers) -> dict[s
 
 
 def _respond(request: ServerReflectionRequest, services: Iterable[str]) -> ServerReflectionResponse:
-    """Answer a request; what is unknown is an error inside the response."""
+    """Answer a request; an unknown name gives an error inside the response."""
     response = ServerReflectionResponse(valid_host=request.host, original_request=request)
     try:
         match request.WhichOneof("message_request"):
@@ -109,11 +108,11 @@ def _file_of(symbol: str) -> FileDescriptor:
     """Return the file that declares a symbol. Raises KeyError."""
     try:
         found: FileDescriptor = _POOL.FindFileContainingSymbol(symbol)
-    except KeyError:  # it does not look for methods
+    except KeyError:  # this lookup does not find methods
         found = _POOL.FindMethodByName(symbol).containing_service.file
     return found
 
 
 def _describe(file: FileDescriptor, response: ServerReflectionResponse) -> None:
-    """Send one file, which is all that a client needs: none of ours imports another."""
+    """Send one file, which is all that a client needs: Cohort's files import no others."""
     response.file_descriptor_response.file_descriptor_proto.append(file.serialized_pb)

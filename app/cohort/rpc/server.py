@@ -48,45 +48,48 @@ SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 _INFER_PATH, _STREAM_PATH = f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer"
 
 OPEN_CALLS_SHARE = 16
-"""Of so many calls, one may need no key: the others are for callers who have one."""
+"""The share of calls that need no key: one in this number; the rest is for callers with a key."""
 
 LOOK_SECONDS = 1.0
-"""How often connections and calls are looked at: whether they are idle, slow or late."""
+"""Interval between checks for idle, slow or late connections and calls."""
 
 END_SECONDS = 0.2
-"""How long connections may send what ended their calls."""
+"""Time limit for connections to send the final statuses of their calls."""
 
 MAX_UNACCEPTED = 1024
-"""The number of connections that may wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 
 SMALL_HEAD_BYTES, HEADS_SHARE = 4096, 4
-"""Heads up to this size are not counted: the number of calls bounds them. The heads of all calls in
-progress take one such part of the memory budget at most.
+"""Heads up to this size are not counted: the number of calls limits them.
+
+The counted heads of all calls in progress may use at most 1/HEADS_SHARE of the memory budget.
 """
 
 FULLEST_SECONDS, FIRST_CALLS = 0.1, 8
-"""How long the connection with most calls counts as that, and how many of its oldest are looked at
-for one that can make room."""
+"""Seconds to cache the connection with the most calls, and the number of its oldest calls that are
+searched for one to refuse."""
 
 Secure = Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol]
-"""Puts TLS below the protocol that a function makes."""
+"""A function that puts TLS below the protocol that another function makes."""
 
 
 class RpcServer:
-    """Open Inference on one port, with health checking and reflection, on the running loop.
+    """The Open Inference server on one port, with health checking and reflection.
+
+    It runs on the running event loop.
 
     data: Serves inference calls.
     control: Serves all other calls.
-    max_message_bytes: The size of a message at most, in both directions.
-    max_connections: How many connections there may be; further ones are closed at once.
-    addresses: How many each address has, and may have; further ones are closed, too.
-    max_calls: How many calls may be in progress; further ones get RESOURCE_EXHAUSTED.
-    idle_seconds: How long a connection may have no call.
-    authority: Decides who may call, and who may load and unload models.
-    access_log: Takes a line for each call; default None: there is none.
-    several: Whether other workers listen on the port, too; default: no.
-    connections: Where those that are open are kept; default: a set of its own.
-    regions: What callers have registered of shared memory; default: nothing.
+    max_message_bytes: Maximum size of a message, in both directions.
+    max_connections: Maximum number of connections; further ones are closed at once.
+    addresses: Counts and limits the connections of each address; further ones are closed at once.
+    max_calls: Maximum number of calls in progress; further ones get RESOURCE_EXHAUSTED.
+    idle_seconds: Maximum time of a connection without a call.
+    authority: Decides which callers may call, and which may load and unload models.
+    access_log: Receives a line for each call; default None: no lines.
+    several: True if other workers listen on the same port; default False.
+    connections: The set of open connections; default: a new set.
+    regions: The callers' shared memory regions; default: shared memory is off.
     """
 
     def __init__(
@@ -152,7 +155,7 @@ class RpcServer:
         self._connections: set[Http2Connection] = set() if connections is None else connections
         self._fullest: Http2Connection
         self._fullest_until = 0.0
-        self._over = asyncio.Event()  # the last connection has gone
+        self._over = asyncio.Event()  # set when the last connection closes
         self._several = several
         self._stopping = False
         self._servers: list[asyncio.Server] = []
@@ -160,9 +163,9 @@ class RpcServer:
         self._make: Callable[[], asyncio.Protocol] = partial(Http2Connection, self._limits)
 
     async def start(self, hosts: str, port: int, secure: Secure | None = None) -> int:
-        """Listen, with TLS where `secure` puts it below, and return the port.
+        """Listen, with TLS if `secure` is given, and return the port.
 
-        Raises OSError where an address is not available.
+        Raises OSError if an address is not available.
         """
         loop = asyncio.get_running_loop()
         listeners = open_listeners(hosts, port, backlog=MAX_UNACCEPTED, shared=self._several)
@@ -175,7 +178,7 @@ class RpcServer:
         return port_of(listeners[0])
 
     def begin(self, secure: Secure | None = None) -> None:
-        """Begin to serve connections that are given by `take`, with TLS as `start` has it."""
+        """Begin to serve the connections given to `take`, with TLS if `secure` is given."""
         if secure is not None:
             self._make = partial(secure, self._make)
         self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
@@ -185,7 +188,7 @@ class RpcServer:
         await asyncio.get_running_loop().connect_accepted_socket(self._make, connection)
 
     def end_reading(self) -> None:
-        """Refuse calls whose message is not whole: the server stops, and waits for no more."""
+        """Refuse calls whose message is incomplete, because the server stops."""
         for call in self._open_calls():
             call.end_reading()
 
@@ -276,9 +279,9 @@ class RpcServer:
             stream.connection.count_useless()
 
     def _make_room(self) -> bool:
-        """End a call that waits for its caller, of the connection that has most; whether one did.
+        """Refuse a waiting call of the connection with most calls; return True if one was found.
 
-        Calls that are opened and left so would keep all other callers out.
+        Otherwise calls that stay open without a message would exhaust the limit for all.
         """
         now = monotonic()
         if now >= self._fullest_until or not self._fullest.streams:
@@ -291,14 +294,14 @@ class RpcServer:
         return False
 
     def _serve(self, stream: Stream) -> TaskCall:
-        """Have a stream served by a task."""
+        """Serve a stream by a task."""
         path = stream.head.call.path
         call = TaskCall(stream, self._handlers[path], self._transfers.most(path in self._open))
         stream.call = call
         return call
 
     def _hold_head(self, stream: Stream) -> bool:
-        """Count the head of a call; False where there is no room for it."""
+        """Count the head of a call; return False if it exceeds the heads' memory limit."""
         heads, size = self._heads, stream.head.held
         most = self._memory.maximum // HEADS_SHARE
         while heads.size + size > most:

@@ -12,16 +12,16 @@ from cohort.rpc.calls import RpcCall
 
 
 class SharedMemoryCalls:
-    """Serves the calls of the system's shared memory; of CUDA's there is none.
+    """The handler of calls for system shared memory; CUDA shared memory is not supported.
 
-    regions: What callers have registered.
+    regions: The callers' registered regions.
     """
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
 
     def calls(self) -> Iterator[tuple[str, Any, Callable[[Any, RpcCall], Awaitable[Any]]]]:
-        """Each method's name, with its request and what responds to it."""
+        """Yield each method's name, its request message and its handler."""
         yield "SystemSharedMemoryStatus", messages.SystemSharedMemoryStatusRequest, self.status
         yield (
             "SystemSharedMemoryRegister",
@@ -48,7 +48,7 @@ class SharedMemoryCalls:
     async def status(
         self, request: messages.SystemSharedMemoryStatusRequest, call: RpcCall
     ) -> messages.SystemSharedMemoryStatusResponse:
-        """Describe a caller's region, or all. Raises NotFound."""
+        """Describe a caller's region, or all its regions. Raises NotFound."""
         kind = messages.SystemSharedMemoryStatusResponse.RegionStatus
         found = self._regions.status(_owner(call), request.name)
         regions = {one["name"]: kind(**one) for one in found}
@@ -71,26 +71,26 @@ class SharedMemoryCalls:
     async def unregister(
         self, request: messages.SystemSharedMemoryUnregisterRequest, call: RpcCall
     ) -> messages.SystemSharedMemoryUnregisterResponse:
-        """Unregister a caller's region, or all."""
+        """Unregister a caller's region, or all its regions."""
         self._regions.unregister(_owner(call), request.name)
         return messages.SystemSharedMemoryUnregisterResponse()
 
     async def cuda_status(
         self, request: messages.CudaSharedMemoryStatusRequest, call: RpcCall
     ) -> messages.CudaSharedMemoryStatusResponse:
-        """Describe no region."""
+        """Return an empty list: CUDA shared memory is not supported."""
         return messages.CudaSharedMemoryStatusResponse()
 
     async def register_cuda(
         self, request: messages.CudaSharedMemoryRegisterRequest, call: RpcCall
     ) -> messages.CudaSharedMemoryRegisterResponse:
-        """Raise InvalidInput."""
+        """Raise InvalidInput: CUDA shared memory is not supported."""
         raise InvalidInput(NO_CUDA)
 
     async def unregister_cuda(
         self, request: messages.CudaSharedMemoryUnregisterRequest, call: RpcCall
     ) -> messages.CudaSharedMemoryUnregisterResponse:
-        """Do nothing: there are none. Triton's clients begin with it."""
+        """Do nothing: no such regions exist. Triton's clients call this first."""
         return messages.CudaSharedMemoryUnregisterResponse()
 
 

@@ -1,8 +1,8 @@
-"""Small inference messages on their way to others, with which they are answered (decision 0043).
+"""Small inference messages, which are answered together in batches (decision 0043).
 
-A call of grpc's own kind is a task that awaits its message and its answer. One whose message is
-small is served by calls and callbacks alone, unless it turns out to be another: then it is served
-as all others are, with the same response.
+A normal call is a task that awaits its message and its response. A call with a small message needs
+no task: function calls and callbacks serve it. If its message is not suitable, the call becomes a
+task, with the same response.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from cohort.rpc.transfers import Transfers
 from cohort.serving import DataPlane, Group, Intake, QueuedRun, RequestContext
 
 MIN_TIMEOUT = 0.1
-"""Seconds until a deadline from which a call may wait for others; a timer watches shorter ones."""
+"""Minimum seconds until a deadline for batching here; a task's timer watches shorter ones."""
 
 ARRIVAL_SECONDS = 1.0
-"""How long a message may take before its call is watched as all others are, about."""
+"""Approximate time after which a call without a complete message becomes a task."""
 
 _METHOD = "ModelInfer"
 
 
 class SmallMessages:
-    """Gives small messages to the coalescer that their callers share.
+    """The path of small messages to the coalescer, which combines messages of all callers.
 
-    plane: Answers them.
-    gate: Lets them in.
-    transfers: Has the access log, and says how large a message may be.
+    plane: Answers the messages.
+    gate: Checks their callers.
+    transfers: Has the access log and the maximum message size.
     """
 
     def __init__(self, plane: DataPlane, gate: CallerGate, transfers: Transfers) -> None:
@@ -52,7 +52,7 @@ class SmallMessages:
         self._streamed = Intake(MessageRows(streamed=True))
 
     def add(self, message: SmallMessage, body: bytes, *, streamed: bool) -> None:
-        """Have it answered with others, or refused."""
+        """Pass a message to the coalescer, or refuse it."""
         plane, intake = self._plane, self._streamed if streamed else self._unary
         if self._gate.asks_callers:
             try:
@@ -66,17 +66,17 @@ class SmallMessages:
         plane.coalescer.add(message, intake, body)
 
     def trace(self, context: StreamContext, method: str) -> Trace:
-        """What the logs say of a message that arrives now."""
+        """Start the trace of a message that arrives now."""
         return Trace(method, context.peer(), context.request_id, self.access_log)
 
 
 class SmallMessage:
-    """A message that may be answered with others.
+    """A message that may be answered in a batch.
 
-    call: What it came on.
-    trace: What the logs say of it; None: they say nothing, unless it fails.
-    caller: Whose it is; None: callers need no key, or it is not known yet.
-    response_complete: Whether nobody waits for its answer any more.
+    call: The message's call.
+    trace: The message's log facts; None: it is logged only if it fails.
+    caller: The message's caller; None if callers need no key, or before the check.
+    response_complete: True if no client waits for its response.
     """
 
     trace: Trace | None = None
@@ -87,22 +87,22 @@ class SmallMessage:
 
     @property
     def call(self) -> StreamContext:
-        """What it came on."""
+        """Return the message's call."""
         raise NotImplementedError
 
     @property
     def context(self) -> RequestContext:
-        """Who sends it."""
+        """Return the message's request context."""
         return request_context(self.call, self.caller)
 
     def enter(self, caller: Caller, *, counted: bool) -> None:
-        """Its caller is known, and counts it where there is a quota."""
+        """Set the caller; `counted` is True if the caller's quota counts the message."""
         self.caller, self._counted = caller, counted
         if self.trace is not None:
             self.trace.caller = caller.name
 
     def leave(self) -> None:
-        """It is over, and counted until no work is done for it."""
+        """End the message; the quota counts it until its run no longer does work for it."""
         self.response_complete = True
         run, self.run = self.run, None
         if run is None:
@@ -111,17 +111,17 @@ class SmallMessage:
             run.leave(self.end_count)
 
     def end_count(self, *_: object) -> None:
-        """Its caller counts it no more."""
+        """End the message's count in its caller's quota."""
         if self._counted and self.caller is not None:
             self._counted = False
             self.caller.leave()
 
     def proceed(self, body: bytes) -> None:
-        """Have it served as all others are."""
+        """Serve the message outside the coalescer."""
         self.proceed_parsed(None, body)
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """The same, with the message that the body was parsed to."""
+        """Serve it outside the coalescer, with the message parsed from the body."""
         raise NotImplementedError
 
     def refuse(self, error: CohortError) -> None:
@@ -129,7 +129,7 @@ class SmallMessage:
         self.fail(error)
 
     def succeed(self, body: bytes, headers: object, group: Group) -> None:
-        """Answer with the message of a successful response; there are no headers."""
+        """Answer with the message of a successful response; `headers` are unused."""
         raise NotImplementedError
 
     def fail(self, error: Exception) -> None:
@@ -138,9 +138,9 @@ class SmallMessage:
 
 
 class SmallCall(StreamContext, SmallMessage):
-    """A call of one message, while that may be small.
+    """A call of one message, as long as that may be small.
 
-    serve: Has its stream served as all others are.
+    serve: Serves the stream by a task.
     """
 
     def __init__(
@@ -155,18 +155,18 @@ class SmallCall(StreamContext, SmallMessage):
 
     @property
     def call(self) -> StreamContext:
-        """Itself."""
+        """Return this call."""
         return self
 
     # -- for its stream
 
     @property
     def waits_for_caller(self) -> bool:
-        """Whether its message is not whole."""
+        """Return True if the message is incomplete."""
         return not self.stream.ended
 
     def arrived(self) -> None:
-        """Its message is whole, or its caller sends no more."""
+        """Process the complete message, or the end of the caller's stream."""
         if self.response_complete:
             return
         body = self.stream.take_small(LONGEST_BODY)
@@ -179,18 +179,18 @@ class SmallCall(StreamContext, SmallMessage):
             self._messages.add(self, body, streamed=False)
 
     def refuse(self, error: CohortError) -> None:
-        """What arrives cannot be taken, or what has arrived."""
+        """End the call with an error from its stream or from the server."""
         self.fail(error)
 
     def too_large(self, size: int) -> None:
-        """The message that begins is too large."""
+        """Refuse a message that is too large."""
         self._hand_over().too_large(size)
 
     def drained(self) -> None:
-        """All that was sent is on its way."""
+        """Do nothing: a call sends one response only."""
 
     def gone(self) -> None:
-        """The caller has left."""
+        """End the call: the caller has disconnected."""
         if self.trace is not None and not self.response_complete:
             self.trace.end(StatusCode.CANCELLED)
         self.leave()
@@ -198,7 +198,7 @@ class SmallCall(StreamContext, SmallMessage):
     # -- for the server
 
     def look(self, now: float) -> None:
-        """See whether its message, or its deadline, is late."""
+        """Hand over the call if its message is late; fail it if its deadline has passed."""
         if not self.stream.ended:
             if now - self._since > ARRIVAL_SECONDS:
                 self._hand_over()
@@ -206,17 +206,17 @@ class SmallCall(StreamContext, SmallMessage):
             self.fail(DeadlineExceeded(self.deadline - self._since))
 
     def close(self) -> None:
-        """Go on: it has one message only."""
+        """Do nothing: the call has one message only."""
 
     def end_reading(self) -> None:
-        """The server stops, and waits for no message."""
+        """Refuse the call if its message is incomplete, because the server stops."""
         if not self.stream.ended:
             self._hand_over().end_reading()
 
     # -- for the coalescer
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """The same, with the message that the body was parsed to."""
+        """Serve the call by a task, with the message parsed from the body."""
         self.stream.put_back(body)
         call = self._hand_over()
         call.parsed = document

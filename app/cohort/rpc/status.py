@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class StatusCode(IntEnum):
-    """Those that a call ends with here, by their numbers."""
+    """The statuses that this server sends, by number."""
 
     OK = 0
     CANCELLED = 1

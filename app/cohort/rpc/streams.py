@@ -37,13 +37,13 @@ Infer = Callable[[InferMessage, RpcCall], Awaitable[Sequence[Part]]]
 
 @dataclass(frozen=True, slots=True)
 class StreamService:
-    """What streams are served by.
+    """The collaborators of streams.
 
     read: Reads a request.
-    infer: Gives the bytes of the ModelStreamInferResponse to a request.
-    gate: Lets requests in.
-    transfers: Bounds what they hold.
-    small: Has small requests answered with others.
+    infer: Returns the bytes of a request's ModelStreamInferResponse.
+    gate: Checks the callers of requests.
+    transfers: Limits the memory of requests.
+    small: Passes small requests to the coalescer.
     """
 
     read: ReadMessage
@@ -54,10 +54,10 @@ class StreamService:
 
 
 class InferStream(StreamContext):
-    """A stream of requests, until its caller ends it or `close`: then it finishes what it has read.
+    """A stream of requests until its end or `close`; it finishes the requests it has read.
 
-    stream: Its stream of HTTP/2.
-    service: What serves it.
+    stream: The call's HTTP/2 stream.
+    service: The collaborators that serve it.
     """
 
     def __init__(self, stream: Stream, service: StreamService) -> None:
@@ -74,14 +74,14 @@ class InferStream(StreamContext):
             self._timer = self._loop.call_later(seconds, self._time_over, seconds)
 
     def start(self) -> None:
-        """Begin, or refuse the call where its caller is not known."""
+        """Begin, or refuse the call if its caller is not known."""
         try:
             self.service.gate.check(self)
         except CohortError as error:
             self.refuse(error)
 
     def close(self) -> None:
-        """Read nothing more."""
+        """Stop reading; answer the requests already read."""
         self._closed = True
         self._end_if_over()
 
@@ -89,11 +89,11 @@ class InferStream(StreamContext):
 
     @property
     def waits_for_caller(self) -> bool:
-        """Whether no request of it is being answered."""
+        """Return True if no request is in flight and no response waits to be sent."""
         return not (self._pending or self.stream.waits)
 
     def arrived(self) -> None:
-        """A message is whole, or the caller sends no more."""
+        """Read complete messages, or the end of the caller's stream."""
         stream = self.stream
         while len(self._pending) < IN_FLIGHT and not (stream.waits or self._closed):
             message = stream.take()
@@ -106,7 +106,7 @@ class InferStream(StreamContext):
         self._end_if_over()
 
     def refuse(self, error: CohortError) -> None:
-        """End the call by this error, with all requests that are in flight."""
+        """End the call, with all requests in flight, with this error."""
         if self.stream.closed:
             return
         ours = known_error(error)
@@ -115,21 +115,21 @@ class InferStream(StreamContext):
         self._leave_all()
 
     def too_large(self, size: int) -> None:
-        """The message that begins is too large."""
+        """Refuse a message that is too large."""
         self.refuse(message_too_large(size, self.most_bytes))
 
     def drained(self) -> None:
-        """All that was sent is on its way."""
+        """Send further responses: the send queue is empty."""
         self.flush_soon()
 
     def gone(self) -> None:
-        """The caller has left."""
+        """End all requests: the caller has disconnected."""
         self._leave_all()
 
     # -- for the server
 
     def look(self, now: float) -> None:
-        """See whether the message that has begun comes in time."""
+        """Refuse the call if a partly received message is late."""
         if len(self._pending) >= IN_FLIGHT or not self.stream.partial:
             self._arrival = None
             return
@@ -140,14 +140,14 @@ class InferStream(StreamContext):
             self.refuse(late)
 
     def end_reading(self) -> None:
-        """Refuse the call where its message is not whole: the server stops."""
+        """Refuse the call if a message is incomplete, because the server stops."""
         if self.stream.partial:
             self.refuse(NotReady("the server is stopping, and the message was not whole in time"))
 
     # -- for its requests
 
     def flush_soon(self) -> None:
-        """Send what is answered, once all that is answered in this iteration is."""
+        """Send the responses that are ready at the end of this event loop iteration."""
         if not self._flush_soon:
             self._flush_soon = True
             self._loop.call_soon(self._flush)
@@ -188,7 +188,7 @@ class InferStream(StreamContext):
 class StreamRequest(SmallMessage):
     """One request of a stream.
 
-    answer: Its response, in parts; None until there is one.
+    answer: The response, in parts; None until it is ready.
     """
 
     def __init__(self, call: InferStream) -> None:
@@ -203,11 +203,11 @@ class StreamRequest(SmallMessage):
 
     @property
     def call(self) -> InferStream:
-        """Its stream."""
+        """Return the request's stream."""
         return self._stream
 
     def begin(self, message: SentMessage) -> None:
-        """Have it answered."""
+        """Start answering the request."""
         data, compressed = message
         if compressed or len(data) > LONGEST_BODY:
             self._serve(message)
@@ -216,12 +216,12 @@ class StreamRequest(SmallMessage):
             self.call.service.small.add(self, self._data, streamed=True)
 
     def release(self) -> None:
-        """Its answer was sent."""
+        """Release its memory: the response was sent."""
         if self._hold is not None:
             self._hold.set(0)
 
     def leave_unanswered(self) -> None:
-        """Its caller has left, or the call has ended."""
+        """Cancel the request: its caller has disconnected, or the call has ended."""
         self.leave()
         if self._task is not None:
             self._task.cancel()
@@ -229,10 +229,10 @@ class StreamRequest(SmallMessage):
             self.trace.end(StatusCode.CANCELLED)
         self.release()
 
-    # -- with others
+    # -- for the coalescer
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """The same, with the message that the body was parsed to."""
+        """Serve it outside the coalescer, with the message parsed from the body."""
         self._serve(SentMessage(body, compressed=False), document)
 
     def succeed(self, body: bytes, headers: object, group: Group) -> None:
@@ -244,7 +244,7 @@ class StreamRequest(SmallMessage):
         self._answer((body,))
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error; a request that fails ends no stream."""
+        """Answer with an error; a failed request does not end its stream."""
         self.leave()
         trace = self.trace or self.call.trace.of_message()
         self._answer((_failure(error, trace, parse_message(ModelInferRequest, self._data).id),))
@@ -253,7 +253,7 @@ class StreamRequest(SmallMessage):
         self.answer = parts
         self.call.flush_soon()
 
-    # -- alone
+    # -- without the coalescer
 
     def _serve(self, message: SentMessage, parsed: object = None) -> None:
         self.response_complete = self._alone = True
@@ -264,7 +264,7 @@ class StreamRequest(SmallMessage):
         self._task.add_done_callback(self._over)
 
     def _over(self, _: object) -> None:
-        self._task = None  # whose error knows this request, and its message
+        self._task = None  # the task's error references this request and its message
         self.end_count()
 
     async def _serve_alone(
@@ -281,7 +281,7 @@ class StreamRequest(SmallMessage):
         except CancelledError:
             trace.end(left(call))
             raise
-        except Exception as error:  # noqa: BLE001 - told and logged
+        except Exception as error:  # noqa: BLE001 - reported and logged
             answer = (_failure(error, trace, id_),)
             forget_locals(error)
         if call.stream.closed:

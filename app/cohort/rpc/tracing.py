@@ -1,4 +1,4 @@
-"""What the logs say of a call, gathered while it is served."""
+"""The log facts of a call, collected while it is served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cohort.serving import Group
 
 
 class SharedRun(NamedTuple):
-    """What answered a message with others."""
+    """The model, version and variant of a batch that answered a message."""
 
     model: str
     version: str
@@ -24,7 +24,7 @@ class SharedRun(NamedTuple):
 
 
 ADMIN_METHODS = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
-"""Calls that are an operator's."""
+"""Methods that only operators may call."""
 
 _FAILED = frozenset({StatusCode.INTERNAL, StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED})
 
@@ -32,14 +32,14 @@ _FAILED = frozenset({StatusCode.INTERNAL, StatusCode.UNAVAILABLE, StatusCode.DEA
 class Trace:
     """One call, or one message of a stream.
 
-    lease: What answered it; None where nothing did.
-    caller: The name of its caller; "": callers need no key, or it was refused.
-    action: What an operator asked for; default: the method.
-    request_id: The id that was sent; "" until the call is refused where none was.
+    lease: The lease or shared run that answered it; None if no model answered.
+    caller: The caller's name; "" if callers need no key, or the caller was refused.
+    action: The operator's action; default: the method.
+    request_id: The id that was sent; "" if it is missing, until the call is refused.
 
     method: The name of the method.
-    peer: What tells the call's connection from others.
-    access_log: Takes its line; None: there is none.
+    peer: The client address, which identifies the connection.
+    access_log: Receives the call's line; None: no line.
     """
 
     __slots__ = (
@@ -59,23 +59,23 @@ class Trace:
         self.action = method
 
     def of_message(self) -> Trace:
-        """For one message of this stream, which arrives now."""
+        """Start the trace of one message of this stream, which arrives now."""
         return Trace(self._method, self._peer, self.request_id, self._access_log)
 
     def end_shared(self, group: Group, size: int) -> None:
-        """Log that it was answered with others, by a response of `size` bytes."""
+        """Log that a batch answered it, with a response of `size` bytes."""
         served = group.served
         self.lease = SharedRun(served.model, served.version, group.variant)
         self.end(StatusCode.OK, size)
 
     def refuse(self, error: CohortError) -> None:
-        """Log that the call is refused or fails, and how it ends."""
+        """Log that the call is refused or fails, and its end."""
         self.request_id = self.request_id or new_request_id().decode()
         log_grpc_refusal(error, self._method, self.request_id)
         self.end(grpc_status(error))
 
     def end(self, code: StatusCode, size: int = 0) -> None:
-        """Log how the call ends: with this code, and a response of `size` bytes."""
+        """Log the call's end, with this code and a response of `size` bytes."""
         if self._method in ADMIN_METHODS:
             log_admin_request(
                 self.action,
@@ -92,7 +92,7 @@ class Trace:
 
 
 def _host(peer: str) -> str:
-    """The host of an address as gRPC writes it: `ipv4:127.0.0.1:80`, `ipv6:%5B::1%5D:80`."""
+    """Return the host of an address in gRPC's format: `ipv4:127.0.0.1:80`, `ipv6:%5B::1%5D:80`."""
     host = unquote(peer.partition(":")[2]).rpartition(":")[0]
     return host.strip("[]").partition("%")[0]
 

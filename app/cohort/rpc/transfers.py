@@ -1,7 +1,7 @@
-"""What calls hold while they receive and send, and the limits of those that need no key.
+"""Memory of calls that receive and send, and limits of calls that need no key.
 
-The connections count what arrives and what waits to be sent (`cohort.http2`); here is what a
-message needs once a call has it.
+Connections count received and queued bytes (`cohort.http2`). This module counts the memory of a
+message after a call has read it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cohort.rpc.errors import MessageTooLarge, TrailingMetadata
 from cohort.rpc.status import StatusCode
 
 OPEN_BYTES, OPEN_SECONDS = 4096, 10.0
-"""A message of a call that needs no key: its size, and how long the first one may take."""
+"""Maximum size of a message of a call that needs no key, and maximum wait for the first one."""
 
 CallMetadata = Iterable[tuple[str, str | bytes]]
-"""A call's pairs as gRPC has them: names in lower case, bytes under those that end in -bin."""
+"""A call's metadata pairs: names are lower case, and names that end in -bin have bytes."""
 
 
 class Aborted(Exception):
-    """A call has been ended with a status."""
+    """The exception that ends a handler after its call got a status."""
 
 
 class CallFacts(Protocol):
-    """What a call came with, and how long it may take.
+    """The metadata and deadline of a call.
 
-    parsed: Its only message, where that was parsed already; None: it was not.
-    deadline: When its caller stops waiting, on the monotonic clock; None: it did not say.
+    parsed: Its only message, if that was parsed already; else None.
+    deadline: The caller's deadline on the monotonic clock; None without one.
     """
 
     @property
@@ -45,58 +45,58 @@ class CallFacts(Protocol):
 
     @property
     def encoding(self) -> str:
-        """How its compressed messages are compressed."""
+        """Return the compression of the call's compressed messages."""
 
     @property
     def request_id(self) -> str:
-        """The `x-request-id` that was sent; "" where there is none that can be passed on."""
+        """Return the `x-request-id` that was sent, or "" if it is missing or invalid."""
 
     def peer(self) -> str:
-        """What tells its connection from others: an address, as gRPC writes it."""
+        """Return the client address in gRPC's format, which identifies the connection."""
 
     def invocation_metadata(self) -> CallMetadata:
-        """What the caller sent beside its messages."""
+        """Return the metadata that the caller sent."""
 
     def client_certificate(self) -> bytes | None:
-        """The caller's certificate in PEM; None where it has none."""
+        """Return the caller's certificate in PEM, or None."""
 
     def time_remaining(self) -> float | None:
-        """The seconds until its deadline; None where it has none."""
+        """Return the seconds until the deadline, or None without one."""
 
     def set_trailing_metadata(self, metadata: TrailingMetadata) -> None:
-        """What its end carries, unless `abort` is given other."""
+        """Set the trailing metadata; metadata given to `abort` overrides it."""
 
 
 class Context(CallFacts, Protocol):
-    """A call, as what serves it by a task sees it."""
+    """The interface of a call for handlers that run as tasks."""
 
     @property
     def admitted(self) -> Caller | None:
-        """Its caller, where the call is counted in that caller's quota already."""
+        """Return the caller if its quota already counts the call, else None."""
 
     @property
     def has_more(self) -> bool:
-        """Whether anything has come behind the message that was read."""
+        """Return True if more bytes have arrived after the message that was read."""
 
     async def read(self, *, due: bool, anyone: bool) -> SentMessage | None:
-        """The next message; None where there are no more."""
+        """Return the next message, or None at the end."""
 
     async def write(self, message: bytes) -> None:
-        """Send a message, and wait until it is on its way."""
+        """Send a message, and wait until the send queue is empty."""
 
     async def abort(
         self, code: StatusCode, details: str, metadata: TrailingMetadata = ()
     ) -> NoReturn:
-        """End it by this status. Raises Aborted."""
+        """End the call with this status. Raises Aborted."""
 
 
 class Transfers:
-    """Receives messages, and bounds what calls hold.
+    """A receiver of messages that limits the memory of calls.
 
-    memory: The budget in which it counts.
-    max_message_bytes: The size of a message at most, also unpacked.
-    max_open_calls: How many calls that need no key may be in progress.
-    access_log: Takes a line for each call; default None: there is none.
+    memory: The memory budget of messages.
+    max_message_bytes: Maximum size of a message, also after decompression.
+    max_open_calls: Maximum calls in progress that need no key.
+    access_log: Receives a line for each call; default None: no lines.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Transfers:
 
     @contextmanager
     def enter_open(self) -> Iterator[None]:
-        """Count a call that needs no key, until it ends. Raises Overloaded where there are many."""
+        """Count a call that needs no key, until it ends. Raises Overloaded at the limit."""
         if self._open_calls >= self._max_open_calls:
             raise Overloaded("too many calls that need no key are in progress")
         self._open_calls += 1
@@ -125,12 +125,12 @@ class Transfers:
     async def receive(
         self, context: Context, *, due: bool = False, anyone: bool = False
     ) -> SentMessage | None:
-        """The next message of a call, as it was sent; None where there are no more.
+        """Return the next message of a call as it was sent, or None at the end.
 
-        due: Whether it has to come now; a stream may pause between its messages.
-        anyone: Whether the call needs no key, so that the message is small.
+        due: True if the message must arrive now; a stream may pause between its messages.
+        anyone: True if the call needs no key, so that the message must be small.
 
-        Raises InvalidInput where it arrives too slowly, Overloaded where there is no room, and
+        Raises InvalidInput if it arrives too slowly, Overloaded if the server is over a limit, and
         MessageTooLarge.
         """
         return await context.read(due=due, anyone=anyone)
@@ -138,10 +138,10 @@ class Transfers:
     async def unpack(
         self, context: CallFacts, message: SentMessage, hold: MemoryHold, *, anyone: bool = False
     ) -> bytes | bytearray:
-        """Give a message as it was before it was compressed, and hold what it needs.
+        """Return a message decompressed, and count its memory.
 
-        Raises InvalidInput, Overloaded, MessageTooLarge, or UnsupportedMedia for a way of
-        compressing that this server does not know.
+        Raises InvalidInput, Overloaded, MessageTooLarge, or UnsupportedMedia for an unknown
+        compression.
         """
         data = message.data
         if len(data) > SMALL_BYTES:
@@ -159,12 +159,12 @@ class Transfers:
             raise MessageTooLarge(error.message) from None
 
     def most(self, anyone: bool) -> int:
-        """The size of a message at most."""
+        """Return the maximum size of a message."""
         return OPEN_BYTES if anyone else self._limit
 
 
 def message_too_large(size: int, most: int) -> MessageTooLarge:
-    """A message of so many bytes is not taken."""
+    """Return the error for a message of `size` bytes, above the limit `most`."""
     if most == OPEN_BYTES:
         return MessageTooLarge(f"a message of this call may have {OPEN_BYTES} bytes")
     return MessageTooLarge(f"the message has {size} bytes, and this server takes {most} at most")

@@ -1,8 +1,8 @@
-"""Inference messages as bytes: tensors' contents are cut out of them and put into them.
+"""Reading and writing of tensors' contents in the bytes of inference messages.
 
-Protobuf's own classes make a Python object of each value of a tensor, and keep the interpreter's
-lock from the first byte to the last. So a message that is not short is taken apart here: the
-classes read what is left of it without the contents, which `cohort.codec` makes arrays of.
+Protobuf's classes make a Python object of each value of a tensor, and hold the interpreter lock for
+the whole message. So longer messages are split here: protobuf parses everything except the
+contents, and `cohort.codec` makes arrays of the contents.
 https://protobuf.dev/programming-guides/encoding
 """
 
@@ -19,16 +19,16 @@ from cohort.rpc.calls import parse_message
 from cohort.rpc.inference_pb2 import InferTensorContents, ModelInferRequest
 
 SHORT_MESSAGE = 4096
-"""Bytes up to which protobuf's own classes are quicker."""
+"""Maximum size in bytes at which protobuf's classes are faster."""
 
 MAX_FIELDS = 1000
-"""Fields, elements of BYTES among them, that are read at once."""
+"""Maximum fields, including elements of BYTES, that are read without a thread."""
 
 MAX_FIELDS_OF_ALL = 20_000
-"""Fields, without elements of BYTES, above which protobuf's own classes are quicker after all."""
+"""Maximum fields, without elements of BYTES; above it, protobuf's classes are faster."""
 
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
-"""Wire types. There are groups, too, and no others."""
+"""The supported wire types; the only other ones are groups."""
 
 _INPUTS = ModelInferRequest.INPUTS_FIELD_NUMBER
 _RAW_INPUTS = ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
@@ -42,7 +42,7 @@ _TEXT = BYTES_CONTENTS << 3 | DELIMITED
 class Contents:
     """The contents of a tensor.
 
-    packed: What is packed, by the number of its field.
+    packed: The packed values, by field number.
     texts: The elements of bytes_contents.
     """
 
@@ -50,16 +50,17 @@ class Contents:
     texts: Sequence[bytes]
 
     def __bool__(self) -> bool:
-        """Whether there is a value in it."""
+        """Return True if there are values."""
         return bool(self.packed or self.texts)
 
 
 class InferMessage(NamedTuple):
-    """A request, with what protobuf's classes read of it and what they did not.
+    """A request, split into a protobuf message and the tensors' contents.
 
-    message: The request, without the tensors' contents where `contents` is not None.
+    message: The request, without the tensors' contents unless `contents` is None.
     raw: Its raw_input_contents.
-    contents: The contents of each input, None for one that has none; None where `message` has them.
+    contents: The contents of each input, or None for an input without them; None if `message` has
+        all contents.
     """
 
     message: ModelInferRequest
@@ -68,20 +69,20 @@ class InferMessage(NamedTuple):
 
     @classmethod
     def of(cls, message: ModelInferRequest) -> InferMessage:
-        """That of a message that was parsed as a whole."""
+        """Return the split form of a message that protobuf parsed completely."""
         return cls(message, message.raw_input_contents)
 
 
 class _UnusualError(Exception):
-    """For protobuf's own classes: groups, unpacked numbers, many fields, and what is no message."""
+    """A message left to protobuf: groups, unpacked numbers, many fields or an invalid message."""
 
 
 class _TooMuchError(Exception):
-    """More fields or bytes than may be read at once."""
+    """A message with too many fields or bytes to read without a thread."""
 
 
 def read_at_once(data: bytes | bytearray) -> InferMessage | None:
-    """Read a message if that is quick, however long its tensors are; None where it may not be.
+    """Read a message if that is quick, with tensors of any size; else return None.
 
     Raises InvalidInput.
     """
@@ -94,7 +95,7 @@ def read_at_once(data: bytes | bytearray) -> InferMessage | None:
 
 
 def read_whole(data: bytes | bytearray) -> InferMessage:
-    """Read a message, however long that takes. Raises InvalidInput."""
+    """Read a message without a limit of time. Raises InvalidInput."""
     try:
         return _Reader(data, quick=False).read()
     except _UnusualError:
@@ -111,12 +112,12 @@ def read_whole(data: bytes | bytearray) -> InferMessage:
 
 def _repacked(contents: InferTensorContents) -> Contents:
     contents.DiscardUnknownFields()  # type: ignore[attr-defined]  # the stubs lack it
-    data = contents.SerializeToString()  # which packs all numbers
+    data = contents.SerializeToString()  # it packs all numbers
     return _Reader(data, quick=False).contents([(0, len(data))])
 
 
 class _Reader:
-    """Takes a message apart. Its methods raise _UnusualError and, where `quick`, _TooMuchError."""
+    """A parser that splits a message; raises _UnusualError and, if `quick`, _TooMuchError."""
 
     def __init__(self, data: bytes | bytearray, *, quick: bool) -> None:
         self._data = data
@@ -127,7 +128,7 @@ class _Reader:
         self._bytes_left = LARGE_BYTES if quick else len(data)
 
     def read(self) -> InferMessage:
-        """Read the whole message. Raises InvalidInput, too."""
+        """Read the whole message. Also raises InvalidInput."""
         rest: list[Part] = []
         raw: list[Part] = []
         contents: list[Contents | None] = []
@@ -143,7 +144,7 @@ class _Reader:
         return InferMessage(parse_message(ModelInferRequest, b"".join(rest)), raw, contents)
 
     def _tensor(self, at: int, stop: int) -> tuple[bytes, Contents | None]:
-        """What an input is without its contents, and those."""
+        """Return an input without its contents, and the contents."""
         rest: list[Part] = []
         places = []
         for number, wire_type, begin, start, end in self._fields(at, stop):
@@ -154,7 +155,7 @@ class _Reader:
         return b"".join(rest), self.contents(places) if places else None
 
     def contents(self, places: Iterable[tuple[int, int]]) -> Contents:
-        """The contents of a tensor, which may come in several places."""
+        """Return the contents of a tensor, which may be in several places."""
         packed: dict[int, list[Part]] = {}
         texts: list[bytes] = []
         for at, stop in places:
@@ -174,7 +175,7 @@ class _Reader:
         return Contents(joined, texts)
 
     def _texts(self, at: int, stop: int, texts: list[bytes]) -> int:
-        """Read elements of BYTES, of which there may be millions, and say where they end."""
+        """Read elements of BYTES, perhaps millions, and return the position after them."""
         data = self._data
         try:
             while at < stop and data[at] == _TEXT:
@@ -200,7 +201,7 @@ class _Reader:
         return self._view[begin:end]
 
     def _fields(self, at: int, stop: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Each field's number and wire type, where it begins, and its value begins and ends."""
+        """Yield each field's number, wire type and start, and the start and end of its value."""
         while at < stop:
             self._fields_left -= 1
             if self._fields_left < 0:
@@ -237,6 +238,6 @@ class _Reader:
 
 
 def delimited(number: int, *parts: Part) -> list[Part]:
-    """A field of `parts` one after the other, in parts."""
+    """Return a field that contains `parts` in order, as parts."""
     size = sum(len(part) for part in parts)
     return [varint(number << 3 | DELIMITED) + varint(size), *parts]
