@@ -1,4 +1,4 @@
-"""The engine of ONNX models: opened, tried, measured, batched, and watched while they serve."""
+"""The engine of ONNX models: opens, tries, measures, batches and monitors them."""
 
 from cohort.onnx_engine.examples import examples_to_try, run_examples
 from cohort.onnx_engine.factory import OnnxEngines

@@ -37,28 +37,29 @@ from cohort.session import AssignedNode, Session, metadata_labels
 from cohort.tensors import Arrays, TensorSpec
 
 OPTIONAL_SET = "the request sets optional inputs"
-"""Why nothing is known of a run: what was measured is of runs with the model's defaults."""
+"""Why a run's duration is unknown: only runs with the model's defaults were measured."""
 
 SHADOW_DELAY_MS = 20.0
-"""Milliseconds that shadow requests are delayed to share runs, which take less time per request."""
+"""Delay of shadow requests, in milliseconds: shared runs take less time per request."""
 
 FORMER_SECONDS = 15.0
-"""How long after a measurement, and how often, a session for exclusive runs that is not needed any
-more is looked at: copies of requests may wait for it that long.
+"""Interval, from a measurement on, of checks that close former sessions for exclusive runs.
+
+Queued copies of requests may wait for such a session that long.
 """
 
 
 class BatchedSession:
     """An open session with its batcher. Implements `BatchEngine`.
 
-    closed: Whether it was closed.
-    unbatched: Whether batching was disabled under load, for good.
+    closed: True if it was closed.
+    unbatched: True if batching was disabled under load, permanently.
 
     prepared: The version as it was opened, checked and profiled; closed with this engine.
     wake: Called with a queue that has requests: `Scheduler.wake`.
     observe: Called with each BatchEvent of the batcher, but not those of side queues.
-    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
-    rechecks: Runs requests that shared a run again alone; default None: nothing does.
+    inline_run: Records runs on the event loop for the watchdog; default: no record.
+    rechecks: Runs requests that shared a run again alone; default None: no rechecks.
     name: The model and version, for operators; default "".
     """
 
@@ -110,8 +111,8 @@ class BatchedSession:
         self.timeout = prepared.timeout
         self._sampler = None if rechecks is None else rechecks.sampler(self, name)
         self._batcher = self._make_batcher()
-        self._single: Batcher | None = None  # of requests that set optional inputs
-        self._former: list[tuple[Batcher, Session | None]] = []  # until their requests are over
+        self._single: Batcher | None = None  # for requests that set optional inputs
+        self._former: list[tuple[Batcher, Session | None]] = []  # until their requests end
         self.leases = LeaseCount()
         self.inputs: Sequence[TensorSpec] = session.inputs
         self.optional_inputs: Sequence[TensorSpec] = session.optional_inputs
@@ -147,7 +148,7 @@ class BatchedSession:
             name=self.name,
         )
         self.run_now = batcher.run_now
-        self._inline_pace = -1.0  # the pace up to which full batches may run on the loop
+        self._inline_pace = -1.0  # maximum pace for full batches on the loop
         if policy.batches and not policy.max_queue_delay_ms and stacking is FIRST_AXIS:
             full = profile.seconds_for(policy.max_batch_size)
             self._inline_pace = INLINE_SECONDS / max(full, 1e-9)
@@ -155,7 +156,7 @@ class BatchedSession:
 
     @property
     def by_tensors(self) -> Self:
-        """This: requests are tensors."""
+        """This engine itself: its requests are tensors."""
         return self
 
     @property
@@ -164,7 +165,7 @@ class BatchedSession:
         return self._prepared.session
 
     def as_served(self, run: Run) -> Run:
-        """Runs as requests get them: filled up, and aligned, where that is needed."""
+        """Return `run` as requests use it: with filling and alignment, if needed."""
         policy, profile = self._prepared.policy, self._prepared.profile_result.profile
         filled = profile.filled_rows if policy.batches or policy.exact else 0
         run = aligned_runs(run) if policy.exact else run
@@ -172,22 +173,22 @@ class BatchedSession:
 
     @property
     def why_not_exact(self) -> str:
-        """Why callers may get other bits than alone; "" where they do not, as far as is known."""
+        """Why requests may get other bits than alone; "" if no run is known to do that."""
         return self._prepared.profile_result.why_not_exact(self._batcher.policy, self.session.rows)
 
     def note_other_bits(self, reason: str) -> None:
-        """Take back that callers get the bits that they get alone."""
+        """Record that requests do not always get the same bits as alone."""
         found = replace(self._prepared.profile_result, exactness=Exactness(0, reason))
         self._prepared = replace(self._prepared, profile_result=found)
 
     @property
     def exact(self) -> bool:
-        """Whether callers are promised the bits that they get alone."""
+        """True if callers are promised the same bits as alone (`batching.exact`)."""
         return self._prepared.policy.exact
 
     @property
     def stacking(self) -> Stacking:
-        """How requests are joined: padded, or else where rows are proven to be."""
+        """The way that requests are joined: with padding, or along the proven axes of rows."""
         session, padding = self._prepared.session, self._prepared.profile_result.padding
         stacking = plan_rows(session.inputs, session.outputs, session.rows)
         return padding if stacking is FIRST_AXIS and padding.inputs else stacking
@@ -200,16 +201,16 @@ class BatchedSession:
 
     @property
     def profile(self) -> ProfileResult:
-        """What was measured of the version."""
+        """The measured profile of the version."""
         return self._prepared.profile_result
 
     @property
     def measurement(self) -> Measurement | None:
-        """What measures the version; None where it cannot be measured."""
+        """The measurement of the version; None if it cannot be measured."""
         return self._prepared.measurement
 
     def look_at_pace(self, now: float) -> str:
-        """Why the profile is to be measured again, which is said once; "" where it is not.
+        """Return why the profile must be measured again, once per doubt; "" if it need not be.
 
         `now` is in seconds on the monotonic clock.
         """
@@ -224,10 +225,10 @@ class BatchedSession:
         return doubt
 
     def adopt(self, measured: MeasuredVersion) -> None:
-        """Serve by what was measured from the next request on; those before it finish as they are.
+        """Use the measurement from the next request on; earlier requests finish as they are.
 
-        What requests have shown stays so: that rows of outputs do not follow those of inputs, or
-        that runs are too long for the event loop.
+        Findings of served requests stay in force. They show that rows of outputs do not match rows
+        of inputs, or that runs are too long for the event loop.
         """
         before, exclusive, former = self._batcher, self._prepared.exclusive, self.profile
         self._doubt.settle(former.profile.seconds_for(1), measured.found.profile.seconds_for(1))
@@ -242,12 +243,12 @@ class BatchedSession:
         asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
 
     def forbid_batching(self, reason: str) -> None:
-        """Let requests run one by one from now on; the registry keeps that over restarts."""
+        """Run requests one by one from now on; the registry keeps that over restarts."""
         if self._batcher.policy.batches:
             self._batcher.disable_batching(reason)
 
     def _close_former(self) -> None:
-        """Close what former requests used, once they are over."""
+        """Close former sessions for exclusive runs once their requests have ended."""
         if self.closed:
             return
         busy = []
@@ -261,19 +262,19 @@ class BatchedSession:
             asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
 
     def check_room(self, priority: int) -> None:
-        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        """Raise Overloaded if no request of one row with this priority may be queued."""
         self._batcher.check_room(priority)
 
     def room_for(self, priority: int) -> int:
-        """How many more requests of one row and of this priority may be queued."""
+        """Return the number of requests of one row with this priority that may still be queued."""
         return self._batcher.room_for(priority)
 
     @property
     def inline_rows(self) -> int:
-        """The rows that `run_now` may run in one run; see `BatchEngine`."""
+        """The maximum number of rows of a run by `run_now`; see `BatchEngine`."""
         batcher = self._batcher
         if batcher.estimate.own_pace <= self._inline_pace and batcher.inline.allowed:
-            return batcher.policy.max_batch_size  # 1 where batching is off
+            return batcher.policy.max_batch_size  # 1 if batching is off
         return 1
 
     def submit(
@@ -300,7 +301,7 @@ class BatchedSession:
         )
 
     def _make_single_batcher(self) -> Batcher:
-        """Make the batcher of requests that set optional inputs: nothing is known of their runs."""
+        """Make the batcher for requests that set optional inputs; their runs were not measured."""
         prepared = self._prepared
         session = prepared.session
         return Batcher(
@@ -388,5 +389,5 @@ class BatchedSession:
 
 
 def _limit_for(stacking: Stacking, limit: OutputLimit) -> OutputLimit:
-    """What is known of a row's outputs counts where rows are along axis 0."""
+    """Return `limit`; measure outputs after the run if rows may not be along axis 0."""
     return OutputLimit(limit.max_bytes, measured=True) if isinstance(stacking, RowPlan) else limit

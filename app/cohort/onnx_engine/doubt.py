@@ -1,8 +1,8 @@
-"""Whether a version's profile proves wrong: made on a busy machine, or for data unlike that of now.
+"""Detection of wrong profiles: measured on a busy machine, or with data unlike today's.
 
-The batcher follows how long runs take as a multiple of the profile: its pace. What else the machine
-does makes that larger for a moment or a minute, and never smaller. So a profile is doubtful where
-the pace was far off at every one of many looks with runs between them, and not where it once was.
+The batcher tracks the pace: the duration of runs as a multiple of the profile. Other work on the
+machine increases the pace for a moment or a minute, and never decreases it. So a profile is
+doubtful only if the pace was far off at each of many checks, with runs between them.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import deque
 
 LOOKS = 24
-"""Looks with runs between them before there is a doubt: two minutes, by `LOOK_SECONDS`."""
+"""Checks, with runs between them, before a doubt: two minutes at intervals of `LOOK_SECONDS`."""
 
 FACTOR = 3.0
-"""How many times as long or as short runs must be."""
+"""Factor by which all recent runs must be longer or shorter than the profile."""
 
 MATTERS_SECONDS = 0.0001
-"""Less than that between estimate and run decides nothing, whatever the factor."""
+"""Smaller differences between estimate and run do not matter, regardless of the factor."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE = 300.0, 86_400.0
-"""How long a profile is not doubted again; each time it was right, twice as long."""
+"""Initial and maximum pause between doubts, in seconds; doubled each time the profile was right."""
 
 
 class Doubt:
-    """What recent looks at the pace of one version showed."""
+    """The results of recent checks of one version's pace."""
 
     __slots__ = ("_last", "_looks", "_not_before", "_pause")
 
@@ -34,10 +34,10 @@ class Doubt:
         self._not_before = 0.0
 
     def look(self, pace: float, seconds: float, now: float) -> str:
-        """Look at the pace now; what is wrong with the profile, "" where nothing is known to be.
+        """Check the pace and return the problem with the profile, or "" if none is known.
 
-        pace: How long recent runs take, as a multiple of what the profile says.
-        seconds: What it says of a run of one row.
+        pace: The duration of recent runs, as a multiple of the profile.
+        seconds: The duration of a run of one row, by the profile.
         now: Seconds on the monotonic clock.
         """
         if pace == self._last:  # no runs since
@@ -56,7 +56,7 @@ class Doubt:
         return f"runs take {pace:.2g} times as long as it says"
 
     def settle(self, before: float, after: float) -> None:
-        """A new profile says that a run takes `after` seconds; the former one said `before`."""
+        """Set the next pause by a new profile: a run takes `after` seconds, not `before`."""
         self._looks.clear()
         right = 1 / 2 <= after / max(before, 1e-9) <= 2
         self._pause = min(self._pause * 2, LONGEST_PAUSE) if right else FIRST_PAUSE_SECONDS

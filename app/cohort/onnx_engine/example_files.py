@@ -1,4 +1,4 @@
-"""Inputs in a `.npz`, which `numpy.savez` writes, beside a model. Nothing is ever unpickled."""
+"""Example inputs from a `.npz` file of `numpy.savez` next to a model. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cohort.errors import InvalidInput, quoted
 from cohort.tensors import Arrays, TensorSpec, check_names
 
 MAX_FILE_BYTES = 256 << 20
-"""Of all arrays, uncompressed: a zip of a few kilobytes may hold any amount of zeros."""
+"""Uncompressed size limit of all arrays: a zip of a few kilobytes may hold any amount of zeros."""
 
 
 def read_example(path: Path, specs: Sequence[TensorSpec]) -> Arrays:
-    """The inputs in a file, by name; shapes are left for `tensors.check_inputs`.
+    """Read the inputs in a file, by name. Raises InvalidInput.
 
-    Raises InvalidInput.
+    Shapes are not checked; `tensors.check_inputs` does that.
     """
     name = quoted(path.name)
     try:

@@ -1,4 +1,4 @@
-"""Requests that a model should take, as its config and its manifest have them: run at load."""
+"""Example requests from a model's config and manifest, which are run at load."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cohort.session import Opener, Session
 from cohort.tensors import Array, Arrays, TensorSpec, by_name, check_inputs
 
 SHAPE_ONLY = "shape"
-"""The key of an input of an example of which only the shape is given."""
+"""The key of an example's input that gives only its shape."""
 
 MAX_TEXTS_MADE = 1 << 15
-"""Each takes 30 microseconds."""
+"""Maximum number of made-up texts; each takes 30 microseconds."""
 
 
 def run_examples(
@@ -33,13 +33,15 @@ def run_examples(
     manifest: Manifest | None,
     preparation: Preparation | None = None,
 ) -> list[Arrays]:
-    """The inputs of the config's examples and of the manifest's, each of which was run.
+    """Run the examples of the config and of the manifest, and return their inputs.
 
-    Those of the config may be what callers send, of which `preparation` makes the model's inputs.
+    Examples of the config may be requests as callers send them; `preparation` turns these into the
+    model's inputs.
 
-    What is proven of the rows of such requests only is known to the session from then on.
+    The session's proof of rows is extended to requests like the examples, unless the config sets
+    `batching.trust`.
 
-    Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
+    Raises LoadFailed if one is invalid or fails, or if the outputs differ from the manifest's.
     """
     several, folder = len(config.example) > 1, opener.origin.parent
     given = [
@@ -56,19 +58,20 @@ def run_examples(
     if manifest is not None:
         compare_examples(session, run, manifest)
         given += [one.input_arrays(session.inputs) for one in manifest.examples]
-    trusted = config.batching.trust  # which is for requests of all sizes
+    trusted = config.batching.trust  # it applies to requests of all sizes
     session.rows = opener.prove_for([] if trusted else given)
     return given
 
 
 MAX_TRIED = 2
-"""Examples that are tried at a load; each takes as long as its rows."""
+"""Number of examples tried at load; the time of each grows with its rows."""
 
 
 def examples_to_try(session: Session, examples: Sequence[Arrays]) -> list[Arrays]:
-    """Those that requests are made like, to be run together and measured.
+    """Return the examples that trial requests are modelled on.
 
-    One of each kind, where only those of some kinds may share runs; else the first MAX_TRIED.
+    If only requests of some kinds may share runs, these are one example of each kind. Otherwise
+    they are the first MAX_TRIED.
     """
     if not session.rows.requests or why_unbatchable(session.inputs, session.outputs, session.rows):
         return list(examples[:MAX_TRIED])
@@ -81,10 +84,10 @@ def examples_to_try(session: Session, examples: Sequence[Arrays]) -> list[Arrays
 
 
 def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
-    """Run the examples of a manifest. Raises LoadFailed where the outputs are others.
+    """Run the examples of a manifest. Raises LoadFailed if the outputs differ.
 
-    On another provider than the one that it was published on, floats may differ by ROUNDING, too:
-    a GPU multiplies matrices with fewer bits.
+    On another provider than the one of publication, floats may also differ by ROUNDING: a GPU
+    multiplies matrices with fewer bits.
     """
     active, measured = session.placement.active, manifest.measured_on
     elsewhere = measured is not None and measured.provider != active
@@ -143,7 +146,7 @@ def _run_example(
 
 
 def _is_shape(spec: TensorSpec, given: object) -> bool:
-    """Whether a shape is given, and no values: a flat list is no values but of one axis."""
+    """Return True if a shape is given, not values: a flat list is values only for one axis."""
     if isinstance(given, list) and spec.shape is not None and len(spec.shape) != 1:
         return len(given) == len(spec.shape) and all(type(size) is int for size in given)
     return isinstance(given, dict) and not is_base64(given)
@@ -152,7 +155,7 @@ def _is_shape(spec: TensorSpec, given: object) -> bool:
 def _of_shape(
     spec: TensorSpec, given: Mapping[str, Any] | Sequence[int], tables: Mapping[str, int]
 ) -> Array:
-    """An input of the given shape with made-up values. Raises InvalidInput."""
+    """Make an input of the given shape with made-up values. Raises InvalidInput."""
     if isinstance(given, Mapping) and list(given) != [SHAPE_ONLY]:
         raise InvalidInput(
             f"input {quoted(spec.name)} takes values or {{{SHAPE_ONLY}: [1, 512]}}, got the keys "

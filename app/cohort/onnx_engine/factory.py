@@ -1,4 +1,4 @@
-"""Makes the engines of versions that hold an ONNX model, and looks after them while they serve."""
+"""Makes the engines of versions with an ONNX model, and checks their profiles in service."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class OnnxEngines:
     """Opens `model.onnx`, and batches its requests. Implements `EngineFactory`.
 
     wake: Called with a queue that has requests: `Scheduler.wake`.
-    started: Returns how many runs were started so far: `Scheduler.started`; default: none.
+    started: Returns the number of runs started so far: `Scheduler.started`; default: 0.
     count: Makes the observer that counts a version's batches, from its model and version.
     opener: Opens the versions.
-    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    inline_run: Records runs on the event loop for the watchdog; default: no record.
     """
 
     file = MODEL_FILE
@@ -53,7 +53,7 @@ class OnnxEngines:
         return OpenedModel(prepare_version(source, self._opener, token), self)
 
     def start(self, prepared: PreparedVersion, site: Site) -> BatchedSession:
-        """Serve a version, and measure it in idle moments unless that was done before."""
+        """Serve a version, and measure it in idle moments unless its profile is complete."""
         count = self._count(site.model, str(site.number))
 
         def observe(event: BatchEvent) -> None:
@@ -76,7 +76,7 @@ class OnnxEngines:
         return engine
 
     def look(self) -> None:
-        """Measure versions again whose runs show that their profiles are wrong."""
+        """Measure each version again whose profile does not match its runs."""
         now = monotonic()
         for engine, site in list(self._serving.items()):
             if not engine.closed and (doubt := engine.look_at_pace(now)):
@@ -84,13 +84,13 @@ class OnnxEngines:
                 self._measure(engine, site, fresh=True)
 
     def rest(self) -> None:
-        """Let the process end that inspects models."""
+        """End idle model inspection processes; new ones start when needed."""
         inspector = self._opener.inspector
         if inspector is not None and inspector.busy:
             asyncio.get_running_loop().run_in_executor(None, inspector.rest)
 
     def close(self) -> None:
-        """Measure nothing more, and run no request again."""
+        """Stop all measurements and rechecks of requests."""
         self._measurer.close()
         self._rechecks.close()
 
@@ -114,17 +114,17 @@ class OpenedModel:
 
     @property
     def signature(self) -> Signature:
-        """What callers must know of it."""
+        """The model's signature for callers."""
         return self._prepared.session.signature
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The metadata of its file."""
+        """The metadata in the model's file."""
         return self._prepared.session.metadata.properties
 
     @property
     def published(self) -> Published:
-        """What its manifest says, and who signed it."""
+        """The version's manifest, and who signed it."""
         return self._prepared.published
 
     def start(self, site: Site) -> BatchedSession:

@@ -1,9 +1,10 @@
 """Runs of a model in idle moments, for a measurement.
 
-Each is a request of its own kind to the scheduler: it starts only while no other request waits for
-the device and no other run is in progress there, and what was disturbed all the same is run again.
-A server that is never idle would never be measured, and one that batches nothing is rarely idle.
-So after some patience a run is queued as any request is; one of those at a time, and rarely.
+Each is a special request to the scheduler. It starts only while no other request waits for the
+device and no other run is in progress there. A run that was disturbed is repeated.
+
+A server that is never idle would never be measured, and one without batching is rarely idle. So
+after some time, a run is queued like any request; only one at a time, and rarely.
 """
 
 from __future__ import annotations
@@ -23,36 +24,36 @@ from cohort.session import Session
 from cohort.tensors import Arrays
 
 PATIENCE_SECONDS, PATIENCE_RUNS = 1.0, 10.0
-"""How long a run waits for an idle moment, and at least how many times its own duration.
+"""Minimum wait of a run for an idle moment, in seconds and as a multiple of the longest run.
 
-Once one has waited in vain the others wait for the latter only, so that a measurement takes no more
-than one in eleven of the seconds of a slot that is never idle.
+Once a run was disturbed, the others wait only for the multiple. So a measurement uses at most one
+in eleven seconds of a slot that is never idle.
 """
 
 PAUSE_SECONDS = 0.05
-"""Between two looks for an idle moment."""
+"""Pause before the next attempt of a run."""
 
 CHECK_RUN_SECONDS = 0.2
-"""How often the thread that waits for a run looks whether it should go on waiting."""
+"""Interval at which the thread that waits for a run checks for an end or a time limit."""
 
 MOST_SECONDS = 600.0
-"""How long a measurement may take in all, waiting included."""
+"""Time limit of a measurement, including waiting."""
 
 _ONE_BY_ONE = BatchPolicy(max_batch_size=1)
 
 
 class Stopped(OutOfTime):
-    """The version is closed; nobody needs its measurement."""
+    """The version is closed, so its measurement is not needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSlots:
-    """Where runs get their slots: the scheduler.
+    """The scheduler, from which runs get their slots.
 
     loop: Its event loop.
     wake: Called with a queue that has requests: `Scheduler.wake`.
-    started: Returns how many runs were started so far: `Scheduler.started`.
-    name: What runs, for operators; default "".
+    started: Returns the number of runs started so far: `Scheduler.started`.
+    name: The name of the runs, for operators; default "".
     """
 
     loop: asyncio.AbstractEventLoop
@@ -62,13 +63,13 @@ class RunSlots:
 
 
 class IdleRuns:
-    """Implements `Runs`, on a thread that may wait.
+    """Runs in idle moments. Implements `Runs`, on a thread that may wait.
 
-    slots: Where the runs get their slots.
+    slots: Gives the runs their slots.
     limit: Seconds that a run may take; a longer one is stopped.
     closed: Returns whether the version is closed, or the server stops.
 
-    disturbed: Whether a run counted although other runs were in progress.
+    disturbed: True if a run counted although other runs were in progress.
     """
 
     def __init__(self, slots: RunSlots, *, limit: float, closed: Callable[[], bool]) -> None:
@@ -80,19 +81,19 @@ class IdleRuns:
         self._until = monotonic() + MOST_SECONDS
 
     def of(self, session: Session) -> RunFeeds:
-        """See `Runs`. Raises Stopped and OutOfTime as well."""
+        """See `Runs`. The function also raises Stopped."""
         return lambda feeds: self._run(session, feeds)
 
     def clock(self) -> float:
-        """The seconds that the runs have taken."""
+        """Return the total seconds of the runs."""
         return self._spent
 
     def processor_clock(self) -> float:
-        """The seconds of a processor that they have taken."""
+        """Return the total processor seconds of the runs."""
         return self._worked
 
     def check(self) -> None:
-        """Raise Stopped or OutOfTime where no run may begin, or be waited for."""
+        """Raise Stopped or OutOfTime if runs must not start or be waited for."""
         if self.closed():
             raise Stopped
         if monotonic() > self._until:
@@ -120,13 +121,13 @@ class IdleRuns:
 
 
 class _Turn:
-    """One run, from asking for a slot to its end.
+    """One run, from the request for a slot to its end.
 
-    patient: Whether it starts in an idle moment only.
-    refused: Whether a slot was free, but another run in progress.
-    disturbed: Whether other runs were in progress or started meanwhile.
-    seconds, worked: How long it took, by the clock and of a processor.
-    outputs, error: What it gave.
+    patient: True if it starts only in an idle moment.
+    refused: True if a slot was free, but another run was in progress.
+    disturbed: True if other runs were in progress, or started during the run.
+    seconds, worked: The duration of the run, by the clock and in processor time.
+    outputs, error: The result of the run.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class _Turn:
         self._ticket: Ticket | None = None
 
     def take(self, runs: IdleRuns, patient_until: float) -> None:
-        """Ask for the slot, and wait until the run is over. Raises Stopped and OutOfTime."""
+        """Ask for the slot, and wait for the end of the run. Raises Stopped and OutOfTime."""
         self._on_loop(self._ask)
         while not self._over.wait(self._next_look(patient_until)):
             now = monotonic()
@@ -168,11 +169,11 @@ class _Turn:
                 self._on_loop(self._insist)
 
     def let_go(self) -> None:
-        """Break the cycle with the batcher once the run is over, so that its inputs are freed."""
+        """Break the reference cycle with the batcher after the run, to free its inputs."""
         self._batcher = self._ticket = None
 
     def _next_look(self, patient_until: float) -> float:
-        """Seconds until the thread looks whether it should go on waiting."""
+        """Return the seconds until the thread's next check."""
         if self._begun or not self.patient:
             return CHECK_RUN_SECONDS
         return min(max(patient_until - monotonic(), 0.001), CHECK_RUN_SECONDS)
@@ -201,7 +202,7 @@ class _Turn:
         self._ticket = self._batcher.submit(self._feeds, self._reply)
 
     def _insist(self) -> None:
-        """Take the next slot, as any request does."""
+        """Queue the run like any request, for the next free slot."""
         if self._batcher is not None and not self._over.is_set():
             self._batcher.shadow = False
             self._slots.wake(self._batcher)

@@ -1,4 +1,4 @@
-"""What is measured of an open version: a little of it at load, the rest in idle moments."""
+"""Measurement of an open version: briefly at load, fully in idle moments."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from cohort.session import CPU_DEVICE, Opener, Session, give_back_memory
 log = structlog.get_logger("cohort.registry")
 
 WARM_ROWS = 8
-"""Of the larger run that warms up a GPU."""
+"""Number of rows of the larger run that warms up a GPU."""
 
 RunsOf = Callable[[Session], RunFeeds]
-"""Gives what runs a session, under limits."""
+"""Returns a function that runs a session, under limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Measures one open version, as often as it is asked to.
+    """Measures one open version, any number of times.
 
     opener: Opened the session, and opens others on more threads.
     session: The session.
     trial: The inputs of its runs.
     config: The model's config.
-    manifest: The version's manifest; None where it has none.
-    store: Where profiles are kept; None: they are not.
-    findings: Where it is kept that a model cannot batch; None: it is not.
+    manifest: The version's manifest; None if the version does not have one.
+    store: The store of kept profiles; None: profiles are not kept.
+    findings: The store of findings against batching; None: they are not kept.
     """
 
     opener: Opener
@@ -60,15 +60,15 @@ class Measurement:
     findings: RowFindings | None
 
     def briefly(self) -> ProfileResult:
-        """The kept profile, or what can be measured in a moment: see `profile_briefly`."""
+        """Return the kept profile, or measure briefly: see `profile_briefly`."""
         return self._with_findings(
             profile_briefly(self.opener, self.session, self.trial, self.config.batching, self.store)
         )
 
     def fully(self, runs: Runs, *, fresh: bool = False) -> ProfileResult:
-        """The whole profile: the kept one, unless `fresh`, or measured in `runs`.
+        """Return the full profile: the kept one, unless `fresh`, or one measured in `runs`.
 
-        Raises OutOfTime and what `runs` raise, LoadFailed and InferenceFailed.
+        Raises OutOfTime, LoadFailed, InferenceFailed and any error that `runs` raise.
         """
         batching = self.config.batching
         return self._with_findings(
@@ -82,20 +82,20 @@ class Measurement:
         return with_findings(result, self.session, batching, self.findings, self.opener.digest)
 
     def keep_unbatched(self, reason: str) -> None:
-        """Keep, on a thread of its own, why requests of the model must not share runs."""
+        """Keep, on a separate thread, why requests of the model must not share runs."""
         findings, opener, batching = self.findings, self.opener, self.config.batching
         if findings is None:
             return
 
         def keep() -> None:
-            with suppress(OSError):  # its files are gone meanwhile
+            with suppress(OSError):  # its files were deleted
                 findings.write(opener.digest(), batching, reason)
 
-        with suppress(RuntimeError):  # the system has no thread for it now
+        with suppress(RuntimeError):  # the system cannot start a thread now
             threading.Thread(target=keep, name="cohort-keep", daemon=True).start()
 
     def give_back(self, *sessions: Session | None) -> None:
-        """Give back what runs of these sessions took of memory."""
+        """Release the memory that runs of these sessions allocated."""
         feeds = self.trial.feeds(1)
         for session in sessions:
             if session is not None:
@@ -103,14 +103,15 @@ class Measurement:
         give_back_memory()
 
     def stop(self) -> None:
-        """Let a session that is being opened be the last; from any thread."""
+        """Cancel the opening of sessions; callable from any thread."""
         self.opener.token.cancel("the version is closed")
 
     def open_exclusive(self, found: ProfileResult, runs_of: RunsOf) -> Session | None:
-        """Open the model on as many threads as were `found` to pay, and try it.
+        """Open the model on the number of threads in `found`, and try it.
 
-        None where one is best, and, logged, where that fails: the version serves without it.
-        Raises OutOfTime, if a run does.
+        Returns None if one thread is best or the model is too large. Also returns None, and logs
+        the reason, if opening or trying fails: the version serves without it. Raises OutOfTime if a
+        run does.
         """
         threads = found.threads.chosen
         if threads == 1 or not small_enough(self.opener.path):
@@ -140,7 +141,7 @@ class Measurement:
 
 
 def rows_to_warm_up(session: Session, config: ModelConfig) -> tuple[int, ...]:
-    """The rows of the runs before the first request: see `WarmUp`."""
+    """Return the rows of the runs before the first request: see `WarmUp`."""
     if config.warm_up.rows is not None:
         return config.warm_up.rows
     unbatchable = why_unbatchable(session.inputs, session.outputs, session.rows, config.batching)
@@ -150,9 +151,9 @@ def rows_to_warm_up(session: Session, config: ModelConfig) -> tuple[int, ...]:
 
 
 def warm_up(run: RunFeeds, trial: Trial, rows_of_runs: Sequence[int]) -> Trial:
-    """Run as many rows as each says, so that the first requests need not allocate and compile.
+    """Run each number of rows, so that the first requests need not allocate and compile.
 
-    Returns the trial with the seconds of a warm run, where one row is among them. Errors are
+    Returns the trial, with the seconds of a warm run if one of one row was made. Errors are
     ignored: the inputs are synthetic, and the model may rightly reject them.
     """
     with suppress(CohortError):

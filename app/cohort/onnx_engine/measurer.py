@@ -21,18 +21,18 @@ from cohort.session import Session, lower_priority
 log = structlog.get_logger("cohort.registry")
 
 ATTEMPTS = 5
-"""How often the measurement of a version is begun."""
+"""Maximum number of attempts to measure a version."""
 
 RETRY_SECONDS = 300.0
-"""How long after an attempt that came to nothing the next one begins; each time twice as long."""
+"""Delay before the second attempt after a failed one; doubled for each further attempt."""
 
 
 class MeasuredVersion(NamedTuple):
-    """What was measured.
+    """The result of a measurement.
 
     found: The profile.
-    exclusive: A session for the exclusive runs that it asks for; None where it asks for none.
-    final: Whether no other run disturbed it.
+    exclusive: A session for exclusive runs on several threads; None if one thread is used.
+    final: True if no other run disturbed it.
     """
 
     found: ProfileResult
@@ -41,11 +41,11 @@ class MeasuredVersion(NamedTuple):
 
 
 class Measurable(Protocol):
-    """A version that serves and can be measured meanwhile.
+    """A version that can be measured while it serves.
 
-    closed: Whether it serves no more.
-    timeout: The longest that a request may take, in seconds.
-    measurement: Measures it; None where it cannot be measured.
+    closed: True once it no longer serves.
+    timeout: The maximum duration of a request, in seconds.
+    measurement: Measures it; None if it cannot be measured.
     """
 
     closed: bool
@@ -55,7 +55,7 @@ class Measurable(Protocol):
     def measurement(self) -> Measurement | None: ...
 
     def adopt(self, measured: MeasuredVersion) -> None:
-        """Serve by what was measured from now on."""
+        """Use the result of the measurement from now on."""
 
 
 @dataclass(slots=True)
@@ -64,11 +64,11 @@ class _Job:
 
     name: The model and version, for the log.
     version: The version.
-    fresh: Whether a kept profile does not count.
-    adopted: Called once it has adopted what was measured.
-    failed: Called with the reason where an attempt came to nothing, and the seconds until the next
-        one; None: there is none.
-    attempts: How often its measurement was begun.
+    fresh: True to ignore a kept profile.
+    adopted: Called once the version has adopted the result.
+    failed: Called with the reason of a failed attempt and the seconds until the next one, or None
+        if there is no further attempt.
+    attempts: The number of attempts so far.
     """
 
     name: tuple[str, int]
@@ -82,10 +82,10 @@ class _Job:
 class Measurer:
     """Measures versions in idle moments. Its methods are called on the event loop.
 
-    One thread waits for idle moments while there is something to measure; nothing waits for it.
+    While a version must be measured, one thread waits for idle moments; no other code waits for it.
 
     wake: Called with a queue that has requests: `Scheduler.wake`.
-    started: Returns how many runs were started so far: `Scheduler.started`.
+    started: Returns the number of runs started so far: `Scheduler.started`.
     """
 
     def __init__(self, *, wake: Callable[[RunQueue], None], started: Callable[[], int]) -> None:
@@ -103,18 +103,18 @@ class Measurer:
         *,
         fresh: bool = False,
     ) -> None:
-        """Measure a version, after those before it.
+        """Queue a version to be measured after those queued before.
 
-        adopted: Called once it serves by what was measured.
-        failed: Called with the reason where an attempt came to nothing, and the seconds until the
-            next one; None after ATTEMPTS of them.
-        fresh: Whether a kept profile does not count; default False.
+        adopted: Called once the version has adopted the result.
+        failed: Called with the reason of a failed attempt and the seconds until the next one, or
+            None after ATTEMPTS attempts.
+        fresh: True to ignore a kept profile; default False.
         """
         if version.measurement is not None:
             self._queue(_Job((model, number), version, fresh, adopted, failed))
 
     def close(self) -> None:
-        """Begin no more runs. Does not wait for the one in progress."""
+        """Start no more runs. Does not wait for the one in progress."""
         self._closed = True
         self._jobs.clear()
 
@@ -125,7 +125,7 @@ class Measurer:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin the next job, if there is one."""
+        """Start the next job, if there is one."""
         while self._jobs and not self._busy:
             job = self._jobs.popleft()
             if not job.version.closed and job.version.measurement is not None:
@@ -166,7 +166,7 @@ class Measurer:
         self._begin()
 
     def _retry(self, job: _Job, event: str, reason: str) -> None:
-        """Begin anew, but only after some time, and some times only. `event` is what to log."""
+        """Queue the job again after a delay, up to ATTEMPTS attempts. `event` is the log event."""
         if self._closed or job.version.closed:
             return
         again = job.attempts < ATTEMPTS
@@ -186,7 +186,7 @@ class Measurer:
 def _measure(
     measurement: Measurement, runs: IdleRuns, *, fresh: bool
 ) -> tuple[MeasuredVersion | None, str]:
-    """Measure on this thread: what was found, or the problem."""
+    """Measure on this thread; return the result, or None and the problem."""
     try:
         found = measurement.fully(runs, fresh=fresh)
         exclusive = measurement.open_exclusive(found, runs.of)

@@ -1,6 +1,6 @@
-"""Open one version: inspected, verified against its manifest, and tried on its examples.
+"""Open one version: inspect it, verify it against its manifest, and try it on its examples.
 
-Runs on a thread. A server prepares it further; `cohort check` and `cohort profile` need no more.
+Runs on a thread. `cohort check` and `cohort profile` use only this; a server also prepares it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cohort.tensors import Arrays
 
 @dataclass(frozen=True, slots=True)
 class OpenVersion:
-    """A version that is open, and does what its manifest and its config promise.
+    """An open version, verified against its manifest and its config.
 
     opener: Opened the session, and opens others.
     session: The open session.
@@ -57,20 +57,20 @@ class OpenVersion:
     given: Sequence[Arrays]
 
     def close(self) -> None:
-        """Close the session, and what it was opened on."""
+        """Close the session and its opener."""
         self.session.close()
         self.opener.close()
 
 
 @dataclass(frozen=True, slots=True)
 class VersionOpener:
-    """Opens versions, as the settings of a process allow it.
+    """Opens versions, within the limits of a process's settings.
 
     cache: The folder of kept profiles, optimized graphs and private copies; None: none are kept.
-    rules: What is allowed of any model; default: any size, no custom operators.
+    rules: The limits for all models; default: any size, no custom operators.
     inspector: Inspects the model before it is opened; default None: it is not inspected.
-    trust: The keys of which one must have signed the version; default None: anybody may publish.
-    private: Whether a copy of the files is opened that nobody else can change; default yes.
+    trust: The trusted keys, one of which must have signed the version; default None: any publisher.
+    private: True to open a private copy of the files that others cannot change; default True.
     """
 
     cache: Path | None
@@ -83,10 +83,10 @@ class VersionOpener:
         """Open a version, and compare it with its examples.
 
         source: Its files and config.
-        token: Cancels this, and is told what it is at; default None: nothing does.
+        token: Cancels the opening and receives its current step; default None: not cancellable.
 
-        Each file is hashed once. Raises LoadFailed with the reason, a transient one where the files
-        have changed meanwhile, Untrusted and WorkCancelled.
+        Each file is hashed once. Raises LoadFailed with the reason, Untrusted and WorkCancelled.
+        The LoadFailed is transient if the files changed since they were found.
         """
         if source.problem or source.config is None:
             raise LoadFailed(source.problem or "its config cannot be read")
@@ -132,7 +132,7 @@ class VersionOpener:
             files = {} if unneeded else opener.file_digests()
             if inspected not in (None, files):
                 raise LoadFailed("its files changed while it was loaded")
-            if manifest is not None:  # again, for files that changed meanwhile
+            if manifest is not None:  # again: the files may have changed
                 verify_digests(folder, manifest, opener.digests)
                 verify_opened(manifest, files)
             token.enter("in its first runs")
@@ -145,9 +145,10 @@ class VersionOpener:
 
 @contextmanager
 def closed_on_failure(source: Source, opener: Opener) -> Iterator[None]:
-    """Close what was opened where what is done inside fails.
+    """Close the opener if the `with` block fails.
 
-    Raises a transient LoadFailed where the files are others now than those that were seen.
+    Raises a transient LoadFailed if the block raised LoadFailed and the files have changed since
+    they were found, or if the private copy was deleted.
     """
     try:
         yield
@@ -163,10 +164,10 @@ def closed_on_failure(source: Source, opener: Opener) -> Iterator[None]:
 
 
 def _changed(source: Source) -> bool:
-    """Whether the files are others than those that were seen, or cannot be looked at, just now.
+    """Return True if the files have changed since they were found, or cannot be read now.
 
-    A folder that is moved away, or a share that is gone for a moment, comes back with the very same
-    files, which nothing but another try tells from those that failed.
+    A folder that was moved away, or a share that was briefly unavailable, comes back with the same
+    files. Only another attempt can show that these do not fail.
     """
     try:
         return bool(source.stamp) and stamp_files(str(source.path.parent))[0] != source.stamp
@@ -176,10 +177,11 @@ def _changed(source: Source) -> bool:
 
 @contextmanager
 def first_runs(session: Session, token: CancellationToken) -> Iterator[RunsOf]:
-    """Give what makes a session's `run` one that `token` cancels: it raises WorkCancelled then.
+    """Yield a function that returns a session's `run`, cancellable by `token`.
 
-    A run ends before its next node, or the next one of a loop's body. Where what is done inside
-    fails, `session` is closed; raises LoadFailed for what a model or a disk may cause.
+    A cancelled run ends before its next node, or the next one of a loop's body, and raises
+    WorkCancelled. If the `with` block fails, `session` is closed. Raises LoadFailed for errors that
+    a model or a disk may cause.
     """
     control = OrtRunControl()
 

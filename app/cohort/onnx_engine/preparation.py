@@ -1,4 +1,4 @@
-"""Prepare one version to serve: open, verify and warm it up, and profile it for a moment.
+"""Prepare one version to serve: open, verify and warm it up, and profile it briefly.
 
 Runs on a thread.
 """
@@ -33,7 +33,7 @@ from cohort.session import (
 from cohort.tensors import Array, Arrays
 
 MOST_SHOWN = 1024
-"""Values of an example, and of its answer, that are kept to be shown."""
+"""Maximum number of values of an example, and of its answer, that are kept for display."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +41,22 @@ class PreparedVersion:
     """A version that is ready to serve: open, verified, warm and profiled.
 
     session: The open session, which runs batches.
-    exclusive: A second session on more threads, for exclusive runs; None where more threads do not
-        pay or it could not be opened.
-    profile_result: What was measured at load, or the profile that an earlier load kept.
+    exclusive: A second session on more threads, for exclusive runs; None if more threads do not
+        help or it could not be opened.
+    profile_result: The profile measured at load, or kept by an earlier load.
     policy: The config's batch policy with the `max_batch_size` that the profile chose.
-    timeout: The longest that a request may take, in seconds, from the config.
-    output_limit: The most bytes of outputs that a request may get, from the config.
+    timeout: The maximum duration of a request, in seconds, from the config.
+    output_limit: The maximum bytes of a request's outputs, from the config.
     published: The version's manifest, and who signed it.
-    example: The inputs of the manifest's first example, or else trial inputs that the model
-        accepted; None where there are neither.
-    made_up: Whether the example is one of the trial inputs; default False.
-    answer: The outputs for the example; default None: they are not known, or not short.
+    example: The inputs of the first example of the config or the manifest. Without examples, trial
+        inputs that the model accepted, or None.
+    made_up: True if the config and the manifest have no example; default False.
+    answer: The outputs for the example; default None: they are unknown or too long.
     files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
-        default none: nothing needed them.
+        default empty: they were not needed.
     copy: The private copy that the sessions were opened on; default None: there is none.
     measurement: Measures it in full; default None: it could not be run with synthetic inputs.
-    memory_bytes: What the process's memory grew by at its load; default 0: not known.
+    memory_bytes: The growth of the process's memory during the load; default 0: unknown.
     """
 
     session: Session
@@ -75,17 +75,17 @@ class PreparedVersion:
     answer: Outputs | None = None
 
     def keep_unbatched(self, reason: str) -> None:
-        """Keep why its requests must not share runs, over restarts."""
+        """Keep over restarts why its requests must not share runs."""
         if self.measurement is not None:
             self.measurement.keep_unbatched(reason)
 
     def profiled(self, found: ProfileResult, exclusive: Session | None) -> PreparedVersion:
-        """This version with another profile, and the session for the exclusive runs it asks for."""
+        """Return a copy with another profile and its session for exclusive runs."""
         policy = replace(self.policy, max_batch_size=found.profile.max_batch_size)
         return replace(self, profile_result=found, exclusive=exclusive, policy=policy)
 
     def close(self) -> None:
-        """Close both sessions and what they were opened on."""
+        """Close both sessions and the private copy of the files."""
         self.session.close()
         if self.exclusive is not None:
             self.exclusive.close()
@@ -100,7 +100,7 @@ def prepare_version(
 
     source: Its files and config.
     opener: Opens it.
-    token: Cancels this; default None: nothing does.
+    token: Cancels the preparation; default None: not cancellable.
 
     Each file is hashed once, and trial inputs are searched once. Raises as `VersionOpener.open`.
     """
@@ -132,7 +132,7 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
         if not trial.problem:
             measurement.give_back(session, exclusive)
     if opener.in_memory:
-        opener.close()  # the sessions have it, and a third time is too often
+        opener.close()  # the sessions hold the model; do not keep a third copy
     give_back_memory()
     policy = replace(config.batching, max_batch_size=result.profile.max_batch_size)
     return PreparedVersion(
@@ -153,12 +153,12 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
 
 
 def _answer(run: RunFeeds, example: Arrays | None) -> Outputs | None:
-    """The outputs for an example, where both are short enough to be shown."""
+    """Return the outputs for an example, or None if either is too long to be shown."""
     if example is None or not _is_short(example.values()):
         return None
     try:
         outputs = run(example)
-    except CohortError:  # it takes what is random, or reads more than its inputs
+    except CohortError:  # the model may be random, or depend on more than its inputs
         return None
     return [one.copy() for one in outputs] if _is_short(outputs) else None
 

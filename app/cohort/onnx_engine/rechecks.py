@@ -1,7 +1,7 @@
-"""Runs requests that shared a run again alone, in idle moments, and compares the answers.
+"""Rechecks: requests that shared a run run again alone, in idle moments, and are compared.
 
-It is the third look at whether rows of a model influence each other, after the proof from the graph
-and the experiment at load; the only one at what callers really send.
+This is the third check that rows of a model are independent, after the proof from the graph and the
+experiment at load. It is the only one that uses callers' own requests.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from cohort.tensors import held_bytes
 log = structlog.get_logger("cohort.registry")
 
 SHARE = 0.005
-"""Of one core, for all versions together."""
+"""Share of one core that rechecks may use, for all versions together."""
 
 LEAST_SECONDS = 1.0
-"""Between two requests of all versions together."""
+"""Minimum pause between two rechecks, for all versions together."""
 
 VERSION_SECONDS = 10.0
-"""Between two requests of one version."""
+"""Minimum pause between two rechecks of one version."""
 
 MAX_SAMPLE_BYTES = 16 << 20
-"""Of the inputs and outputs of a request; there is one at a time."""
+"""Size limit of a request's inputs and outputs; one request is held at a time."""
 
 
 class Rechecked(Protocol):
     """A version whose requests are run again.
 
-    closed: Whether it serves no more.
-    timeout: The longest that a request may take, in seconds.
+    closed: True once it no longer serves.
+    timeout: The maximum duration of a request, in seconds.
     session: Runs the model.
     name: The model and version, for operators.
-    stacking: How requests are joined.
-    exact: Whether callers are promised the bits that they get alone.
-    why_not_exact: Why they may get others; "" where they do not, as far as is known.
+    stacking: Joins and splits requests.
+    exact: True if callers are promised the same bits as alone (`batching.exact`).
+    why_not_exact: Why requests may get other bits than alone; "" if no run is known to do that.
     """
 
     closed: bool
@@ -69,20 +69,20 @@ class Rechecked(Protocol):
     def why_not_exact(self) -> str: ...
 
     def as_served(self, run: Run) -> Run:
-        """Runs as requests get them: filled up, and aligned, where that is needed."""
+        """Return `run` as requests use it: with filling and alignment, if needed."""
 
     def note_other_bits(self, reason: str) -> None:
-        """Take back that callers get the bits that they get alone."""
+        """Record that requests do not always get the same bits as alone."""
 
     def forbid_batching(self, reason: str) -> None:
-        """Let requests run one by one from now on, and after each restart."""
+        """Run requests one by one from now on, and after each restart."""
 
 
 class Rechecks:
     """Runs requests again, one at a time. Its methods are called on the event loop.
 
     wake: Called with a queue that has requests: `Scheduler.wake`.
-    started: Returns how many runs were started so far: `Scheduler.started`.
+    started: Returns the number of runs started so far: `Scheduler.started`.
     """
 
     def __init__(self, *, wake: Callable[[RunQueue], None], started: Callable[[], int]) -> None:
@@ -91,15 +91,18 @@ class Rechecks:
         self._due = 0.0  # on the monotonic clock
 
     def sampler(self, version: Rechecked, name: str) -> VersionSampler:
-        """What takes the requests of a version; its name is for operators."""
+        """Return the sampler of a version's requests; its name is for operators."""
         return VersionSampler(self, version, name)
 
     def close(self) -> None:
-        """Begin no more runs. Does not wait for the one in progress."""
+        """Start no more runs. Does not wait for the one in progress."""
         self._closed = True
 
     def begin(self, version: Rechecked, name: str, sample: Sample) -> bool:
-        """Run a request again, unless another one is, or was just before."""
+        """Start to run a request again and return True, or return False if it must not start.
+
+        It must not start if it is too large, or while another one runs or has just run.
+        """
         size = sum(map(held_bytes, [*sample.inputs.values(), *sample.answer]))
         if self._closed or self._busy or monotonic() < self._due or size > MAX_SAMPLE_BYTES:
             return False
@@ -121,7 +124,7 @@ class Rechecks:
 
         try:
             threading.Thread(target=work, name="cohort-recheck", daemon=True).start()
-        except RuntimeError:  # the system has no thread for it now
+        except RuntimeError:  # the system cannot start a thread now
             self._busy = False
         return self._busy
 
@@ -152,10 +155,10 @@ class VersionSampler:
 
 
 def _recheck(runs: IdleRuns, version: Rechecked, sample: Sample) -> str:
-    """Why requests of the version may not share runs; "" where this one shows nothing."""
+    """Return why requests of the version must not share runs; "" if this one shows no reason."""
     try:
         return _compare(runs.of(version.session), version, sample)
-    except (OutOfTime, CohortError):  # it is not to be had now
+    except (OutOfTime, CohortError):  # the run was not possible now
         return ""
     except Exception:
         log.exception("a request could not be run again")

@@ -1,4 +1,4 @@
-"""A queue on the session of a version, beside that of callers."""
+"""An additional queue on the session of a version, next to the queue of callers' requests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cohort.tensors import Arrays
 
 
 class EngineSideQueue:
-    """Follows what is measured of the version.
+    """A side queue that uses the newest measurement of the version.
 
-    own: Returns the batcher of callers' requests, which is another one after each measurement.
+    own: Returns the batcher of callers' requests; each measurement replaces it.
     make: Makes a batcher of this queue; `single`: for requests that set optional inputs.
-    required: The number of inputs that a request without optional ones has.
+    required: The number of inputs of a request without optional ones.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class EngineSideQueue:
         """See `RequestQueue`."""
         own = self._own()
         unbatched = self._batcher.policy.batches and not own.policy.batches
-        if self._beside is not own or unbatched:  # what waits in the former one is run all the same
+        if self._beside is not own or unbatched:  # the former one still runs its queue
             self._beside, self._batcher = own, self._make(single=False)
         batcher = self._batcher
         if len(inputs) > self._required:

@@ -1,4 +1,4 @@
-"""Turns of what takes a core and much memory for a moment: running a model for the first time."""
+"""Turns for short tasks that use a core and much memory, such as a model's first runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from time import monotonic
 from cohort.session import CancellationToken
 
 LONGEST_TURN_SECONDS = 10.0
-"""How long one is waited for: a model that takes long, or for ever, keeps out nobody."""
+"""Maximum wait for a turn, so that a slow or hung model does not block the others."""
 
 LOOK_SECONDS = 0.2
-"""Between two looks whether the one who waits was cancelled."""
+"""Interval at which a waiting thread checks for cancellation."""
 
 
 class Turns:
-    """Lets one thread at a time do something, with what it takes of memory given back after it."""
+    """Lets one thread at a time run a task, which releases its memory before the turn ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     @contextmanager
     def turn(self, token: CancellationToken) -> Iterator[None]:
-        """Have the turn inside, or go beside whoever takes too long. Raises WorkCancelled."""
+        """Hold the turn; continue without it after LONGEST_TURN_SECONDS. Raises WorkCancelled."""
         held, until = False, monotonic() + LONGEST_TURN_SECONDS
         with token.waiting("waiting for its turn to run"):
             while not held and monotonic() < until:
@@ -39,4 +39,4 @@ class Turns:
 
 
 RUNNING = Turns()
-"""First runs of models, and the measurement at their loads."""
+"""Turns for the first runs of models and the measurement at load."""

@@ -1,13 +1,14 @@
-"""Measure how long a model's runs take, and whether its rows may share one.
+"""Measure the duration of a model's runs and check that its rows may share a run.
 
-Whether batching pays is a property of the model and the machine, so it is measured: time(n) for
-n = 1, 2, 4, … rows, of which the smallest n within 10 % of the best rows per second is chosen. And
-whether batching is *right* is a property of the model alone: in a dynamically quantized one an
+The benefit of batching depends on the model and the machine, so it is measured. Runs of
+n = 1, 2, 4, … rows are timed. The smallest n within 10 % of the best rows per second is chosen.
+
+The correctness of batching depends on the model alone. In a dynamically quantized model, an
 outlier row changes its neighbours' outputs. So rows of mixed scale are run in one batch and one by
-one, and unless the outputs agree, requests do not share runs.
+one. Requests share runs only if the outputs agree.
 
-`find_trial` finds inputs to run a model with. `profile_briefly` measures at load what can be in a
-moment, and `profile_model` all of it, in idle moments; profiles are kept under the cache folder
+`find_trial` finds inputs to run a model with. `profile_briefly` measures at load within a time
+limit. `profile_model` measures everything in idle moments. Profiles are kept under the cache folder
 (docs/contributing/decisions/0017).
 """
 

@@ -1,7 +1,7 @@
-"""How runs of one model share the cores: rows per second with 1, 2, … runs at once.
+"""Throughput of concurrent runs of one model: rows per second with 1, 2, … runs at once.
 
-`cohort profile` shows it. Nothing is decided by it: `threads` does that at load, from less, and the
-scheduler's slots are shared by all models.
+`cohort profile` shows it. The server does not use it: `threads` chooses the threads of exclusive
+runs from fewer measurements, and all models share the scheduler's slots.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cohort.tensors import Arrays
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentRuns:
-    """What concurrent runs of a model achieved.
+    """Throughput of concurrent runs of a model.
 
     threads: The threads of each run.
     rows: The rows of each run.
     at_once: The number of concurrent runs.
-    seconds: The duration of one run, on average.
+    seconds: The average duration of one run.
     rows_per_second: The rows per second of all runs together.
     """
 
@@ -39,8 +39,8 @@ def run_concurrently(
 ) -> tuple[int, float]:
     """Run `feeds` over and over on `at_once` threads for `budget` seconds.
 
-    Returns the number of runs and the seconds they took between the first start and the last end.
-    Raises what a run raises.
+    Returns the number of runs and the seconds between the first start and the last end.
+    Raises any error that a run raises.
     """
     counts = [0] * at_once
     failures: list[BaseException] = []
@@ -53,7 +53,7 @@ def run_concurrently(
             while not counts[place] or (perf_counter() < until and not failures):
                 run(feeds)
                 counts[place] += 1
-        except Exception as error:  # noqa: BLE001  told to the caller below
+        except Exception as error:  # noqa: BLE001  raised below
             failures.append(error)
 
     threads = [threading.Thread(target=keep_running, args=(place,)) for place in range(at_once)]
@@ -75,9 +75,9 @@ def measure_concurrency(
     *,
     budget: float,
 ) -> tuple[ConcurrentRuns, ...]:
-    """Run each of `runs` (by its threads) with each of `feeds` (by rows), in `budget` seconds.
+    """Time each of `runs` (by threads) with each of `feeds` (by rows), in `budget` seconds.
 
-    A single run that takes longer than its share of the budget is finished all the same.
+    A single run that takes longer than its share of the budget is not interrupted.
     """
     share = budget / max(1, len(runs) * len(feeds) * len(at_once))
     found = []
@@ -93,9 +93,9 @@ def measure_concurrency(
 
 
 def best_concurrency(found: Sequence[ConcurrentRuns]) -> ConcurrentRuns | None:
-    """The runs with the most rows per second; of nearly equal ones those with the fewest threads.
+    """Return the runs with the most rows per second; prefer fewer threads if nearly equal.
 
-    Compares what ran with the most rows only.
+    Only the runs with the largest number of rows are compared.
     """
     if not found:
         return None

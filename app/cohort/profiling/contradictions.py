@@ -1,4 +1,4 @@
-"""An experiment that contradicts the proof from the graph: a bug, reported with its inputs."""
+"""Report of an experiment that contradicts the proof from the graph, which is a bug."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cohort.tensors import Arrays, held_bytes
 log = structlog.get_logger("cohort.profiling")
 
 MAX_REPORTED_BYTES = 64 << 20
-"""Of the requests; larger ones can be made again from the model alone."""
+"""Size limit of kept requests; larger ones can be regenerated from the model alone."""
 
 
 def report_contradiction(opener: Opener, requests: Sequence[Arrays], reason: str) -> None:
-    """Say in the log that requests influence each other although that was proven not to be.
+    """Log that requests influence each other although the graph proves that they do not.
 
-    The requests are kept under COHORT_CACHE, as a .npz of the arrays `<number>/<input>`. Raises
-    nothing.
+    The requests are kept under COHORT_CACHE, as a .npz of the arrays `<number>/<input>`. An OSError
+    while they are written is ignored.
     """
     folder = opener.origin.parent
     file = ""
@@ -39,7 +39,7 @@ def report_contradiction(opener: Opener, requests: Sequence[Arrays], reason: str
 
 
 def _keep(opener: Opener, requests: Sequence[Arrays]) -> str:
-    """The file that the requests are kept in; "" where they are not."""
+    """Write the requests to a file and return its path, or "" if they are not kept."""
     arrays = {
         f"{number}/{name}": array.astype(str) if array.dtype.hasobject else array
         for number, request in enumerate(requests)

@@ -1,4 +1,4 @@
-"""Whether callers of a version get the bits that they get alone, and what is done for that."""
+"""Bit-exact batching: each request of a version gets the same bits as when it runs alone."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cohort.profiling.trial import Trial, has_open_dimensions, why_too_large
 from cohort.session import Session, SessionOptions
 
 TRIED_REQUESTS = 8
-"""So many rows take turns in the runs whose bits are compared."""
+"""Number of different rows in the runs whose bits are compared."""
 
 OTHER_LENGTHS = (1, 2, 3, 7, 17)
-"""Of open dimensions, besides that of the trial: kernels for a single row or column differ."""
+"""Additional sizes of open dimensions: kernels for a single row or column differ."""
 
 REQUESTS_OF_A_LENGTH = 3
 
 ALONE = Exactness(1)
-"""Of a version whose requests share no run."""
+"""Result for a version whose requests do not share runs."""
 
 ON_CPU = "cpu"
 """The provider whose kernels the table knows."""
@@ -37,10 +37,10 @@ def try_exactness(
     options: SessionOptions,
     clock: Callable[[], float] = perf_counter,
 ) -> Exactness:
-    """Try the bits of runs of up to `most` rows; see `try_bits`.
+    """Compare the bits of runs of up to `most` rows; see `try_bits`.
 
     run: Runs the session.
-    options: Those of the session.
+    options: The session's options.
     clock: Counts the seconds of runs.
     """
     if most == 1:
@@ -66,9 +66,9 @@ def try_exactness(
 
 
 def known_rounding(session: Session, options: SessionOptions) -> list[RoundingKernel]:
-    """Those kernels of a session that are known to round a row by its run, the worst first.
+    """Return the session's kernels known to round a row depending on its run, the worst first.
 
-    None on another provider than the CPU, whose kernels the table does not have.
+    Returns an empty list on providers other than the CPU: the table has only CPU kernels.
     """
     if session.placement.active != ON_CPU:
         return []
@@ -76,13 +76,13 @@ def known_rounding(session: Session, options: SessionOptions) -> list[RoundingKe
 
 
 def exact_profile(profile: Profile, exactness: Exactness | None, policy: BatchPolicy) -> Profile:
-    """The profile under `batching.exact`: with filled runs, or without batching where that fails.
+    """Apply `batching.exact` to a profile: fill runs, or turn batching off if filling fails.
 
-    Runs are filled wherever others may be batched, be it that these are not now: a row has the same
-    bits before it is measured, after a restart and in each worker.
+    Runs are filled even while batching is off for now. So a row has the same bits before the
+    version is measured, after a restart and in each worker.
 
-    exactness: What was tried; None where it is still to be: then lone rows run as two, which gives
-        them the bits that they have in all runs from two rows on.
+    exactness: The result of the comparison; None if it is pending. Until then, a lone row runs as
+        two rows, which gives it the bits that it has in all runs of two or more rows.
     """
     if not policy.exact or not policy.batches:
         return profile

@@ -1,7 +1,7 @@
-"""Run requests together and alone, and compare: the second look at whether rows are independent.
+"""Run requests together and alone and compare: the second check that rows are independent.
 
-The proof from the graph comes first. This finds what no graph shows: a kernel or a custom operator
-that does something else than it says.
+The proof from the graph comes first. This finds errors that no graph shows: a kernel or a custom
+operator that does not behave as specified.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def influence(
     stacking: Stacking = FIRST_AXIS,
     trust: bool = False,
 ) -> str:
-    """Say how the answers to requests that share a run differ from those alone; "" where not.
+    """Describe how answers in a shared run differ from answers alone; return "" if they do not.
 
-    requests: Those that may share a run do. Those that the model refuses do not count; nothing is
-        said where fewer than two are left.
-    stacking: How they share one; default: along axis 0.
-    trust: Whether to check the number of output rows only; default False.
+    requests: The requests; those that may share a run do. Requests that the model refuses are
+        skipped. A group of fewer than two requests is not compared.
+    stacking: Joins and splits the requests of a run; default: along axis 0.
+    trust: True to check only the number of output rows; default False.
     """
     groups: defaultdict[Key, list[_Alone]] = defaultdict(list)
     for request in requests:
@@ -48,7 +48,7 @@ def influence(
 
 
 class _Alone(NamedTuple):
-    """A request of so many rows, and its outputs alone."""
+    """A request, its number of rows, and its outputs alone."""
 
     inputs: Arrays
     rows: int
@@ -62,7 +62,7 @@ def _influence(
     stacking: Stacking,
     trust: bool,
 ) -> str:
-    """The same for requests that may share a run, and have been run alone."""
+    """Do the work of `influence` for one group of requests that have been run alone."""
     joined = stacking.join([one.inputs for one in group])
     rows = [one.rows for one in group]
     try:
@@ -91,15 +91,16 @@ def influenced(
     *,
     proven: bool = True,
 ) -> str:
-    """Say whether others changed the answer to a request that `alone` is another one; "" if not.
+    """Describe how other requests, or the run's size, changed an answer; return "" if not.
 
-    The request is run once more, in the same place of a run of as many copies of it. All that runs
-    of this size round in another way is the same there, so what still differs is the others' doing.
+    `alone` is the answer of the same request alone, which differs. The request runs again at the
+    same place, in a run of copies of itself. Rounding by the run's size is the same there, so any
+    remaining difference comes from the other requests.
 
-    proven: Whether rows are proven to be independent; default True. Then the number of rows changes
-        an answer by rounding only, which one that is rounded to whole numbers shows by a whole one.
+    proven: True if rows are proven to be independent (the default). Then the number of rows changes
+        an answer only by rounding. An output that is rounded to whole numbers may change by one.
 
-    Raises what `run` raises, and RowsDoNotFollow.
+    Raises any error that `run` raises, and RowsDoNotFollow.
     """
     inputs, answer, place, together = sample
     joined = stacking.join([inputs] * together)
@@ -115,13 +116,13 @@ def influenced(
 def changed_output(
     outputs: Sequence[TensorSpec], expected: Outputs, got: Outputs, criterion: Criterion = SAME_ROW
 ) -> str:
-    """The name of the first output that differs by more than rounding, "" where none does."""
+    """Return the name of the first output that differs by more than rounding; "" if none does."""
     (found,) = compare(_pairs(outputs, [expected], [got]), criterion)
     return next((one.output for one in found if one.disagrees), "")
 
 
 def _answer(run: RunFeeds, request: Arrays) -> Outputs | None:
-    """The outputs of a request alone; None where the model refuses it."""
+    """Return the outputs of a request alone, or None if the model refuses it."""
     try:
         return run(request)
     except CohortError:
@@ -131,7 +132,7 @@ def _answer(run: RunFeeds, request: Arrays) -> Outputs | None:
 def _differing(
     outputs: Sequence[TensorSpec], expected: Sequence[Outputs], got: Sequence[Outputs]
 ) -> list[int]:
-    """The places of those that differ, compared with how large numbers are in the others."""
+    """Return the places of the answers that differ, relative to the size of the numbers in all."""
     found = compare(_pairs(outputs, expected, got), SAME_ROW)
     return [place for place, each in enumerate(found) if any(one.disagrees for one in each)]
 

@@ -1,8 +1,8 @@
-"""The content of a kept profile's file, and whether it makes sense.
+"""The content of a kept profile's file, and its validation.
 
-Anything may be in such a file: it is read from a folder that other programs, other releases and
-other machines write to. What is used decides how large batches are and what runs on the event
-loop, so each number must be one that a measurement here could have given.
+Such a file may contain anything: other programs, releases and machines write to the same folder.
+Its numbers decide the size of batches and which runs are made on the event loop. So each number
+must be one that a measurement on this machine could have given.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from cohort.profiling.measurement import SHORTEST_SECONDS
 from cohort.profiling.threads import ONE, Threads
 
 LONGEST_SECONDS = 3600.0
-"""Nobody measured a longer run."""
+"""Upper bound of a measured run."""
 
 GAIN_OF_ROWS = 4.0
-"""How many times as fast a run of more rows may be as one of fewer; on some GPUs it is faster."""
+"""Maximum speedup of a run of more rows over one of fewer; it is above 1 on some GPUs."""
 
 MOST_ELEMENTS = 1 << 40
-"""Of a row, in all inputs."""
+"""Maximum number of elements of a row, in all inputs."""
 
 MOST_THREADS = 4096
 
 MOST_CHARACTERS = 10_000
-"""Of a reason."""
+"""Maximum length of a reason."""
 
 
 @with_config({"extra": "forbid", "allow_inf_nan": False})
@@ -43,16 +43,16 @@ MOST_CHARACTERS = 10_000
 class KeptProfile:
     """The content of a kept profile's file, without its format and key.
 
-    measured: When it was measured, in UTC and ISO 8601.
+    measured: The time of the measurement, in UTC and ISO 8601.
     seconds: The duration of a run by its number of rows.
     max_batch_size: The batch size that was chosen, in rows.
-    reason: Why requests are not batched; empty where they are.
-    padding_off: Why requests are not padded; empty where they are, or need not be.
-    row_elements: The elements of a profiled row; 0, the default, where all rows have as many.
+    reason: Why requests are not batched; empty if they are.
+    padding_off: Why requests are not padded; empty if they are, or need not be.
+    row_elements: The elements of a profiled row; default 0: all rows have the same number.
     threads: The threads of exclusive runs; default one.
-    concurrency: What concurrent runs achieved; default none: not measured.
-    change_seconds: How much longer a run takes after one of another number of rows; default 0.
-    exactness: Whether callers get the bits that they get alone; default None: not tried.
+    concurrency: The throughput of concurrent runs; default none: not measured.
+    change_seconds: The extra time of a run after one with another number of rows; default 0.
+    exactness: The result of comparing bits alone and in shared runs; default None: not tried.
     """
 
     measured: str
@@ -71,11 +71,11 @@ _KEPT = TypeAdapter(KeptProfile)
 
 
 def read_kept(content: Mapping[str, Any], policy: BatchPolicy) -> KeptProfile:
-    """Read what the file of a profile holds, besides its format and key.
+    """Validate the content of a profile's file, without its format and key.
 
     policy: The batch policy of the model's config, which the profile was measured for.
 
-    Raises ValueError with a sentence where it makes no sense.
+    Raises ValueError with the problem if the content is invalid.
     """
     try:
         kept = _KEPT.validate_python(content)
@@ -92,7 +92,7 @@ def read_kept(content: Mapping[str, Any], policy: BatchPolicy) -> KeptProfile:
 
 
 def _problems(kept: KeptProfile, policy: BatchPolicy) -> Iterator[str]:
-    """What no measurement for `policy` could have given."""
+    """Yield the values that no measurement for `policy` could have given."""
     seconds, chosen, largest = kept.seconds, kept.max_batch_size, policy.max_batch_size
     if 1 not in seconds or not all(1 <= rows <= largest for rows in seconds):
         sizes = shortened(str(list(seconds)))

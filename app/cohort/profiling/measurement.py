@@ -1,4 +1,4 @@
-"""Measure a model with synthetic inputs: time by rows, and whether rows may share a run."""
+"""Measure a model with synthetic inputs: run time by rows, and independence of rows."""
 
 from __future__ import annotations
 
@@ -27,40 +27,46 @@ from cohort.row_independence import RowVerdict
 from cohort.tensors import Arrays, TensorSpec
 
 GOOD_ENOUGH = 0.9
-"""A batch size with this share of the best rows per second is preferred when it is smaller."""
+"""The smallest batch size with at least this share of the best rows per second is chosen."""
 
 PADDED_FAILED = "padded requests failed"
 
 MEASURING = "it is being measured"
-"""The reason for what is not done before a measurement is over."""
+"""Reason given for a feature that stays off until the measurement ends."""
 
 SHORTEST_SECONDS = 1e-7
-"""No run is shorter."""
+"""Lower bound of a run's duration."""
 
 CHANGES, CHANGE_SECONDS = 3, 0.001
-"""Changes of the number of rows that are timed; the fastest counts, unless it is shorter."""
+"""Number of timed changes of the number of rows, and the extra time below which it counts as 0.
+
+The fastest change counts.
+"""
 
 REPEATS, REPEAT_SECONDS = 6, 0.5
-"""Runs of a size, of which the fastest counts; long ones are disturbed less and repeated less."""
+"""Limits for the runs of one size, by number and time; the fastest counts.
+
+Long runs are disturbed less, so they are repeated less.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The duration of a version's runs on this machine, and the batch size chosen from it.
 
-    seconds: The duration of a run by its number of rows; empty where the model could not be run.
+    seconds: The duration of a run by its number of rows; empty if the model could not be run.
     max_batch_size: The batch size that was chosen, in rows; 1: requests run one by one.
     reason: Why requests run one by one; default "": they do not.
-    row_elements: The elements of a profiled row, of all inputs; default 0: all rows have as many,
-        and none of strings.
-    complete: Whether everything was measured; default True. Where it was not, `seconds` has what
-        was, and only what was shown to be safe is chosen.
-    change_seconds: How much longer a run takes after one of another number of rows; default 0: no
-        longer, or it does not matter.
-    least_rows: The number of rows that each run must have, so that callers get the bits that they
-        get alone; default 1.
-    contradicted_by: The requests that influence each other although the graph proves that none do;
-        default none.
+    row_elements: The elements of a profiled row, in all inputs; default 0: all rows have the same
+        number, and no input has strings.
+    complete: True if everything was measured (the default). If not, `seconds` has the finished
+        measurements, and only a batch size that was shown to be safe is chosen.
+    change_seconds: The extra time of a run after one with another number of rows; default 0: none,
+        or too little to matter.
+    least_rows: The number of rows that each run must have to give requests the same bits as alone;
+        default 1.
+    contradicted_by: The requests that influence each other although the graph proves that they do
+        not; default none.
     """
 
     seconds: Mapping[int, float]
@@ -74,10 +80,10 @@ class Profile:
 
     @property
     def filled_rows(self) -> int:
-        """The number of rows that smaller runs are filled up to; 0: they are not.
+        """The number of rows that smaller runs are filled up to; 0: they are not filled.
 
-        They are where bits would differ, or a change takes longer than the rows that fill up the
-        smallest run.
+        Runs are filled if bits would differ. They are also filled if a change of the number of rows
+        takes longer than the rows that fill up the smallest run.
         """
         chosen, least = self.max_batch_size, self.least_rows
         if chosen > 1 and 0 < self.change_seconds > self.seconds[chosen] - self.seconds[1]:
@@ -85,10 +91,10 @@ class Profile:
         return least if least > 1 else 0
 
     def row_cost(self, policy: BatchPolicy) -> RowCost | None:
-        """What longer rows are measured by; None where all rows are of one length.
+        """Return the cost of a row by its length, or None if all rows have the same length.
 
-        Where larger batches than the chosen one were no better, its work is enough for a run of
-        longer rows, too. Where none larger was tried, as much as the latency budget allows is.
+        If larger batches than the chosen one were not better, its work is also enough for a run of
+        longer rows. If no larger one was tried, a run may use the whole latency budget.
         """
         if not self.seconds or not self.row_elements:
             return None
@@ -99,7 +105,7 @@ class Profile:
         return RowCost(self.row_elements, enough)
 
     def seconds_for(self, rows: float) -> float:
-        """Estimate a run of `rows`, in seconds: between and beyond what was measured, linear."""
+        """Estimate the seconds of a run of `rows`, by linear interpolation and extrapolation."""
         if not self.seconds:
             return UNKNOWN_SECONDS
         rows = max(rows, self.filled_rows)
@@ -129,15 +135,15 @@ def measure_profile(
 ) -> Profile:
     """Measure runs of a model with synthetic inputs, and choose a batch size.
 
-    run: Runs the model. Once it raises OutOfTime, the rest is left out.
+    run: Runs the model. Once it raises OutOfTime, the remaining measurements are skipped.
     trial: Makes the inputs.
     inputs, outputs: The model's specs.
     policy: The batch policy of the model's config.
-    rows: Whether rows of a run influence each other.
-    budget: Seconds to time runs of several rows, besides those that are always needed; default 0.5.
-    clock: Counts the seconds of runs; default: those of the system.
-    changes: Whether to measure, for a model whose rows are all of one length, what it costs that a
-        run has another number of rows than the one before; default False.
+    rows: The verdict on the independence of rows.
+    budget: Additional seconds to time runs of several rows; default 0.5.
+    clock: Counts the seconds of runs; default: the system's clock.
+    changes: True to measure the extra time of a run after one with another number of rows; default
+        False. It is measured only for a model whose rows all have the same length.
     """
     if trial.problem:
         key = "give other inputs" if trial.examples else "give sizes or values that it takes"
@@ -170,7 +176,7 @@ def measure_profile(
             may_fill = stacking is FIRST_AXIS and not policy.trust and not elements
             if changes and may_fill and not found:
                 change_seconds = time_changes(run, trial, more, seconds[1], clock)
-            reason = found  # only now: out of time before, it may not be batched yet
+            reason = found  # set last: if time runs out before, batching must stay off
         if not reason:
             larger = list(sizes_up_to(policy.max_batch_size))[1:]
             time_runs(run, trial, larger, seconds, longest, budget, clock)
@@ -194,9 +200,9 @@ def measure_profile(
 
 
 def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
-    """Pick the smallest number of rows that is nearly as fast as the fastest, per row.
+    """Return the smallest number of rows that is nearly as fast per row as the fastest.
 
-    Sizes whose run takes longer than `latency_budget` seconds are not considered, but 1 always is.
+    Sizes whose run takes longer than `latency_budget` seconds are excluded, except 1.
     """
     allowed = {n: taken for n, taken in seconds.items() if taken <= latency_budget or n == 1}
     best = max(n / taken for n, taken in allowed.items())
@@ -209,9 +215,9 @@ def pad_safely(
     outputs: Sequence[TensorSpec],
     policy: BatchPolicy,
 ) -> PadPlan:
-    """Plan `batching.pad`, and keep the plan only if padding leaves the outputs as they are.
+    """Plan `batching.pad`, and keep the plan only if padding does not change the outputs.
 
-    A model that ignores its mask, or has none, gives others for a padded request.
+    A model that ignores its mask, or does not have one, gives other outputs for a padded request.
     """
     plan = plan_padding(inputs, outputs, policy.pad)
     if not plan.inputs or not policy.batches:
@@ -254,13 +260,14 @@ def time_runs(
     budget: float,
     clock: Callable[[], float],
 ) -> None:
-    """Time runs of as many rows as `sizes` say, in turn.
+    """Time runs with the numbers of rows in `sizes`, in order.
 
     run: Runs the model.
     trial: Makes the inputs.
-    seconds: Gets the duration of a run by its rows. Not raised is what larger runs raise.
+    seconds: Receives the duration of a run by its rows. If it has an entry, a CohortError of a run
+        ends the measurement and is not raised.
     longest: The duration of a run, in seconds, above which no larger one is tried.
-    budget: Seconds to measure, each size at least once.
+    budget: Seconds to measure; the first size always runs once.
     clock: Counts the seconds of runs.
     """
     until = clock() + budget
@@ -279,9 +286,9 @@ def time_runs(
 def time_changes(
     run: RunFeeds, trial: Trial, rows: int, seconds: float, clock: Callable[[], float]
 ) -> float:
-    """How much longer than `seconds` a run of one row takes after one of `rows`, at its best.
+    """Return the smallest extra time, over `seconds`, of a run of one row after one of `rows`.
 
-    0 where that is less than CHANGE_SECONDS, or a run fails.
+    Returns 0 if it is less than CHANGE_SECONDS, or if a run fails.
     """
     one, more = trial.feeds(1), trial.feeds(rows)
     least = float("inf")
@@ -298,7 +305,7 @@ def time_changes(
 
 
 def sizes_up_to(largest: int) -> Iterator[int]:
-    """1, 2, 4, … and `largest` itself."""
+    """Yield 1, 2, 4, … and `largest` itself."""
     size = 1
     while size < largest:
         yield size
@@ -307,7 +314,7 @@ def sizes_up_to(largest: int) -> Iterator[int]:
 
 
 def _seconds(run: RunFeeds, feeds: Arrays, until: float, clock: Callable[[], float]) -> float:
-    """Time the fastest of some runs: what disturbs a run only ever makes it longer."""
+    """Return the seconds of the fastest of some runs: a disturbance only makes a run longer."""
     best = float("inf")
     until = min(until, clock() + REPEAT_SECONDS)
     for _ in range(REPEATS):  # the first of a shape allocates

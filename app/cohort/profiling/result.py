@@ -1,4 +1,4 @@
-"""The profile of a version: measured at load, or read from the store."""
+"""The profile of a version: measured, or read from the store."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from cohort.session import Opener, Session, machine, runtime_build
 NO_TRIAL = Trial()
 
 BRIEF_SECONDS = 0.5
-"""How long a version is measured at load, by the clock."""
+"""Time limit for measuring a version at load, by the clock."""
 
 FULL_SECONDS = 30.0
-"""How long runs of several rows are timed where nobody waits for it."""
+"""Time for timing runs of several rows in a full measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class ProfileResult:
     """The profile of a version on this machine.
 
     profile: The duration of runs, and the batch size that was chosen.
-    padding: How requests of different lengths are padded to share a run.
+    padding: The plan that pads requests of different lengths to share a run.
     threads: The threads of exclusive runs; default one.
-    concurrency: What concurrent runs achieved; default none: not measured.
-    measured: When it was measured, in UTC and ISO 8601.
-    kept: Whether it was read from the store; default False: it was measured now.
-    complete: Whether everything was measured; default True.
-    exactness: Whether callers get the bits that they get alone; default None: not tried yet.
-    doubt: Why it is to be measured again; default "": nothing speaks against it.
-    mixed: What served requests have shown against batching it; default "": nothing.
+    concurrency: The throughput of concurrent runs; default none: not measured.
+    measured: The time of the measurement, in UTC and ISO 8601.
+    kept: True if it was read from the store; default False: it was measured now.
+    complete: True if everything was measured; default True.
+    exactness: The result of comparing bits alone and in shared runs; default None: not tried yet.
+    doubt: Why it must be measured again; default "": no reason is known.
+    mixed: Why served requests show that the version must not batch; default "": they do not.
     """
 
     profile: Profile
@@ -65,10 +65,10 @@ class ProfileResult:
     mixed: str = ""
 
     def why_not_exact(self, policy: BatchPolicy, rows: RowVerdict) -> str:
-        """Why callers may get other bits than alone; "" where they do not, as far as was tried.
+        """Return why requests may get other bits than alone; "" if no tried run showed it.
 
-        policy: That of the version, as it serves now.
-        rows: Whether rows of a run influence each other.
+        policy: The batch policy of the version, as it serves now.
+        rows: The verdict on the independence of rows.
         """
         if rows.kind is RowKind.RANDOM or (policy.batches and not rows.independent):
             return str(rows)
@@ -88,11 +88,11 @@ class ProfileResult:
 def key_for(
     opener: Opener, session: Session, batching: BatchPolicy, trial: Trial = NO_TRIAL
 ) -> dict[str, str]:
-    """Everything that the profile of `session`, which `opener` opened, depends on, in words.
+    """Describe everything that the profile of `session`, which `opener` opened, depends on.
 
     trial: The inputs of its runs; default: made without an example.
 
-    Raises OSError where the files cannot be read any more.
+    Raises OSError if the files can no longer be read.
     """
     batching_key = (
         f"max_batch_size={batching.max_batch_size} latency_budget_ms={batching.latency_budget_ms} "
@@ -112,9 +112,10 @@ def key_for(
 
 
 def reopening(opener: Opener, batching: BatchPolicy) -> Reopen | None:
-    """What opens the model again for exclusive runs; None where config or size rule that out.
+    """Return a function that opens the model again for exclusive runs, on several threads.
 
-    Other threads may round otherwise.
+    Returns None if the config or the model's size rules it out. `batching.exact` does, because
+    another number of threads may round differently.
     """
     ruled_out = opener.options.intra_op_threads is not None or batching.exact
     return None if ruled_out or not small_enough(opener.path) else opener.open
@@ -136,9 +137,9 @@ def profile_model(
     session: The session to measure.
     trial: The inputs of its runs.
     batching: The batch policy of the model's config.
-    store: Where profiles are kept; default None: measure, and keep nothing.
-    fresh: Whether to measure although there is a kept profile; default False.
-    runs: How it is run; default: at once. What disturbed runs show is not kept.
+    store: The store of kept profiles; default None: measure, and keep nothing.
+    fresh: True to measure even if there is a kept profile; default False.
+    runs: Makes the runs; default: at once. The result of disturbed runs is not kept.
     """
     key = None if store is None else _key(opener, session, batching, trial)
     if store is not None and key is not None and not fresh:
@@ -147,7 +148,7 @@ def profile_model(
             return found
     found = _measure(opener, session, trial, batching, runs)
     if runs.disturbed:
-        return replace(found, threads=ONE)  # whoever disturbed them had the other cores
+        return replace(found, threads=ONE)  # the disturbing run used the other cores
     if store is not None and key is not None:
         keep(store, key, found)
     return found
@@ -162,11 +163,12 @@ def profile_briefly(
     *,
     seconds: float = BRIEF_SECONDS,
 ) -> ProfileResult:
-    """Read the profile of a session from the store, or measure what can be in so many `seconds`.
+    """Read the profile of a session from the store, or measure it for at most `seconds`.
 
-    As `profile_model`. What takes longer is left out, and so are threads, for which nothing else
-    may run: then the result is not complete, and not kept. Of several processes that do this at the
-    same time, one measures.
+    The arguments are those of `profile_model`. Measurements that take longer are skipped. Threads
+    are not measured, because no other run may be in progress for that. A result that lacks a
+    measurement is not complete, and not kept. If several processes do this at the same time, one
+    measures.
     """
     key = None if store is None else _key(opener, session, batching, trial)
     if store is None or key is None:
@@ -182,9 +184,9 @@ def profile_briefly(
 
 
 def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
-    """Keep `found`, unless it says that something failed, which may have had other causes.
+    """Keep `found` if it is complete and no measurement failed.
 
-    Nor is what is not complete.
+    A failure may have had other causes than the model.
     """
     failed = not found.complete or found.profile.reason.startswith(FAILED)
     if failed or not found.profile.seconds or found.padding.reason.startswith(PADDED_FAILED):
@@ -207,8 +209,8 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
 def _key(
     opener: Opener, session: Session, batching: BatchPolicy, trial: Trial
 ) -> dict[str, str] | None:
-    """The key, None where it would not be that of the files that were opened."""
-    with suppress(OSError):  # of a model deleted meanwhile, say
+    """Return the key, or None if the files are no longer those that were opened."""
+    with suppress(OSError):  # for example, the model was deleted after it was opened
         key = key_for(opener, session, batching, trial)
         return key if opener.unchanged() else None
     return None
@@ -259,7 +261,7 @@ def _time(
     runs: Runs,
     budget: float = 0.5,
 ) -> Profile:
-    """Measure runs, and report where rows influence each other although none should."""
+    """Time runs, and report rows that influence each other although none should."""
     profile = measure_profile(
         runs.of(session),
         trial,
@@ -297,10 +299,9 @@ def _try_exactness(
 
 
 def _clock(opener: Opener, session: Session, runs: Runs) -> Callable[[], float]:
-    """What runs are timed by: that of the processor where the thread that runs does all the work.
+    """Return the clock for runs: processor time if the running thread does all the work.
 
-    A machine that does something else makes runs longer, but not by as much for one size as for
-    another, nor tomorrow.
+    Other work on the machine makes runs longer, by an amount that differs between sizes and days.
     """
     options = opener.options
     alone = options.one_thread and not options.custom_op_libraries

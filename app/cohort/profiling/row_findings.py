@@ -1,6 +1,6 @@
-"""What served requests have shown against batching a model, kept by its digest over restarts.
+"""Findings of served requests against batching a model, kept by its digest over restarts.
 
-With another build of ONNX Runtime, whose kernels may differ, it does not count.
+A finding does not count with another build of ONNX Runtime, whose kernels may differ.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from cohort.system.kept_files import path_for, read_small, write_whole
 log = structlog.get_logger("cohort.profiling")
 
 OTHER_BITS = "a shared run gave other bits"
-"""How findings begin that count under `batching.exact` only."""
+"""Prefix of findings that count only under `batching.exact`."""
 
 EXACT_ONLY = "exact"
 
 ROW_FINDING_FORMAT = 1
-"""Raised whenever what is kept changes."""
+"""Version of the file format; increment it when the content changes."""
 
 MAX_FINDING_FILE_BYTES = 1 << 16
-"""Larger files are none of ours."""
+"""Larger files were not written by this module."""
 
 
 class RowFindings:
-    """The findings under one cache folder. Never raises where that cannot be used."""
+    """The findings under one cache folder. Never raises if the folder cannot be used."""
 
     def __init__(self, cache: Path) -> None:
         self._folder = cache / "rows"
 
     def read(self, digest: str, batching: BatchPolicy) -> str:
-        """Why requests of the model with this digest must not share runs; "" where unknown.
+        """Return why requests of the model with this digest must not share runs; "" if unknown.
 
-        batching: The batch policy of its config. What padded runs have shown counts with the same
-            padding only, and other bits where the very same are promised.
+        batching: The batch policy of its config. Findings of padded runs count only with the same
+            padding. Findings of other bits count only under `batching.exact`.
         """
         for pad in dict.fromkeys(("", _padding(batching), EXACT_ONLY if batching.exact else "")):
             if reason := self._read(self._path(digest, pad), digest):
@@ -64,7 +64,7 @@ class RowFindings:
         return self._unreadable(path, "it is another one")
 
     def write(self, digest: str, batching: BatchPolicy, reason: str) -> None:
-        """Keep why requests of a model must not share runs, as far as its config's policy goes."""
+        """Keep why requests of a model must not share runs under its config's batch policy."""
         found = datetime.now(UTC).isoformat(timespec="seconds")
         content = {"model": digest, "reason": reason, "found": found}
         only = EXACT_ONLY if reason.startswith(OTHER_BITS) else _padding(batching)
@@ -79,7 +79,7 @@ class RowFindings:
             )
 
     def _unreadable(self, path: Path, why: str) -> str:
-        """Somebody kept a finding for this model: what it says is not known, but that is."""
+        """Return a reason for a finding that exists for this model but cannot be read."""
         log.warning("kept finding on rows is not usable", file=str(path), error=why)
         return f"a kept finding says so, and cannot be read: {path.name}"
 
@@ -99,11 +99,11 @@ def with_findings(
     findings: RowFindings | None,
     digest: Callable[[], str],
 ) -> ProfileResult:
-    """The profile, with batching off where served requests have shown that it must be.
+    """Return the profile, with batching off if served requests have shown that it must be.
 
-    batching: The batch policy of the model's config, whose word counts where it is `refuted`.
-    digest: Returns the model's; asked for where it is needed. Raises OSError where its files are
-        gone, which leaves the profile as it is.
+    batching: The batch policy of the model's config; with `trust: refuted`, findings do not count.
+    digest: Returns the model's digest; called only if needed. If it raises OSError because the
+        files were deleted, the profile stays as it is.
     """
     off = why_unbatchable(session.inputs, session.outputs, session.rows, batching)
     if findings is None or off or not batching.batches or batching.trust == "refuted":

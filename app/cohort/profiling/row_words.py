@@ -1,4 +1,4 @@
-"""What is proven of a model's rows, in words for people who run it."""
+"""Descriptions of the proof about a model's rows, for operators."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from cohort.errors import quoted
 from cohort.row_independence import OutputRows, RowKind, RowVerdict
 
 SCALES_BY_RUN = "DynamicQuantize"
-"""How the names of operators begin that scale all rows by the largest value among them."""
+"""Name prefix of operators that scale all rows by the largest value among them."""
 
 
 EXAMPLE = "`example` in config.yaml"
 
 
 def row_places(rows: RowVerdict) -> Iterator[str]:
-    """A sentence for each input and output whose rows are not one after the other along axis 0."""
+    """Describe each input and output whose rows are not consecutive along axis 0."""
     if not rows.independent:
         return
     for name, axis in rows.inputs.items():
@@ -34,7 +34,7 @@ def row_places(rows: RowVerdict) -> Iterator[str]:
 
 
 def row_advice(rows: RowVerdict) -> str:
-    """What to do to have requests batched; "" where they are."""
+    """Return advice on how to get requests batched; "" if they are."""
     by_sizes = f"give an {EXAMPLE} of requests that you want batched: it may be proven for these"
     match rows.kind:
         case RowKind.PROVEN | RowKind.SHARED:

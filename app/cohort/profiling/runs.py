@@ -1,4 +1,4 @@
-"""How the runs of a measurement are made: all at once, or for a short time."""
+"""Runs of a measurement: without a limit, or for a short time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from cohort.tensors import Arrays
 
 
 class OutOfTime(Exception):
-    """The time for a measurement is over.
+    """The time for a measurement has ended.
 
-    No CohortError: whatever measures goes on after those, and would take this for a verdict.
+    Not a CohortError: a measurement continues after those, and would count this as a result.
     """
 
 
 class Runs(Protocol):
     """Makes the runs of a measurement.
 
-    disturbed: Whether other runs were in progress during one of them.
+    disturbed: True if other runs were in progress during one of them.
     """
 
     disturbed: bool
 
     def of(self, session: Session) -> RunFeeds:
-        """What runs `session`; raises as it does, and OutOfTime."""
+        """Return a function that runs `session`; it raises the same errors, and OutOfTime."""
 
     def clock(self) -> float:
-        """Seconds of runs; only the difference between two looks counts."""
+        """Return the seconds of runs; only the difference between two calls counts."""
 
     def processor_clock(self) -> float:
-        """The same without what the machine did meanwhile besides, for runs on one thread."""
+        """Return the processor seconds, without other work of the machine, of one-thread runs."""
 
 
 class FreeRuns:
@@ -60,12 +60,12 @@ FREE_RUNS = FreeRuns()
 
 
 class BriefRuns(FreeRuns):
-    """Runs that are over after `seconds`, by the clock, from `with` on.
+    """Runs that end `seconds` after `with` begins, by the clock.
 
-    None begins that could not end in time, going by the one before; one that is longer all the same
-    ends before its next node.
+    A run does not start if the duration of the previous one exceeds the time left. A run that
+    exceeds it is stopped before its next node.
 
-    before: Seconds that a run took; default 0: none is known.
+    before: The duration of a previous run, in seconds; default 0: unknown.
     """
 
     def __init__(self, seconds: float, *, before: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Whether requests may share a run, and how they are joined: what the model's file says of it."""
+"""Rules for sharing runs and for joining requests, from the model's file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def why_unbatchable(
     rows: RowVerdict,
     policy: BatchPolicy = NO_POLICY,
 ) -> str:
-    """Say why requests cannot share a run, going by the model's file; "" if they can.
+    """Return why requests cannot share a run, based on the model's file; "" if they can.
 
-    rows: Whether rows of a run influence each other.
-    policy: The batch policy of the model's config, whose `trust` is the operator's word for it.
+    rows: The verdict on the independence of rows.
+    policy: The batch policy of the model's config; `trust` is the operator's claim that rows are
+        independent.
     """
     if reason := _why_not_tensors(inputs, outputs):
         return reason
@@ -39,7 +40,7 @@ def why_unbatchable(
 
 
 def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    """Say why runs cannot have any number of rows along axis 0; "" if they can."""
+    """Return why runs cannot have any number of rows along axis 0; "" if they can."""
     if reason := _why_not_tensors(inputs, outputs):
         return reason
     for said, spec in _named(inputs, outputs):
@@ -55,7 +56,7 @@ def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpe
 def plan_rows(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], rows: RowVerdict
 ) -> Stacking:
-    """How requests are joined and split, as it is proven; along axis 0 where nothing is."""
+    """Return how requests are joined and split, by the proof; along axis 0 without a proof."""
     if not rows.independent or is_along_axis_0(rows):
         return FIRST_AXIS
     equal = _twins(inputs, rows) if rows.equal_sizes else ()
@@ -65,7 +66,7 @@ def plan_rows(
 
 
 def is_along_axis_0(rows: RowVerdict) -> bool:
-    """Whether rows are along axis 0 of every input and every output, and nothing else counts."""
+    """Return True if all inputs and outputs have rows along axis 0, without other conditions."""
     first = all(axis == 0 for axis in rows.inputs.values())
     follow = all(place == OutputRows(0) for place in rows.outputs.values())
     return first and follow and not rows.equal_sizes and not rows.requests
@@ -83,7 +84,7 @@ def _why_not_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 def _named(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> Iterator[tuple[str, TensorSpec]]:
-    """Each input and output, with what to call it in a sentence."""
+    """Yield each input and output with its name for messages."""
     yield from ((f"input {spec.name!r}", spec) for spec in inputs)
     yield from ((f"output {spec.name!r}", spec) for spec in outputs)
 
@@ -124,7 +125,7 @@ def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
 
 
 def _like(inputs: Sequence[TensorSpec], kind: RequestKind) -> Arrays:
-    """A request of this kind, of one row."""
+    """Return a request of this kind, of one row."""
     made: Arrays = {}
     for spec in inputs:
         shape = kind.shapes[spec.name]
@@ -136,7 +137,7 @@ def _like(inputs: Sequence[TensorSpec], kind: RequestKind) -> Arrays:
 
 
 def _twins(inputs: Sequence[TensorSpec], rows: RowVerdict) -> list[list[SizePlace]]:
-    """The axes of inputs whose sizes have one name, besides those of rows."""
+    """Return the groups of input axes, without rows, whose sizes have the same name."""
     places: defaultdict[str, list[SizePlace]] = defaultdict(list)
     for spec in inputs:
         for axis, size in enumerate(spec.shape or ()):

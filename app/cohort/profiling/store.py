@@ -1,9 +1,10 @@
 """Profiles in files, kept between starts and shared by processes.
 
-A file is named after the model's digest and that of everything else the numbers depend on, which
-it also holds in words, so that `cohort profile` can name what differs. Files are replaced whole;
-a torn, foreign or senseless one counts as absent. While a process measures, it holds a lock that
-the system releases should it die; a process that waits too long for it measures as well.
+A file name has two digests: of the model, and of everything else that the numbers depend on. The
+file also describes these dependencies, so that `cohort profile` can name the differences. Files
+are replaced whole. A truncated, foreign or invalid file counts as absent. While a process measures,
+it holds a lock that the system releases if it dies. A process that waits too long for the lock
+measures without it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from cohort.system.kept_files import path_for, read_small, write_whole
 log = structlog.get_logger("cohort.profiling")
 
 FORMAT = 7
-"""Raised whenever what is kept, or how it is measured, changes."""
+"""Version of the file format; increment it when the content or the measurement changes."""
 
 MAX_PROFILE_BYTES = 1 << 20
-"""Larger files are none of ours."""
+"""Larger files were not written by this module."""
 
 LOCK_SECONDS = 2.0  # seconds to wait for another process that measures the same
 LOCKS = 16  # files; two models that share one may wait for each other
@@ -40,13 +41,13 @@ _complained: set[Path] = set()
 
 
 class Store:
-    """The kept profiles under one cache folder. Never raises where that cannot be used."""
+    """The kept profiles under one cache folder. Never raises if the folder cannot be used."""
 
     def __init__(self, cache: Path, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self._folder, self._lock_seconds = cache / "profiles", lock_seconds
 
     def read(self, key: Mapping[str, str], policy: BatchPolicy) -> KeptProfile | None:
-        """What was kept for exactly this key; None, said in the log, where it is not usable.
+        """Return the profile kept for this key, or None; an unusable file is logged.
 
         policy: The batch policy of the model's config.
         """
@@ -64,7 +65,7 @@ class Store:
             return None
 
     def write(self, key: Mapping[str, str], kept: KeptProfile) -> None:
-        """Keep `kept`, in place of what was kept for this key."""
+        """Keep `kept`, and replace the former profile of this key."""
         text = json.dumps({"format": FORMAT, "key": dict(key), **asdict(kept)}, indent=1)
         try:
             write_whole(self._path(key), text)
@@ -72,7 +73,7 @@ class Store:
             self._complain(error)
 
     def differences(self, key: Mapping[str, str]) -> list[str]:
-        """The parts of `key` in which the newest kept profile of the same model differs."""
+        """Return the parts of `key` in which the newest other profile of the model differs."""
         newest: tuple[float, list[str]] = (0.0, [])
         for path in self._folder.glob(f"{key['model'][:32]}-*.json"):
             with contextlib.suppress(OSError):
@@ -86,7 +87,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self, key: Mapping[str, str]) -> Iterator[None]:
-        """Hold the lock for `key`; go on without it where it cannot be had in time."""
+        """Hold the lock for `key`; continue without it if it is not available in time."""
         number = int(hashlib.sha256(self._path(key).name.encode()).hexdigest(), 16) % LOCKS
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

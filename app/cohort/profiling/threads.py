@@ -1,9 +1,9 @@
-"""How many threads an exclusive run takes: one that starts while nothing else runs or waits.
+"""Choice of the threads for exclusive runs, which start while no other run is active or waiting.
 
-With a run on every core, one thread each is best: more would only wait for each other. An exclusive
-run leaves the other cores idle, and a second session, on several threads, gives it those. Whether
-that pays is measured, on one thread and on more by turns, since the machine may be doing something
-else as well.
+With a run on every core, one thread per run is best: more threads would only wait for each other.
+An exclusive run on one thread leaves the other cores idle. A second session, on several threads,
+uses them. Its benefit is measured: one and several threads are timed alternately, because the
+machine may also be busy with other work.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ from cohort.session import Session, cores
 from cohort.tensors import Arrays
 
 Reopen = Callable[[int], Session]
-"""Opens the model once more, for exclusive runs on so many threads. Raises LoadFailed."""
+"""Opens the model again, for exclusive runs on the given number of threads. Raises LoadFailed."""
 
 MIN_RUN_SECONDS = 0.001
-"""Seconds: waking other threads for a shorter run takes about what it saves."""
+"""Seconds; in a shorter run, waking other threads takes about as long as they save."""
 
 GAIN = 1.1
-"""More threads are chosen where an exclusive run is this much faster."""
+"""Speedup of an exclusive run from which more threads are chosen."""
 
 MAX_VERSION_BYTES = 1 << 29
-"""Bytes of a version's folder: a second session has the weights in memory a second time."""
+"""Size limit of a version's folder: a second session holds a second copy of the weights."""
 
 TURNS = 3
-"""How many times exclusive runs on one thread and on several are timed in turn, at least."""
+"""Minimum number of turns in which runs on one and on several threads are timed."""
 
 TURN_SECONDS = 0.12
-"""How long runs are timed in each turn."""
+"""Time for which runs are timed in each turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
     """The threads `chosen` for an exclusive run.
 
-    On `tried` threads it was `gain` times as fast as on one; `tried` is 1 where nothing was
-    measured.
+    On `tried` threads it was `gain` times as fast as on one; `tried` is 1 if none were measured.
     """
 
     chosen: int = 1
@@ -58,7 +57,7 @@ ONE = Threads()
 
 
 def small_enough(path: Path) -> bool:
-    """Whether the model at `path`, with what lies beside it, may be in memory twice."""
+    """Return True if the model at `path`, with all files of its folder, may be in memory twice."""
     with suppress(OSError):
         files = [file.stat() for file in path.parent.rglob("*")]
         return bool(files) and sum(file.st_size for file in files) <= MAX_VERSION_BYTES
@@ -66,7 +65,7 @@ def small_enough(path: Path) -> bool:
 
 
 def may_pay(session: Session, seconds: float) -> bool:
-    """Whether more threads may pay for a model that takes `seconds` on `session`'s one."""
+    """Return True if more threads may help a model whose run takes `seconds` on one."""
     return session.device == "cpu" and cores() > 1 and seconds >= MIN_RUN_SECONDS
 
 
@@ -77,11 +76,11 @@ def find_threads(
     reopen: Reopen,
     runs: Runs = FREE_RUNS,
 ) -> Threads:
-    """Choose the threads for exclusive runs of a model that takes `seconds` on `session`'s one."""
+    """Choose the threads for exclusive runs of a model that takes `seconds` in `session`."""
     if not may_pay(session, seconds):
         return ONE
     found = ONE
-    with suppress(CohortError):  # of a run or of opening: then it stays at one
+    with suppress(CohortError):  # if a run or opening fails, one thread is used
         for count in counts_up_to(cores()):
             other = reopen(count)
             try:
@@ -97,7 +96,7 @@ def find_threads(
 
 
 def counts_up_to(most: int) -> list[int]:
-    """The numbers of threads to try, in order: all cores, then a quarter of them and so on."""
+    """Return the numbers of threads to try: `most`, a quarter of it and so on, and 2."""
     counts = [most]
     while (fewer := counts[-1] // 4) > 1:
         counts.append(fewer)
@@ -113,10 +112,10 @@ def measure_gain(
     seconds: float,
     clock: Callable[[], float] = perf_counter,
 ) -> float:
-    """How many times as fast exclusive runs of `more` are as those of `one`, which take `seconds`.
+    """Return the speedup of exclusive runs of `more` over those of `one`, which take `seconds`.
 
-    Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
-    have been timed just before, are disturbed less, and are not repeated.
+    The best turn of each counts, because a disturbance only makes a run longer. Long runs are
+    disturbed less. They have just been timed, so those of `one` are not repeated.
     """
     if seconds >= TURN_SECONDS:
         return seconds * _speed(more, feeds, clock)
@@ -125,12 +124,12 @@ def measure_gain(
         of_one = max(of_one, _speed(one, feeds, clock))
         of_more = max(of_more, _speed(more, feeds, clock))
         if turn >= TURNS and of_more >= GAIN * of_one:
-            break  # else something may have had the other cores: go on for a while
+            break  # otherwise other work may have used the cores: measure more turns
     return of_more / of_one
 
 
 def _speed(run: RunFeeds, feeds: Arrays, clock: Callable[[], float]) -> float:
-    """Runs per second."""
+    """Return the runs per second."""
     runs, started = 0, clock()
     while not runs or clock() - started < TURN_SECONDS:
         run(feeds)

@@ -1,6 +1,6 @@
-"""Synthetic inputs: made for a model from its description, so that it can be run before a request.
+"""Synthetic inputs: made from a model's description, to run it before the first request.
 
-A `Trial` is found once per load, by running the model, and is then used by all that tries it.
+A `Trial` is found once per load by running the model. All later checks and measurements use it.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from cohort.profiling.varied import varied_array
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec, content_of
 
 RowAxes = Mapping[str, int | None]
-"""The axis of each input along which its rows are; None where all rows share it."""
+"""The axis of rows of each input; None if all rows share the input."""
 
 LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
-"""Tried in this order for dimensions (other than rows) that the model leaves open."""
+"""Sizes tried, in this order, for dimensions (other than rows) that the model leaves open."""
 
 MAX_ROW_ELEMENTS = 1 << 25
-"""Eight open dimensions of 16 would fill any memory."""
+"""Size limit of a row: eight open dimensions of 16 would exhaust the memory."""
 
 MOST_KEYED = 8
-"""Inputs that a sentence names."""
+"""Maximum number of inputs that a message names."""
 
 _ODD = re.compile(r"[^\w.-]|^[^A-Za-z_]")
-"""Names that YAML may read otherwise."""
+"""Pattern of names that YAML may misread without quotes."""
 
 PLAIN_REQUESTS = 2
-"""Those among varied ones that the model should take."""
+"""Number of requests, in addition to varied ones, that the model should accept."""
 
 SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
-"""How large the values of row i are, over and over: neighbours differ by an order of magnitude."""
+"""Scale of the values of row i, repeated: most neighbours differ by an order of magnitude."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Inputs that a model was seen to take.
+    """Inputs that a model accepted in a run.
 
     inputs: The specs.
-    length: That of open dimensions other than rows.
-    problem: Why there are none; then neither `feeds` nor `requests` must be called.
-    seconds: How long the run with a row of them took, the first one of all.
-    axes: Where the rows of each input are: see `synthetic_inputs`.
-    tables: How many entries the table has that an input's whole numbers are places in.
-    examples: Requests that the model should take, of any number of rows.
-    like: A request whose sizes they have in place of `length`, and whose inputs without rows they
-        have; default: none.
-    repeated: Whether they are the rows of `like` again and again, since the model takes no others;
-        default no.
+    length: The size of open dimensions other than rows.
+    problem: Why there are no such inputs; then neither `feeds` nor `requests` must be called.
+    seconds: The duration of a run of one row, from the first run or the warm-up.
+    axes: The axis of rows of each input: see `synthetic_inputs`.
+    tables: The number of entries of the table that an input's whole numbers index, by input.
+    examples: Requests that the model should accept, with any number of rows.
+    like: A request that gives the sizes in place of `length`, and the inputs without rows; default:
+        none.
+    repeated: True if the inputs are the rows of `like`, repeated, because the model accepts no
+        others; default False.
     """
 
     inputs: Sequence[TensorSpec] = ()
@@ -69,13 +69,16 @@ class Trial:
     repeated: bool = False
 
     def feeds(self, rows: int) -> Arrays:
-        """Inputs of `rows` rows, the same every time."""
+        """Return inputs of `rows` rows, the same every time."""
         if self.repeated and self.like is not None:
             return _repeated(self.like, self.inputs, rows, self.axes)
         return synthetic_inputs(self.inputs, rows, self.length, self.axes, self.like)
 
     def describe_like(self) -> str:
-        """What the time of a run has of `like`: sizes, and inputs without rows; "" for none."""
+        """Describe the parts of `like` that affect a run's time: sizes, and inputs without rows.
+
+        Returns "" if `like` is None.
+        """
         words = []
         if self.like is None:
             return ""
@@ -87,10 +90,10 @@ class Trial:
         return ", ".join(words)
 
     def requests(self, count: int) -> list[Arrays]:
-        """Two or more requests of one row each, and the examples; the same every time.
+        """Return two or more requests of one row each, and the examples; the same every time.
 
-        The last two are rows of `feeds`. The others' values differ as real ones do, and the model
-        need not take them. Each example is followed by such a request of its shapes.
+        The last two are rows of `feeds`. The others have values as varied as real ones, and the
+        model may refuse them. Each example is followed by such a request of its shapes.
         """
         plain = [self._row(self.feeds(PLAIN_REQUESTS), row) for row in range(PLAIN_REQUESTS)]
         varied = [
@@ -133,8 +136,8 @@ def find_trial(
     """Find inputs that the model accepts, in one run for each length tried.
 
     `axes`, `tables` and `examples` are those of the `Trial`. Inputs like the first example are
-    tried first, and its own rows next. Where the model accepts none of `LENGTHS`, the `problem` is
-    its reason to refuse the first.
+    tried first, and its own rows next. If the model refuses all of them, the `problem` is the
+    reason for which it refused the first.
     """
     problem = ""
     is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
@@ -160,14 +163,14 @@ def find_trial(
 
 
 def has_open_dimensions(spec: TensorSpec, axes: RowAxes | None = None) -> bool:
-    """Whether the model leaves open a dimension other than the rows."""
+    """Return True if the model leaves open a dimension other than the rows."""
     rows = row_axis(spec, axes)
     sizes = enumerate(spec.shape or ())
     return any(not isinstance(size, int) for axis, size in sizes if axis != rows)
 
 
 def why_too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | None = None) -> str:
-    """Say which input's row would be, with open dimensions of this length; "" for none."""
+    """Name the input whose row is too large with open dimensions of this length; "" if none is."""
     for spec in inputs:
         rows = row_axis(spec, axes)
         elements = prod(
@@ -181,7 +184,7 @@ def why_too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | Non
 
 
 def example_key(inputs: Sequence[TensorSpec]) -> str:
-    """The key `example` of a config, with the shapes of inputs: `?` for a size to be named."""
+    """Return an `example` key for a config, with the shapes of inputs and `?` for open sizes."""
     words = []
     for spec in inputs:
         sizes = [str(size) if isinstance(size, int) else "?" for size in spec.shape or ()]
@@ -193,7 +196,7 @@ def example_key(inputs: Sequence[TensorSpec]) -> str:
 
 
 def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:
-    """The axis of rows: as `axes` say, else 0 where the model leaves that open."""
+    """Return the axis of rows: from `axes`, or 0 if the model leaves it open, or None."""
     if axes is not None:
         return axes[spec.name]
     return 0 if spec.rows_vary else None
@@ -206,14 +209,14 @@ def synthetic_inputs(
     axes: RowAxes | None = None,
     like: Arrays | None = None,
 ) -> Arrays:
-    """Make inputs of `rows` rows, the same every time, each row's values of another scale.
+    """Make inputs of `rows` rows, the same every time, with a different scale for each row.
 
-    length: That of open dimensions.
-    axes: Where the rows of each input are; default: along axis 0 where that is open.
-    like: A request whose shapes they have besides, and whose inputs without rows they are; default:
-        none.
+    length: The size of open dimensions.
+    axes: The axis of rows of each input; default: axis 0 if it is open.
+    like: A request that gives the other sizes, and the inputs without rows; default: none.
 
-    Whole numbers are 0 or 1, since most are indices or masks; a row's first is always 1.
+    Whole numbers are 0 or 1, because most are indices or masks. The first one of a row of several
+    is always 1.
     """
     random = np.random.default_rng(0)
     made = {}
@@ -247,8 +250,8 @@ def _repeated(
 
 
 def _synthetic_array(spec: TensorSpec, shape: Sequence[int], random: np.random.Generator) -> Array:
-    """An array of this shape, whose axis 0 are rows."""
-    dtype = spec.dtype  # raises for what is not a tensor
+    """Return an array of this shape, with rows along axis 0."""
+    dtype = spec.dtype  # raises if the input is not a tensor
     kind = BY_NAME[spec.datatype].kind
     array: Array
     if kind == "text":

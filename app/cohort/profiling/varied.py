@@ -1,4 +1,4 @@
-"""Requests that differ from each other as real ones do, so that it shows if one changes another."""
+"""Requests as varied as real ones, so that an influence of one on another becomes visible."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 FLOAT_SCALES = (1.0, 255.0, 0.0, 0.03, 30.0, 0.3, 1000.0, 0.003)
-"""How large the numbers of request i are, over and over: one is silent, others are noise."""
+"""Scale of the numbers of request i, repeated: one is silence (0), the others are noise."""
 
 MAX_WHOLE = 10
-"""Whole numbers that are no bytes, and of which the model says nothing, are below it."""
+"""Upper bound of whole numbers that are neither bytes nor indices of a known table."""
 
 TEXT_WORDS = (0, 20, 1, 7, 3, 12, 2, 5)
-"""The words of each text of request i, over and over."""
+"""Number of words in each text of request i, repeated."""
 
 VOCABULARY = 1000
 
@@ -23,11 +23,11 @@ VOCABULARY = 1000
 def varied_array(
     spec: TensorSpec, shape: Sequence[int], request: int, tables: Mapping[str, int]
 ) -> Array:
-    """One input of the request with this number, the same every time.
+    """Return one input of the request with this number, the same every time.
 
-    tables: How many entries the table has that an input's whole numbers are places in, by name.
+    tables: The number of entries of the table that an input's whole numbers index, by input.
 
-    Bytes are of all values, and of fewer in some requests; texts have 0 to 20 words.
+    Bytes have all values, in some requests a smaller range; texts have 0 to 20 words.
     """
     random = np.random.default_rng([request, *spec.name.encode()])
     match BY_NAME[spec.datatype].kind:
@@ -39,7 +39,7 @@ def varied_array(
             least, most = _whole_range(spec, request, tables)
             return np.asarray(random.integers(least, most, shape)).astype(spec.dtype)
     scale = FLOAT_SCALES[request % len(FLOAT_SCALES)]
-    with np.errstate(over="ignore", invalid="ignore"):  # 8 bits hold no thousands
+    with np.errstate(over="ignore", invalid="ignore"):  # 8-bit floats overflow at 1000
         return np.asarray(random.standard_normal(shape) * scale).astype(spec.dtype)
 
 

@@ -1,8 +1,8 @@
-"""Whether callers get the very bits that they get alone, whatever shares their run.
+"""Check that a request gets the same bits alone and in any shared run.
 
-Rows that do not influence each other may be rounded in another way in a run of another size, or at
-another place in it. `kernels` knows which kernels of ONNX Runtime do that, from a table that a tool
-writes (`make rounding`), and `try_bits` tries a version with the session that serves it.
+Independent rows may be rounded differently in a run of another size, or at another place in it.
+`kernels` knows the ONNX Runtime kernels that do that, from a table that `make rounding` writes.
+`try_bits` checks a version with the session that serves it.
 """
 
 from cohort.profiling.exactness.experiment import Exactness, same_bytes, try_bits

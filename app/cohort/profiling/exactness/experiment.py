@@ -1,4 +1,4 @@
-"""Try whether a row gets the same bits alone and in runs of all sizes, at each place in them."""
+"""Compare the bits of a row alone with those in runs of all sizes, at each place."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from cohort.profiling.exactness.kernels import RoundingKernel
 from cohort.tensors import Array, Arrays, TensorSpec, by_name, held_bytes
 
 ALL_SIZES = 32
-"""Runs of each number of rows up to this are tried; of larger ones, those around powers of two."""
+"""Each number of rows up to this is tried; above it, only numbers around powers of two."""
 
 SECONDS = 5.0
-"""After which no further size is tried."""
+"""Time after which no further size is tried."""
 
 MAX_HELD_BYTES = 64 << 20
-"""Of the answers alone that are held; fewer requests are tried where theirs are large."""
+"""Memory limit for the answers of requests alone; if they are large, fewer requests are tried."""
 
 ALWAYS_TRIED = 3
-"""Sizes that are tried however long they take: of two, three and the most rows."""
+"""Number of sizes that are tried regardless of their duration: two, three and the most rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """Whether callers get the bits that they get alone, as far as was tried.
+    """Result of comparing the bits of requests alone and in shared runs.
 
-    least_rows: How many rows a run must have for that, the last of which is repeated where there
-        are fewer; 1: any number; 0: no number of rows helps.
-    reason: Why not with any number of rows; "" where so.
+    least_rows: The number of rows that a run must have to give the same bits; in smaller runs the
+        last row is repeated. 1: any number; 0: no number of rows helps.
+    reason: Why not any number of rows works; "" if it does.
     sizes: The numbers of rows that were tried.
-    only_aligned: Whether that holds only for inputs that begin where a vector does.
+    only_aligned: True if the bits are the same only for inputs aligned to a vector's size.
     """
 
     least_rows: int
@@ -69,14 +69,14 @@ def try_bits(
     """Compare the bits of each row alone, run as two, and in runs of up to `most` rows.
 
     run: Runs the model.
-    requests: Requests that it takes, some of one row.
-    stacking: How they share a run; default: along axis 0.
-    known: Those of its kernels that are known to round a row by its run, the worst first.
-    one_size: Whether to try runs that all have `most` rows as well, for devices that choose kernels
-        by size; default False.
+    requests: Requests that it accepts, some of one row.
+    stacking: Joins and splits the requests of a run; default: along axis 0.
+    known: Its kernels that are known to round a row depending on its run, the worst first.
+    one_size: True to also try runs that all have `most` rows, for devices that choose kernels by
+        size; default False.
     clock: Counts the seconds of runs.
 
-    Raises OutOfTime where `run` does.
+    Raises OutOfTime if `run` does.
     """
     aside = next((str(one) for one in known if one.by == "address"), "")
     counted = [one for one in known if one.by != "address"]
@@ -102,11 +102,11 @@ def try_bits(
 
 
 class _Trial:
-    """Runs rows together, and compares their bits with those of each alone.
+    """Runs rows together and compares their bits with those of each row alone.
 
-    ways: How many rows a run has at least, the last one repeated; each is a way to run rows alone.
+    ways: The minimum numbers of rows of a run to try; smaller runs repeat their last row.
 
-    differences: The ways that do not give the same bits, with what was seen.
+    differences: The ways that do not give the same bits, each with the difference found.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _Trial:
         self._alone: dict[tuple[int, int], list[Outputs]] = {}
 
     def try_size(self, group: Sequence[Arrays], size: int) -> None:
-        """Try each way in a run of so many rows, which are those of a group, over and over."""
+        """Try each way in a run of `size` rows, which repeat the rows of `group`."""
         places = [(place + size) % len(group) for place in range(size)]
         joined = self._stacking.join([group[place] for place in places])
         parts: list[Outputs] | None = None
@@ -153,7 +153,7 @@ class _Trial:
         return self._alone[key]
 
     def fitting(self, group: Sequence[Arrays]) -> Sequence[Arrays]:
-        """As many requests as have answers that can be held; at least one, none if it fails."""
+        """Return the requests whose answers fit in memory: at least one, or none if it fails."""
         try:
             answer = self._runs[1](group[0], None)
         except CohortError:
@@ -163,7 +163,7 @@ class _Trial:
 
 
 def _largest_difference(pairs: Sequence[Pair]) -> str:
-    """The output whose bits differ most, and how far; "" where none do."""
+    """Describe the output whose bits differ most; return "" if all are equal."""
     unlike = (pair for pair in pairs if not same_bytes(pair))
     found = [one for pair in unlike for one in compare([pair], SAME_BITS)[0] if one.disagrees]
     if not found:
@@ -174,7 +174,7 @@ def _largest_difference(pairs: Sequence[Pair]) -> str:
 
 
 def same_bytes(pair: Pair) -> bool:
-    """Whether outputs have the same bytes: said sooner than how they differ, and without copies."""
+    """Return True if the outputs have the same bytes; faster than `compare`, without copies."""
     return all(
         (other := pair.got.get(name)) is not None
         and one.shape == other.shape
@@ -191,7 +191,7 @@ def _whole_numbers(array: Array) -> Array:
 
 
 def _single_rows(requests: Sequence[Arrays], stacking: Stacking) -> list[list[Arrays]]:
-    """The requests of one row that may share a run, by what must be equal for that."""
+    """Return the requests of one row, grouped by the key that a shared run requires."""
     groups: defaultdict[Key, list[Arrays]] = defaultdict(list)
     for request in requests:
         rows, key = stacking.rows_and_key(request)
@@ -201,7 +201,7 @@ def _single_rows(requests: Sequence[Arrays], stacking: Stacking) -> list[list[Ar
 
 
 def _sizes_to_try(most: int) -> Iterator[int]:
-    """The numbers of rows to try, each once, the smallest and the largest first."""
+    """Yield the numbers of rows to try, each once, the smallest and the largest first."""
     sizes = [2, 3, most, most - 1, *range(4, ALL_SIZES + 1)]
     power = 2 * ALL_SIZES
     while power <= most:

@@ -1,7 +1,7 @@
-"""Which kernels of ONNX Runtime round a row by its run: a table that `make rounding` writes.
+"""ONNX Runtime kernels that round a row depending on its run: a table that `make rounding` writes.
 
-It is of the CPU's kernels. Where it has no part for this build and this machine, a kernel counts
-that rounds so in any part.
+The table has only CPU kernels. If it has no part for this build and machine, a kernel counts if it
+rounds that way in any part.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ TABLE = Path(__file__).with_name("kernels.json")
 CPUINFO = Path("/proc/cpuinfo")
 
 INSTRUCTIONS = ("avx512f", "avx2", "avx", "sse4_1", "sve", "asimd")
-"""By which ONNX Runtime chooses kernels, the best first."""
+"""Instruction sets by which ONNX Runtime chooses kernels, the best first."""
 
 
 Way = Literal["place", "alone", "address"]
 
 
 class RoundingKernel(NamedTuple):
-    """A kernel that rounds a row by its run.
+    """A kernel that rounds a row depending on its run.
 
-    kernel: What `kernel_of` calls it.
-    by: What counts: the "place" in a run and its size; whether the row is "alone"; the "address" of
-        the input.
-    difference: The largest relative difference seen.
-    node: The first node of a model that it computes, in words; default "": of no model.
+    kernel: The name that `kernel_of` gives it.
+    by: The cause: "place" (in a run, and the run's size), "alone" (a single row) or "address" (of
+        the input).
+    difference: The largest relative difference measured.
+    node: A description of the first node of a model that it computes; default "": no model.
     """
 
     kernel: str
@@ -55,7 +55,7 @@ _WORDS: Mapping[Way, str] = {
 
 
 def instruction_set(cpuinfo: Path = CPUINFO) -> str:
-    """The best set of instructions that this machine has, as Linux names it; "" if unknown."""
+    """Return Linux's name of the best instruction set of this machine; "" if unknown."""
     try:
         text = cpuinfo.read_text(encoding="utf-8")
     except OSError:
@@ -73,13 +73,14 @@ def instruction_set(cpuinfo: Path = CPUINFO) -> str:
 def rounding_kernels(
     kernels: Mapping[str, str], *, several: bool, build: tuple[str, str] | None = None
 ) -> list[RoundingKernel]:
-    """Those of a model's kernels that round a row by its run, the worst first.
+    """Return a model's kernels that round a row depending on its run, the worst first.
 
-    kernels: What computes with rows, each with its first node, in words: `RowVerdict.kernels`.
-    several: Whether a run has several threads.
-    build: The version of ONNX Runtime, and the set of instructions; default: these here.
+    kernels: The kernels that compute with rows, each with a description of its first node:
+        `RowVerdict.kernels`.
+    several: True if a run has several threads.
+    build: The version of ONNX Runtime and the instruction set; default: those of this process.
 
-    A kernel that was not tried counts as the worst one of its operator that was.
+    A kernel that was not tried counts as the worst tried kernel of the same operator.
     """
     build = build or (ORT_VERSION, instruction_set())
     exact = [part for part in _table() if (part["runtime"], part["instructions"]) == build]
