@@ -1,8 +1,8 @@
-"""Cohort: serve ONNX models over HTTP and gRPC, or to the tasks of a program of your own."""
+"""Cohort: serve ONNX models over HTTP and gRPC, or to tasks in your program."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # that of typing, whose import is not for the first moments of a process
+TYPE_CHECKING = False  # as typing.TYPE_CHECKING, whose import would slow the start
 
 if TYPE_CHECKING:
     from cohort.process.application import create_app
@@ -12,7 +12,7 @@ __all__ = ["Runtime", "create_app"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what is public when it is asked for: commands and servers start without it."""
+    """Import a public name on first use, because commands and servers start without it."""
     if name == "Runtime":
         from cohort.process.runtime import Runtime  # noqa: PLC0415
 

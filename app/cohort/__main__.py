@@ -1,7 +1,6 @@
-"""Where the process starts: `cohort`, and `python -m cohort`.
+"""The entry point of `cohort` and `python -m cohort`.
 
-It takes signals before it imports anything that takes time. What it needs for that is imported in a
-few milliseconds.
+It installs signal handlers before it imports slow modules; its own imports take a few milliseconds.
 """
 
 import os
@@ -12,7 +11,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> None:
-    """What `cohort` runs."""
+    """Run the `cohort` command."""
     take_signals(sys.argv[1:])
     from cohort.cli import main as run  # noqa: PLC0415 - it takes half a second
 
@@ -20,13 +19,13 @@ def main() -> None:
 
 
 def take_signals(arguments: list[str]) -> None:
-    """Take the signals that a supervisor sends, until the command does.
+    """Handle a supervisor's signals until the command installs its own handlers.
 
-    A server that has not begun has nothing to finish: a signal to stop ends it with 0. An exception
-    would not do: what initialises a library may turn it into another one. SIGHUP, which looks at
-    files, is for later, unless it is from a terminal that closes.
+    A server that has not started has no work to finish, so a stop signal ends it with exit code 0.
+    The handler calls os._exit, because a library's initialisation may convert an exception into
+    another one. SIGHUP, which rereads files, is ignored unless stdin is a terminal.
 
-    The kernel keeps signals without a handler from process 1, which any command may be.
+    The kernel does not deliver signals without a handler to process 1, which any command may be.
     """
     if arguments[:1] == ["serve"]:
         for number in (signal.SIGTERM, signal.SIGINT):

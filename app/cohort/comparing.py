@@ -1,13 +1,13 @@
-"""How far the outputs for one request differ: measured in one way, judged by a stated criterion.
+"""Comparison of two sets of outputs for one request, judged by a criterion.
 
-A criterion says which differences count: `Tolerance` and `Rounding` how far numbers may differ,
-`SameDecision` whether a reader of the outputs would decide otherwise; for `SameBits`, every one
-does. All of them are symmetric.
-For all of them NaN is equal to NaN and infinity to itself, a NaN or an infinity on one side only
-is a difference, and whole numbers, booleans and text must be equal.
+A criterion defines which differences count. `Tolerance` and `Rounding` limit how far numbers may
+differ. `SameDecision` compares the decision that a reader of the outputs would make. For
+`SameBits`, every difference counts. All criteria are symmetric. NaN equals NaN, and infinity
+equals itself. A NaN or an infinity on one side only is a difference. Whole numbers, booleans and
+text must be equal.
 
-`compare` takes many pairs at once: one pair of small outputs takes 50 µs, most of it numpy's
-calls, and one of 64 alike about five.
+`compare` accepts many pairs at once. One pair of small outputs takes 50 µs, mostly in numpy's
+calls. In a group of 64 with the same shapes, a pair takes about 5 µs.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Pair(NamedTuple):
 
 
 class OutputDifference(NamedTuple):
-    """One output of one pair.
+    """The difference of one output of one pair.
 
     `largest` and `relative` are its largest absolute and relative differences, the latter relative
-    to the larger of the two numbers. Both are None for text and booleans, and where shapes, or the
-    kinds of elements, cannot be compared; infinite where a NaN or an infinity is on one side only.
+    to the larger of the two numbers. Both are None for text and booleans, and if shapes or kinds of
+    elements cannot be compared. Both are infinite if a NaN or an infinity is on one side only.
     """
 
     output: str
@@ -51,12 +51,12 @@ class OutputDifference(NamedTuple):
 class Measured(NamedTuple):
     """One output of pairs with the same shapes, stacked: axis 0 is the pair. Floats are float64.
 
-    datatype: Of the output.
+    datatype: The output's datatype.
     expected, got: The two sides.
-    unequal: Where they differ at all.
-    distance: The absolute difference, infinite where a NaN or an infinity is on one side only;
-        None for text and booleans.
-    size: The larger magnitude of both sides, 0 where it is not finite; None for text and booleans.
+    unequal: True for each element that differs.
+    distance: The absolute difference; infinite if a NaN or an infinity is on one side only; default
+        None: text or booleans.
+    size: The larger magnitude of both sides; 0 if not finite; default None: text or booleans.
     """
 
     datatype: Datatype
@@ -68,11 +68,11 @@ class Measured(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """What the elements are."""
+        """The kind of the elements."""
         return self.datatype.kind
 
     def largest(self) -> tuple[Numbers, Numbers]:
-        """The largest absolute and the largest relative difference of each pair."""
+        """Return the largest absolute and the largest relative difference of each pair."""
         if self.distance is None or self.size is None:
             raise ValueError("text and booleans have no distance")
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -81,12 +81,12 @@ class Measured(NamedTuple):
 
 
 class Criterion(Protocol):
-    """Which differences count. `same_datatype`: whether FP16 beside FP32 is one."""
+    """A rule for which differences count; with `same_datatype`, FP16 and FP32 differ."""
 
     same_datatype: ClassVar[bool]
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where there is a difference that counts; axis 0 is the pair."""
+        """Return True for each element whose difference counts; axis 0 is the pair."""
 
     def explain(self, measured: Measured) -> str:
         """Describe the breaches of a single pair: "is off by 0.5 at [1], …"."""
@@ -94,7 +94,7 @@ class Criterion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Floats may differ by `absolute`, plus `relative` times the larger of the two numbers."""
+    """A criterion: floats may differ by `absolute` plus `relative` times the larger number."""
 
     absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
     relative: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-4
@@ -102,7 +102,7 @@ class Tolerance:
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where the tolerance is exceeded; other than floats must be equal."""
+        """Return True for each float beyond the tolerance, and each other unequal element."""
         if measured.kind != "float" or measured.distance is None or measured.size is None:
             return measured.unequal
         return np.asarray(measured.distance > self.absolute + self.relative * measured.size)
@@ -115,7 +115,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Floats may differ by `share` of the largest number of the output, on either side.
+    """A criterion: floats may differ by `share` of the output's largest number on either side.
 
     `share_16_bits` is for floats of 16 bits and fewer.
     """
@@ -126,7 +126,7 @@ class Rounding:
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where the share is exceeded; other than floats must be equal."""
+        """Return True for each float beyond the share, and each other unequal element."""
         if measured.kind != "float" or measured.distance is None or measured.size is None:
             return measured.unequal
         largest = _maxima(measured.size).reshape(-1, *[1] * (measured.size.ndim - 1))
@@ -143,12 +143,14 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class RoundingByPlace:
-    """Floats may differ by a `share` of the largest number in the same place of any pair.
+    """A criterion: floats may differ by a `share` of the place's largest number in all pairs.
 
-    And by the share `of_largest` of the output's largest number: where numbers cancel out, the
-    rounding of larger ones is left. Each first for floats of 32 bits and more, then for shorter.
+    They may also differ by the share `of_largest` of the output's largest number: if numbers cancel
+    out, the rounding of larger ones remains. The first number of each share is for floats of 32
+    bits and more, the second for shorter ones.
 
-    A `Rounding` would let a score between 0 and 1 differ by any amount beside a box in pixels.
+    A `Rounding` would let a score from 0 to 1 differ by any amount if boxes in pixels are in the
+    same output.
     """
 
     share: tuple[float, float]
@@ -158,7 +160,7 @@ class RoundingByPlace:
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where more is exceeded; other than floats must be equal, unless `floats_only`."""
+        """Return True for each float beyond the limit, and, unless `floats_only`, other changes."""
         if measured.kind != "float" or measured.distance is None or measured.size is None:
             return np.zeros_like(measured.unequal) if self.floats_only else measured.unequal
         is_short = measured.datatype.bits <= 16
@@ -175,7 +177,7 @@ class RoundingByPlace:
 
 @dataclass(frozen=True, slots=True)
 class SameDecision:
-    """Scores must have the same argmax along the last axis; other floats may differ by any amount.
+    """A criterion: scores must have the same argmax along the last axis; other floats may differ.
 
     Scores are floats of two dimensions or more, the last longer than 1.
     """
@@ -183,7 +185,7 @@ class SameDecision:
     same_datatype: ClassVar[bool] = False
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where the argmax differs, or a NaN or an infinity is on one side only."""
+        """Return True if the argmax differs, or a NaN or an infinity is on one side only."""
         if measured.kind != "float" or measured.distance is None:
             return measured.unequal
         return choose_otherwise(measured) if _are_scores(measured) else np.isinf(measured.distance)
@@ -198,12 +200,12 @@ class SameDecision:
 
 @dataclass(frozen=True, slots=True)
 class SameBits:
-    """All bits must be equal, but for those of a NaN."""
+    """A criterion: all bits must be equal, except those of a NaN."""
 
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where numbers differ at all, 0 from -0, too."""
+        """Return True for each element that differs; 0 and -0 differ."""
         if measured.kind != "float":
             return measured.unequal
         signs = np.signbit(measured.expected) != np.signbit(measured.got)
@@ -215,29 +217,29 @@ class SameBits:
 
 
 SAME_MODEL = Tolerance(1e-5, 1e-4)
-"""The same file on another machine: kernels differ in the order of additions, not in more."""
+"""For the same file on another machine: kernels differ only in the order of additions."""
 
 ROUNDING = Rounding(0.01, 0.05)
-"""The same row in another batch: the order of additions depends on the number of rows, while rows
+"""For the same row in another batch: the order of additions depends on the number of rows. Rows
 that influence each other differ by far more."""
 
 SAME_ROW = RoundingByPlace((0.01, 0.05), (1e-4, 5e-3))
-"""The same row in another run of the same model, among other rows."""
+"""For the same row in another run of the same model, among other rows."""
 
 ROUNDED_ONCE_MORE = RoundingByPlace((0.1, 0.2), (0.02, 0.05), floats_only=True)
-"""The same row in a run of another size, of a model whose rows are proven to be independent: the
-last bit of a number decides to which whole one it is rounded, inside the model or at its end."""
+"""For the same row in a run of another size, if the model's rows are proven to be independent. The
+last bit of a number may decide to which whole number the model rounds it, inside or at its end."""
 
 SAME_BITS = SameBits()
 
 SAME_DECISION = SameDecision()
-"""Another version, which may well give other numbers, yet should rarely decide otherwise."""
+"""For another version, which may return other numbers but should rarely decide differently."""
 
 
 def compare(pairs: Sequence[Pair], criterion: Criterion) -> list[list[OutputDifference]]:
-    """Compare pairs, those with the same shapes in one go; for each, its outputs in order.
+    """Compare pairs; return the differences of each pair's outputs, in order.
 
-    Outputs that only `got` has are not compared.
+    Pairs with the same shapes are compared together. Outputs that only `got` has are ignored.
     """
     groups: dict[object, list[int]] = {}
     for place, pair in enumerate(pairs):
@@ -252,7 +254,7 @@ def compare(pairs: Sequence[Pair], criterion: Criterion) -> list[list[OutputDiff
 
 
 def explain(pair: Pair, criterion: Criterion) -> str:
-    """Describe where `pair` differs and how far, a sentence per output; "" where it agrees."""
+    """Describe the differences of `pair`, one sentence per output; "" if there are none."""
     sentences = []
     for name, expected in pair.expected.items():
         got = pair.got.get(name)
@@ -267,7 +269,7 @@ def explain(pair: Pair, criterion: Criterion) -> str:
 
 
 def _layout(pair: Pair) -> tuple[object, ...]:
-    """What pairs must have in common to be stacked."""
+    """Return a key that is equal for pairs that can be stacked: names, datatypes and shapes."""
     expected, got = pair
     return (
         *[(name, array.dtype.num, array.shape) for name, array in expected.items()],
@@ -296,7 +298,7 @@ def _compare_alike(pairs: Sequence[Pair], criterion: Criterion) -> list[list[Out
 
 
 def _incomparable(expected: Array, got: Array | None, criterion: Criterion) -> str:
-    """Why the two cannot be compared, "" where they can."""
+    """Return why the two arrays cannot be compared; "" if they can."""
     if got is None:
         return "is missing"
     if expected.dtype == got.dtype:
@@ -313,7 +315,7 @@ def _incomparable(expected: Array, got: Array | None, criterion: Criterion) -> s
 
 
 MOST_AXES = 64
-"""Of a numpy array. Where a pair has them all, its first two are one in the stack."""
+"""numpy's limit of axes. At the limit, the stack merges the first two axes of a pair."""
 
 
 def _stack(arrays: Sequence[Array]) -> Array:
@@ -327,7 +329,7 @@ def _stack(arrays: Sequence[Array]) -> Array:
 
 
 def measure_arrays(expected: Array, got: Array) -> Measured:
-    """Measure how far arrays of one shape and kind are apart; axis 0 is the pair."""
+    """Measure the differences of two arrays of one shape and kind; axis 0 is the pair."""
     datatype = BY_DTYPE[expected.dtype]
     if datatype.kind in {"text", "bool"}:
         return Measured(datatype, expected, got, np.asarray(expected != got, bool))
@@ -336,7 +338,7 @@ def measure_arrays(expected: Array, got: Array) -> Measured:
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(one - other)
     if datatype.kind == "int":
-        same = expected.dtype == got.dtype  # ml_dtypes' compare with their own only
+        same = expected.dtype == got.dtype  # ml_dtypes compare only with the same dtype
         exact = same or min(expected.itemsize, got.itemsize) > 1
         unequal = np.asarray(expected != got, bool) if exact else one != other
         return Measured(datatype, expected, got, unequal, distance, sizes)
@@ -350,8 +352,10 @@ def measure_arrays(expected: Array, got: Array) -> Measured:
 
 
 def choose_otherwise(measured: Measured) -> Flags:
-    """True where the argmax of floats along the last axis differs, or a NaN or an infinity is on
-    one side only. Of equal numbers the first is chosen. Raises ValueError where the axis is empty.
+    """Return True if the argmax of floats along the last axis differs.
+
+    A NaN or an infinity on one side only also counts. Of equal numbers, the first is chosen. Raises
+    ValueError if the axis is empty, or for text and booleans.
     """
     if measured.distance is None:
         raise ValueError("text and booleans have no argmax")
@@ -360,7 +364,7 @@ def choose_otherwise(measured: Measured) -> Flags:
 
 
 def _are_scores(measured: Measured) -> bool:
-    """Whether there is a last axis, besides the pairs' and another, to choose along."""
+    """Return True for three axes or more (the first is the pair), the last longer than 1."""
     return measured.got.ndim > 2 and measured.got.shape[-1] > 1 and measured.got.size > 0
 
 
@@ -378,7 +382,7 @@ def _explain_distance(measured: Measured, breaches: Flags, allowed: str) -> str:
 
 
 def _first(flags: NDArray[Any]) -> str:
-    """Where in a single pair the first of `flags` is."""
+    """Return the index of the first True in `flags`, within a single pair."""
     return str(np.argwhere(flags)[0][1:].tolist())
 
 

@@ -1,4 +1,4 @@
-"""Tensors as a model describes them: names, datatypes and shapes, and what fits them."""
+"""A model's tensors: names, datatypes and shapes, and checks of arrays against them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ Kind = Literal["bool", "int", "float", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
-    """One row of the table of datatypes.
+    """A row of the table of datatypes.
 
     name: The Open Inference name, such as "FP32".
     ort: ONNX Runtime's name, such as "tensor(float)".
-    dtype: numpy's type. Arrays hold one element per item, also where it has fewer than 8 bits.
-        BYTES are str in object arrays, or else, as inputs that are not text, numpy's void: bytes
-        that are all of one length.
-    kind: What its elements are, which numpy does not tell for the types of ml_dtypes.
+    dtype: numpy's type. Arrays hold one element per item, even if it has fewer than 8 bits. BYTES
+        are str in object arrays. Inputs other than text may use numpy's void, bytes of one length.
+    kind: The kind of its elements, which numpy does not report for the types of ml_dtypes.
     onnx: The number in ONNX's TensorProto.DataType.
     bits: The bits of an element outside of arrays.
-    numpy_native: Whether `session.run` takes it as a numpy array; others need an OrtValue.
+    numpy_native: True if `session.run` accepts it as a numpy array; others need an OrtValue.
     """
 
     name: str
@@ -47,11 +46,11 @@ class Datatype:
 
     @property
     def packed(self) -> bool:
-        """Whether several elements share a byte outside of arrays."""
+        """True if several elements share a byte outside of arrays."""
         return 0 < self.bits < 8
 
     def size(self, elements: int) -> int:
-        """How many bytes so many elements take outside of arrays."""
+        """Return the size in bytes of a number of elements outside of arrays."""
         return -(-elements * self.bits // 8)
 
 
@@ -79,9 +78,9 @@ STANDARD: tuple[Datatype, ...] = (
     _row("BF16", "bfloat16", ml_dtypes.bfloat16, "float", 16),
     _row("FP32", "float", np.float32, "float", 1),
     _row("FP64", "double", np.float64, "float", 11),
-    _row("BYTES", "string", np.object_, "text", 8, bits=0),  # each as long as it is
+    _row("BYTES", "string", np.object_, "text", 8, bits=0),  # variable length
 )
-# Names of ours, made as theirs are: docs/contributing/decisions/0005
+# Cohort's names, in the style of the standard ones: docs/contributing/decisions/0005
 EXTENSION: tuple[Datatype, ...] = (
     _row("FP8E4M3FN", "float8e4m3fn", ml_dtypes.float8_e4m3fn, "float", 17),
     _row("FP8E4M3FNUZ", "float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, "float", 18),
@@ -101,13 +100,13 @@ BY_ORT: Mapping[str, Datatype] = {datatype.ort: datatype for datatype in DATATYP
 
 
 SAMPLED_TEXTS = 256
-"""Elements of BYTES whose sizes are looked at: 0.1 ms; of more, so many at random."""
+"""Limit of BYTES elements whose sizes are read (0.1 ms); of more, a random sample."""
 
 _random = np.random.default_rng()
 
 
 def held_bytes(array: Array) -> int:
-    """The bytes of memory that an array holds; of more than SAMPLED_TEXTS texts an estimate."""
+    """Return an array's memory in bytes; an estimate for more than SAMPLED_TEXTS texts."""
     size = array.size
     if not array.dtype.hasobject or not size:
         return array.nbytes
@@ -118,7 +117,7 @@ def held_bytes(array: Array) -> int:
 
 
 def content_of(array: Array) -> bytes:
-    """What is in an array, to be compared with others of its datatype and shape."""
+    """Return an array's content, to compare it with arrays of the same datatype and shape."""
     return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
 
 
@@ -137,7 +136,7 @@ def pack(array: Array, bits: int) -> NDArray[np.uint8]:
 
 
 def unpack(buffer: NDArray[np.uint8], datatype: Datatype, shape: Sequence[int]) -> Array:
-    """Unpack what `pack` packed."""
+    """Unpack elements that `pack` packed."""
     bits, each = datatype.bits, 8 // datatype.bits
     flat = np.empty(buffer.size * each, np.uint8)
     for place in range(each):
@@ -146,14 +145,14 @@ def unpack(buffer: NDArray[np.uint8], datatype: Datatype, shape: Sequence[int]) 
 
 
 ANY = "ANY"
-"""The datatype of an input that may have any."""
+"""The datatype of an input that accepts any datatype."""
 
 
 UNKNOWN_LENGTH = (
     ": how many tensors it has is known after a run only; export each as an output of its own, or "
     "put them together by SequenceConstruct"
 )
-"""What to do about a sequence as an output."""
+"""Advice for a model whose output is a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +162,11 @@ class DetectionSpec:
     scores: The output of scores, or a column of the boxes.
     classes: The output of classes, or a column of the boxes; None: use the best score.
     form: The four numbers of a box: xyxy, xywh, cxcywh or yxyx.
-    unit: Unit of answers: "pixels", or "picture" for parts of its width and height.
+    unit: The unit in responses: "pixels", or "picture" for fractions of its width and height.
     size: Height and width in pixels, to divide boxes by; None: keep pixels.
     labels: The names of the classes; empty: use numbers.
-    threshold: The least score of an object; None: any.
-    top: The most objects of a picture; None: any number.
+    threshold: Minimum score of an object; None: any.
+    top: Maximum objects of a picture; None: any number.
     """
 
     scores: str | int
@@ -184,20 +183,21 @@ class DetectionSpec:
 class TensorSpec:
     """One input or output of a model.
 
-    `shape` holds a length, a symbol's name, or None for a dimension without either; the whole is
-    None where the rank is unknown. `datatype` is the Open Inference name, or ONNX Runtime's own
-    words (`seq(tensor(float))`) for what is not a tensor that can be sent. `classes` are those of
-    the columns, where a classifier's file names them; default: it does not.
-
-    `missing` stands for a missing value of an input, such as null; default None: NaN for floats,
-    and such a request is refused for others. `files`: whether the elements of an input of BYTES are
-    files, which are bytes in object arrays, or base64 as text; default: they are text. `named`: How
-    many of the best classes of each row answers name beside an output; 0: the best one, not in a
-    list; default None: none. `threshold`: the least score of a class that is named, so that each
-    row has a list; default None: any. `columns` are the names of the columns of an input
-    [N, columns], where its file says; default: it does not. `part_of` is the name of the sequence
-    that an output is a tensor of; default: of none. `detections` describes objects in an output
-    of boxes; default None.
+    name: The name of the input or output.
+    datatype: The Open Inference name, or ONNX Runtime's name, such as `seq(tensor(float))`, for a
+        type that cannot be sent.
+    shape: A length, a symbol's name, or None for each dimension; None if the rank is unknown.
+    classes: The classes of the columns, from a classifier's file; default: unknown.
+    missing: The value for a missing value of an input, such as null; default None: NaN for floats.
+        By default, other inputs reject such requests.
+    files: The elements of a BYTES input are files: bytes in object arrays, or base64 text; default
+        False: text.
+    named: Number of best classes of each row that responses name in addition to the output. With 0
+        they name the best one, not in a list; default None: no names.
+    threshold: Minimum score of a named class, so that each row has a list; default None: any.
+    columns: The column names of an input [N, columns], from its file; default: unknown.
+    part_of: The name of the sequence to which an output tensor belongs; default: no sequence.
+    detections: The objects in an output of boxes; default None.
     """
 
     name: str
@@ -214,12 +214,12 @@ class TensorSpec:
 
     @property
     def transportable(self) -> bool:
-        """Whether values of this kind can be sent over the wire."""
+        """True if values of this datatype can be sent over the wire."""
         return self.datatype in BY_NAME
 
     @cached_property
     def dtype(self) -> np.dtype[np.generic]:
-        """numpy's dtype; an InvalidInput where the value is not `transportable`."""
+        """numpy's dtype. Raises InvalidInput if it is not `transportable`."""
         if self.datatype not in BY_NAME:
             raise InvalidInput(
                 f"{quoted(self.name)} is {self.datatype}, which cannot be sent over the wire"
@@ -229,11 +229,11 @@ class TensorSpec:
 
     @cached_property
     def rows_vary(self) -> bool:
-        """Whether axis 0 is there and of no fixed length, as batching needs it."""
+        """True if axis 0 exists and has no fixed length, as batching requires."""
         return bool(self.shape) and not isinstance(self.shape[0], int)  # type: ignore[index]
 
     def fit(self, array: Array) -> Array:
-        """`array`, whose elements are a row each where the input is one column: `[N, 1]`."""
+        """Return `array`; reshape one dimension to `[N, 1]` if the input has that shape."""
         shape = self.shape
         if array.ndim == 1 and shape is not None and len(shape) == 2 and shape[1] == 1:
             return array.reshape(-1, 1)
@@ -241,7 +241,7 @@ class TensorSpec:
 
     @cached_property
     def labels(self) -> Sequence[str]:
-        """The classes of the columns as text; empty where they are not known."""
+        """The classes of the columns as text; empty if unknown."""
         return tuple(map(str, self.classes))
 
     def check(self, array: Array) -> None:
@@ -271,7 +271,7 @@ class TensorSpec:
 
     @cached_property
     def _wanted(self) -> tuple[np.dtype[np.generic], int | None, tuple[tuple[int, int], ...]]:
-        """The dtype, the rank, and the axes of fixed length: what every request is held against."""
+        """The dtype, the rank, and the axes of fixed length, to check every request."""
         if self.shape is None:
             return self.dtype, None, ()
         fixed = [(axis, size) for axis, size in enumerate(self.shape) if isinstance(size, int)]
@@ -279,18 +279,18 @@ class TensorSpec:
 
     @cached_property
     def shape_text(self) -> str:
-        """The shape as people write it: `[N, 3, ?]`."""
+        """The shape as text for messages: `[N, 3, ?]`."""
         if self.shape is None:
             return "[…]"
         return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
 MOST_SHOWN = 8
-"""Elements of a row that are written as it should be sent."""
+"""Limit of a row's elements for a message that shows how to send it."""
 
 
 def _nested(array: Array, spec: TensorSpec) -> str:
-    """What to do where a row came without the list of rows, or in one list too many."""
+    """Return advice if a row is not in a list of rows, or is in one list too many."""
     shape = spec.shape or ()
     rank = len(shape)
     if array.ndim == rank - 1:
@@ -303,20 +303,20 @@ def _nested(array: Array, spec: TensorSpec) -> str:
 
 
 def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
-    """The arrays of `specs`, without those that are not tensors, by name."""
+    """Return the arrays of `specs` by name, without those that cannot be sent."""
     return {
         spec.name: array for spec, array in zip(specs, arrays, strict=True) if spec.transportable
     }
 
 
 class OpenSpecs(list[TensorSpec]):
-    """Optional inputs beside which a request may have others, of any datatype and shape."""
+    """Optional inputs that allow additional inputs, of any datatype and shape."""
 
 
 def sent_specs(
     required: Sequence[TensorSpec], optional: Sequence[TensorSpec], names: Collection[str]
 ) -> Sequence[TensorSpec]:
-    """The inputs of a request: those that it must have, and the `optional` ones among `names`."""
+    """Return the inputs of a request: the required ones, and the `optional` ones in `names`."""
     sent = [spec for spec in optional if spec.name in names]
     if optional.__class__ is OpenSpecs:
         known = {spec.name for spec in (*required, *sent)}
@@ -325,9 +325,9 @@ def sent_specs(
 
 
 def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> None:
-    """Raise InvalidInput unless `arrays` are exactly the inputs of `specs`, each of them fitting.
+    """Raise InvalidInput unless `arrays` are exactly the inputs of `specs`, and each fits.
 
-    Dimensions that share a symbol must share a length, too.
+    Dimensions that share a symbol must have the same length.
     """
     if len(arrays) != len(specs):
         check_names(specs, arrays)
@@ -343,11 +343,11 @@ def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> No
 
 
 TYPED_ARRAY = " (a Float32Array? send Array.from(it))"
-"""What to do about `{"0": 1.5, …}`, as JSON.stringify writes JavaScript's typed arrays."""
+"""Advice for `{"0": 1.5, …}`, as JSON.stringify writes JavaScript's typed arrays."""
 
 
 def check_names(specs: Sequence[TensorSpec], names: Mapping[str, object]) -> None:
-    """Raise InvalidInput where `names` has a name that is not an input, or lacks one."""
+    """Raise InvalidInput if `names` has an unknown input, or lacks one."""
     known = dict.fromkeys([spec.name for spec in specs])
     for name in names:
         if name not in known:

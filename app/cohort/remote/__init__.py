@@ -1,8 +1,8 @@
 """Model repositories at S3, Google Cloud Storage, Azure Blob Storage or a web server.
 
-`Mirror` keeps a local folder in step with one of them, which is then served as any other;
-`upload_version` puts a version into one, so that it counts only when it is whole. Both go through
-obstore, the extra `remote`, which is imported when an address is opened and not before.
+`Mirror` keeps a local folder in sync with a repository; the server then serves that folder.
+`upload_version` uploads a version that counts only once it is complete. Both use obstore, the extra
+`remote`, which is imported only when a bucket's address is opened.
 """
 
 from cohort.remote.listing import ModelUse

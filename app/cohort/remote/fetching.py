@@ -1,4 +1,4 @@
-"""Fetching the files of one version: from where it broke off, each once, and verified."""
+"""Fetching the files of one version: resumed after a failure, each once, and verified."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cohort.remote.web_server import FETCH_BYTES, RangesRefused
 from cohort.repository import MANIFEST_FILE, read_manifest
 
 SPARE_BYTES = 64 << 20
-"""Of the file system, which are left to others."""
+"""Free bytes of the file system that a fetch leaves to other programs."""
 
 
 class GivenUp(Exception):
@@ -31,9 +31,9 @@ class Fetcher:
     """Fetches versions into a folder of the mirror's.
 
     store: The repository.
-    parts: The folder of files that have not come whole; they are continued.
-    find: Gives the files of the mirror that had a SHA-256 when they were fetched.
-    max_bytes: The most bytes of a version; None: any number.
+    parts: The folder of incomplete files, whose fetch is resumed.
+    find: Returns the files of the mirror that had a SHA-256 when they were fetched.
+    max_bytes: Maximum bytes of a version; default None: no limit.
     """
 
     store: RemoteStore
@@ -49,12 +49,12 @@ class Fetcher:
         *,
         before: tuple[Path, KeptVersion] | None = None,
     ) -> KeptVersion:
-        """Put the files of `version` into an empty folder, and say what they are.
+        """Put the files of `version` into an empty folder, and return their records.
 
-        progress: Is told what has come.
-        before: The version as it was fetched before; files that stayed the same are taken from it.
+        progress: Counts the bytes received.
+        before: The version as fetched before, whose unchanged files are reused; default None.
 
-        Raises RemoteFailed with a sentence, GivenUp where it is no longer wanted.
+        Raises RemoteFailed with a sentence, and GivenUp if the version is no longer wanted.
         """
         try:
             return self._fetch(version, into, progress, before)
@@ -72,7 +72,7 @@ class Fetcher:
         self._check_room(version)
         kept: dict[str, KeptFile] = {}
         published: Mapping[str, str] = {}
-        # The manifest first: it says what the others have to be.
+        # The manifest first, because it has the digests of the other files.
         for path in sorted(version.files, key=lambda path: (path != MANIFEST_FILE, path)):
             file, target = version.files[path], into / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Fetcher:
             )
 
     def _copy(self, sha256: str, target: Path) -> str | None:
-        """Copy a file of this content that is here already; None where there is none."""
+        """Copy a local file that has this content; None if there is no such file."""
         for here in self.find(sha256) if sha256 else ():
             try:
                 shutil.copyfile(here, target)
@@ -128,7 +128,7 @@ class Fetcher:
         return None
 
     def part(self, file: RemoteFile) -> Path:
-        """Where a file is kept until it is whole: a name for exactly this content."""
+        """Return the path of a file until it is complete; its name depends on the content."""
         name = hashlib.sha256(f"{file.path}\n{file.identity}".encode()).hexdigest()[:40]
         return self.parts / name
 
@@ -155,7 +155,7 @@ class Fetcher:
         return KeptFile(file.identity, digest, size)
 
     def _append(self, file: RemoteFile, part: Path, progress: Progress) -> tuple[str, int]:
-        """Fetch what is missing of a file; its SHA-256 and size."""
+        """Fetch the missing bytes of a file; return its SHA-256 and size."""
         with part.open("a+b") as out:
             out.seek(0)
             sha256 = hashlib.sha256()
@@ -179,7 +179,7 @@ class Fetcher:
 
 
 def _published(folder: Path) -> Mapping[str, str]:
-    """The digests that a manifest promises; what is wrong with it is said when it is loaded."""
+    """Return the digests of a manifest; empty if it is invalid, which loading then reports."""
     try:
         manifest = read_manifest(folder)
     except LoadFailed:

@@ -1,4 +1,4 @@
-"""What each file of a mirror was made of, so that it is fetched once."""
+"""The record of the files in a mirror, so that each is fetched once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_LEDGER_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A file as it was fetched.
+    """A fetched file.
 
-    identity: That of the remote file.
-    sha256: Of the content, in hex.
-    size: Bytes.
+    identity: The identity of the remote file.
+    sha256: The SHA-256 of the content, in hex.
+    size: The size in bytes.
     """
 
     identity: str
@@ -32,7 +32,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptVersion:
-    """A version as it was fetched; `identity` is that of the remote one."""
+    """A fetched version; `identity` is that of the remote version."""
 
     identity: str
     files: Mapping[str, KeptFile]
@@ -48,9 +48,9 @@ class Ledger:
 
     @classmethod
     def read(cls, path: Path, models: Path) -> Ledger:
-        """What the file at `path` says, as far as files in `models` have the sizes that it says.
+        """Read the ledger at `path`, without versions whose files in `models` have other sizes.
 
-        One that cannot be read counts as empty: everything is fetched again.
+        An unreadable ledger counts as empty, and everything is fetched again.
         """
         try:
             ledger = TypeAdapter(cls).validate_json(read_small(path, MAX_LEDGER_BYTES))
@@ -65,11 +65,11 @@ class Ledger:
         return ledger
 
     def write(self, path: Path) -> None:
-        """Keep what is known. Raises OSError."""
+        """Write the ledger to `path`. Raises OSError."""
         write_whole(path, json.dumps(asdict(self)))
 
     def find(self, sha256: str) -> Iterator[str]:
-        """The files that had this content when they were fetched, as `<name>/<version>/<path>`."""
+        """Yield files that had this content when fetched, as `<name>/<version>/<path>`."""
         for place, version in list(self.versions.items()):
             for path, file in version.files.items():
                 if file.sha256 == sha256:

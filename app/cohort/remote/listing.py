@@ -1,4 +1,4 @@
-"""What a listing says: models, their versions, and what is not where it belongs."""
+"""The content of a listing: models, their versions, and misplaced files."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from cohort.repository import (
 )
 
 LONGEST_NAME_BYTES = 255
-"""Of one file or folder, as file systems have it."""
+"""Limit of one file's or folder's name, as in most file systems."""
 
 DEEPEST = 16
-"""Folders below a version's."""
+"""Limit of the parts of a path in a version's folder."""
 
 NO_NUMBERS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteVersion:
-    """A version in a remote repository, its files by their paths in its folder."""
+    """A version in a remote repository; its files are keyed by their paths in its folder."""
 
     model: str
     number: int
@@ -41,18 +41,18 @@ class RemoteVersion:
 
     @property
     def identity(self) -> str:
-        """Changes whenever a file of the version is replaced, added or removed."""
+        """A digest that changes if a file of the version is replaced, added or removed."""
         rows = sorted((path, file.identity) for path, file in self.files.items())
         return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()
 
     @property
     def modified(self) -> float:
-        """When a file of it last changed, in seconds since 1970, by the clock over there."""
+        """The last change of its files, in seconds since 1970, by the repository's clock."""
         return max((file.modified for file in self.files.values()), default=0.0)
 
     @property
     def bytes_known(self) -> int:
-        """How large its files are together, as far as the listing says."""
+        """The total size of its files in bytes, without those whose size is not listed."""
         return sum(file.size or 0 for file in self.files.values())
 
     def __str__(self) -> str:
@@ -61,9 +61,9 @@ class RemoteVersion:
 
 @dataclass(slots=True)
 class RemoteModel:
-    """A model in a remote repository. Versions without a model or a pipeline are not among them.
+    """A model in a remote repository. `versions` has only those with a model or a pipeline.
 
-    aside: Versions that cannot be taken as they are now; what is here of them stays.
+    aside: Versions that cannot be fetched as they are now; their local copies stay.
     """
 
     config: RemoteFile | None = None
@@ -73,9 +73,9 @@ class RemoteModel:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in a remote repository, by the models' names, and what is wrong with it.
+    """The models of a remote repository, by name, and its problems.
 
-    aside: Models of which it is not known what there is; what is here of them stays.
+    aside: Models whose content could not be listed; their local copies stay.
     """
 
     models: Mapping[str, RemoteModel]
@@ -85,11 +85,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """What a server makes of a model's versions.
+    """A server's use of a model's versions.
 
-    pinned: Versions that are wanted besides those of the model's policy, such as a rollout's.
-    passed_over: Versions that cannot serve, so that the next older one is wanted in addition.
-    loaded: Versions that answer, or may again.
+    pinned: Versions wanted in addition to those of the model's policy, such as a rollout's.
+    passed_over: Versions that cannot serve, so that the next older one is also wanted.
+    loaded: Versions that serve requests, or may serve them again.
     """
 
     pinned: Set[int] = NO_NUMBERS
@@ -98,7 +98,7 @@ class ModelUse:
 
 
 def arrange(look: Look) -> Listing:
-    """Sort files into models and versions. What is hidden, or an empty folder, is left out."""
+    """Sort files into models and versions; ignore hidden files and empty folders."""
     files = look.files
     folders = {str(above) for file in files for above in PurePosixPath(file.path).parents}
     models: dict[str, RemoteModel] = {}
@@ -174,7 +174,7 @@ def _why_no_path(path: str) -> str:
 
 
 def wanted_versions(there: Set[int], policy: VersionPolicy, use: ModelUse) -> frozenset[int]:
-    """The versions to have here, of those that are `there`."""
+    """Return the versions to have in the mirror, of those that are `there`."""
     numbers = policy.wanted(there) | policy.wanted(there - use.passed_over)
     return numbers | (use.pinned & there)
 
@@ -182,10 +182,11 @@ def wanted_versions(there: Set[int], policy: VersionPolicy, use: ModelUse) -> fr
 def dispensable_versions(
     here: Set[int], there: Set[int], wanted: Set[int], use: ModelUse | None
 ) -> frozenset[int]:
-    """The versions to remove of those that are `here`, all of `wanted` among them.
+    """Return the versions to remove of those that are `here`, which include all of `wanted`.
 
-    Those that are gone there; and those that nobody wants or has loaded, but for the newest one, to
-    step back to. Where it is not known what is in use (None), only those that are gone.
+    These are the versions gone from the repository, and those neither wanted nor loaded. The newest
+    of the latter stays, for a rollback. If `use` is None (unknown), only gone versions are
+    returned.
     """
     gone = here - there
     if use is None:

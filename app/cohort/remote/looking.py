@@ -1,8 +1,9 @@
-"""Listing a repository around keys that obstore refuses, such as one with `..` in it.
+"""Listing a repository despite keys that obstore rejects, such as a key with `..` in it.
 
-One such key ends a listing, with its name, and without the files before it. So the listing is
-asked for again in parts, as small as need be: without what sorts before any model's name, then
-model by model, then version by version. Only the parts that still fail are left aside.
+One such key ends a listing with an error that names the key; the files listed before it are lost.
+So the listing is requested again in smaller parts. The first part omits the keys that sort before
+any model's name. If that fails, each model is listed, and then each version. Only the parts that
+still fail are left aside.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from cohort.errors import RemoteFailed
 from cohort.remote.store import LISTING_SECONDS, KeyRefused, RemoteFile, RemoteStore
 
 FIRST_NAME = "0"
-"""Models' names and versions' numbers are not before it, and `..`, `.`, an empty part are."""
+"""The start of valid names in sort order: `..`, `.` and an empty part sort before it."""
 
 VERSION_DEPTH = 2
-"""Of `<name>/<version>`, which is taken whole or not at all."""
+"""The depth of `<name>/<version>`, which is listed as a whole or left aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a listing showed.
+    """The result of a listing.
 
-    files: All files but those aside.
-    refused: Which key nothing can be done with, by the folder that it was met in: sentences.
-    aside: The folders of which it is not known what is in them.
+    files: All files except those in folders left aside.
+    refused: Sentences about unusable keys, by the folder in which each was found.
+    aside: The folders that could not be listed.
     """
 
     files: Sequence[RemoteFile]
@@ -36,11 +37,11 @@ class Look:
 
 
 def look(store: RemoteStore, folder: str = "", *, known: Collection[str] = ()) -> Look:
-    """List a repository, or a model's folder in it; keys that are refused leave only theirs aside.
+    """List a repository, or a model's folder in it; leave only folders with rejected keys aside.
 
-    known: Models to look for by name where not even their names can be listed.
+    known: Models to list by name if the names of models cannot be listed; default none.
 
-    Raises RemoteFailed; KeyRefused where nothing at all could be listed.
+    Raises RemoteFailed, and KeyRefused if nothing could be listed.
     """
     walk = _Walk(store, known)
     walk.visit(folder)

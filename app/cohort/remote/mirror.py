@@ -1,7 +1,7 @@
-"""Keeping a local folder in step with a remote repository: what to fetch, and what to remove.
+"""Syncing a local folder with a remote repository: choosing versions to fetch and to remove.
 
-Nothing is removed unless a listing succeeded, and nothing of a model as long as what is wanted of
-it is not here. See `cohort.remote.mirror_files` for what is where.
+Nothing is removed unless a listing succeeded. Versions of a model are removed only once all its
+wanted versions are here. `cohort.remote.mirror_files` describes the folder's layout.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from cohort.remote.store import RemoteStore
 from cohort.repository import ConfigProblems, ModelConfig, Problem, load_model_config
 
 REMOTE_LOOK_SECONDS = 10.0
-"""Between two looks: a listing costs money and, of a large repository, time."""
+"""Minimum seconds between two listings, which cost money and, for many files, time."""
 
 REMOTE_QUIET_SECONDS = 2.0
-"""How long no file of a version may have changed for it to be whole; a look is as soon as that."""
+"""Seconds without a change after which a version is complete, and until the next check of it."""
 
 REMOTE_EMPTY_SECONDS = 10.0
-"""How long a repository must have shown no model for all of them to be gone."""
+"""Seconds without any model in the repository after which all models are removed."""
 
 FETCHES_AT_ONCE, MOST_FETCHES = 4, 16
-"""Versions at a time; the second where slow ones are among them, which leave others their turn."""
+"""Versions fetched at a time. Each slow version allows one more, up to the second number."""
 
 PACE_SECONDS = 2.0
-"""How often it is looked at how fast versions come."""
+"""Seconds between two checks of the download rates."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
-"""Until a version that could not be fetched is tried again, twice as long each time."""
+"""Seconds before a failed fetch is retried: the first pause, doubled each time, and the limit."""
 
 MAX_CONFIG_BYTES = 1 << 20
 
@@ -62,17 +62,17 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How a mirror does.
+    """The state of a mirror.
 
-    trouble: Why the last look failed; empty where it did not.
-    problems: What is wrong in the repository, and why versions of it are not here.
-    slow: What comes slowly, at which rate.
-    looked: When a look last succeeded, in seconds since 1970; 0: never.
-    fetched_bytes: Bytes that have come since the start.
-    settled: Whether all models were looked for once, and fetched or found wanting. Models of which
-        a version is here are not waited for; nor are others while the repository cannot be reached,
-        or while they come slowly and any model is here.
-    follows: Whether another process keeps the folder in step.
+    trouble: The reason why the last sync failed; default empty: it did not fail.
+    problems: Problems in the repository, and failed fetches.
+    slow: Slow downloads, each with its rate.
+    looked: The time of the last successful sync, in seconds since 1970; default 0: never.
+    fetched_bytes: Bytes received since the start.
+    settled: True after the first full sync, whether or not every model was fetched; default False.
+        It does not wait for models that have a local version. If any model is here, it also does
+        not wait for slow downloads or an unreachable repository.
+    follows: True if another process keeps the folder in sync; default False.
     """
 
     trouble: str = ""
@@ -100,17 +100,19 @@ class _Failure:
 
 
 class Mirror:
-    """Keeps a folder in step with a repository. `look` is called on one thread, the rest on any.
+    """A local folder kept in sync with a repository. Call `look` on one thread; others on any.
 
     models: The folder that is served.
-    status: How it does; replaced by each change.
-    on_change: Called on any thread, also with locks held, after a look and after each version.
+    status: The current state, replaced at each change.
+    on_change: Called after a sync and after each version, on any thread, maybe with locks held.
 
-    address: The repository's, as `check_remote` gives it.
+    address: The repository's address, as `check_remote` returns it.
     folder: The mirror's folder.
-    max_bytes: The most bytes of a version; default None: any number.
-    quiet: Seconds for which no file of a version may have changed; 0 takes everything as it is.
-    repeat: Seconds between two looks of `run`; REMOTE_LOOK_SECONDS at least, 0: only when woken.
+    max_bytes: Maximum bytes of a version; default None: no limit.
+    quiet: Seconds without a change after which a version is complete; 0 accepts it at once; default
+        REMOTE_QUIET_SECONDS.
+    repeat: Seconds between two syncs of `run`, at least REMOTE_LOOK_SECONDS; 0: only when woken;
+        default REMOTE_LOOK_SECONDS.
     """
 
     def __init__(
@@ -134,8 +136,10 @@ class Mirror:
         self._failures: dict[Place, _Failure] = {}
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
-        self._seen: dict[Place, tuple[str, float]] = {}  # identity, and since when
-        self._soon = False  # whether a version changed just now
+        self._seen: dict[
+            Place, tuple[str, float]
+        ] = {}  # the identity, and the time it was first seen
+        self._soon = False  # True if a version changed just now
         self._configs: dict[str, ModelConfig] = {}
         self._listing_problems: tuple[Problem, ...] = ()
         self._empty_since: float | None = None
@@ -143,9 +147,9 @@ class Mirror:
         self._closed = False
 
     def run(self, uses: Callable[[], Uses | None]) -> None:
-        """Look now and then, until `close`.
+        """Sync repeatedly, until `close`.
 
-        uses: Returns what a server makes of each model; None while it does not know.
+        uses: Returns the server's use of each model; None while it is unknown.
         """
         while not self._closed:
             began = time.monotonic()
@@ -158,7 +162,7 @@ class Mirror:
             self._rest(pause if self._soon or self._repeat else inf)
 
     def _rest(self, seconds: float) -> None:
-        """Wait until it is time to look, or `wake`; meanwhile see how fast versions come."""
+        """Wait for `seconds` or until `wake`, and check download rates every PACE_SECONDS."""
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0:
             if not self._jobs:
@@ -181,16 +185,16 @@ class Mirror:
             self.on_change()
 
     def wake(self) -> None:
-        """Have `run` look now."""
+        """Make `run` sync now."""
         self._wake.set()
 
     def look(self, uses: Uses | None = None) -> None:
-        """Look at the repository, begin to fetch what is wanted, and remove what is gone.
+        """List the repository, start to fetch wanted versions, and remove versions that are gone.
 
-        uses: What a server makes of each model; default None: unknown, and nothing that is still
-            there is removed.
+        uses: The server's use of each model; default None: unknown. Then no version that is still
+            in the repository is removed.
 
-        Blocks for as long as listing takes. Never raises: see `status`.
+        Blocks while listing. Reports failures in `status` and does not raise them.
         """
         try:
             self._look(uses)
@@ -201,18 +205,18 @@ class Mirror:
             self._note(trouble=f"{self._address} cannot be kept in COHORT_CACHE: {why}")
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is being fetched; whether that came about within `seconds`."""
+        """Wait until nothing is being fetched; return False after `seconds` (default: no limit)."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs or self._closed, seconds)
 
     @property
     def fetching(self) -> list[str]:
-        """The versions that are being fetched, or will be."""
+        """The versions whose fetch is in progress or queued."""
         with self._changed:
             return [str(job.version) for job in self._jobs.values()]
 
     def close(self) -> None:
-        """Stop fetching; what has come of a file is continued by the next process."""
+        """Stop fetching; the next process resumes incomplete files."""
         with self._changed:
             self._closed = True
             for job in self._jobs.values():
@@ -223,7 +227,7 @@ class Mirror:
             self._changed.notify_all()
         self._wake.set()
 
-    # -- one look
+    # -- one sync
 
     def _look(self, uses: Uses | None) -> None:
         with self._changed:
@@ -271,7 +275,7 @@ class Mirror:
         return time.monotonic() - self._empty_since < REMOTE_EMPTY_SECONDS
 
     def _follow_config(self, store: RemoteStore, name: str, model: RemoteModel) -> list[Problem]:
-        """Have a model's config here as it is there."""
+        """Copy a model's config from the repository; return the problems."""
         file = model.config
         if file is None:
             with self._changed:
@@ -283,14 +287,14 @@ class Mirror:
                 return [Problem(file.path, "", str(error))]
             with self._changed:
                 self._files.put_config(name, content, file.identity)
-        with suppress(ConfigProblems):  # else the last that was valid
+        with suppress(ConfigProblems):  # keep the last valid config
             self._configs[name] = load_model_config(self.models / name)
         return []
 
     def _follow(self, name: str, model: RemoteModel, use: ModelUse | None) -> list[RemoteVersion]:
-        """Begin to fetch versions of a model, or remove some; those that are wanted, and not here.
+        """Start to fetch or remove versions of a model; return the wanted ones that are missing.
 
-        use: None where it is not known.
+        use: The server's use of the model; None: unknown.
         """
         here, kept = self._files.numbers(name), self._files.ledger.versions
         quiet = {number for number, one in model.versions.items() if self._is_quiet(one)}
@@ -316,7 +320,7 @@ class Mirror:
         return missing
 
     def _is_quiet(self, version: RemoteVersion) -> bool:
-        """Whether nothing of it changed of late: by its times, or because it is what it was."""
+        """True if it has not changed for `quiet` seconds, by its times or by its identity."""
         place, identity, now = (version.model, version.number), version.identity, time.monotonic()
         before, since = self._seen.get(place, ("", now))
         since = since if before == identity else now
@@ -326,7 +330,7 @@ class Mirror:
         return quiet
 
     def _forget(self, listing: Listing) -> None:
-        """Forget what is no longer in the repository, or is another version by now."""
+        """Drop records of versions that are gone from the repository or were replaced."""
         for name, number in [*self._seen, *self._failures]:
             model = listing.models.get(name)
             version = model.versions.get(number) if model is not None else None
@@ -347,7 +351,7 @@ class Mirror:
         job, failure = self._jobs.get(place), self._failures.get(place)
         if job is not None:
             if job.identity != identity:
-                job.progress.given_up.set()  # a later look begins anew
+                job.progress.given_up.set()  # a later sync starts it again
             return
         if failure is not None and time.monotonic() < failure.retry_at:
             return
@@ -357,7 +361,7 @@ class Mirror:
         self._have_threads()
 
     def _have_threads(self) -> None:
-        """Have a thread for each version that may be fetched now."""
+        """Start threads until each version that may be fetched now has one."""
         while self._threads < min(self._at_once, len(self._jobs)):
             self._threads += 1
             Thread(target=self._work, name=f"fetch-{self._threads}", daemon=True).start()
@@ -376,7 +380,7 @@ class Mirror:
                 failure = str(error)
             except GivenUp:
                 pass
-            except Exception as error:  # noqa: BLE001 - the thread has others to fetch
+            except Exception as error:  # noqa: BLE001 - the thread has other versions to fetch
                 failure = f"{job.version} could not be fetched: {type(error).__name__}: {error}"
             with self._changed:
                 self._end(job, failure)
@@ -410,7 +414,7 @@ class Mirror:
             pause = min(FIRST_RETRY_SECONDS * 2 ** (count - 1), LONGEST_RETRY_SECONDS)
             retry_at = time.monotonic() + pause
             self._failures[place] = _Failure(job.identity, failure, count, retry_at)
-            self._wake.set()  # an older version may be wanted in its place
+            self._wake.set()  # an older version may now be wanted
         else:
             self._failures.pop(place, None)
         self._note()
@@ -422,7 +426,7 @@ class Mirror:
             self._note(fetched_bytes=self.status.fetched_bytes + size)
 
     def _note(self, **changes: Any) -> None:
-        """Replace the status; what follows from what else is known is worked out."""
+        """Replace the status with these `changes`, and update the derived fields."""
         with self._changed:
             failed = [Problem("", "", one.sentence) for one in self._failures.values()]
             changes["problems"] = (*self._listing_problems, *failed)
@@ -444,7 +448,7 @@ class Mirror:
         return not missing or any(self._files.numbers(name) for name in self._files.names())
 
     def _is_waited_for(self, progress: Progress) -> bool:
-        """Whether it comes soon: neither slow, nor behind as many slow ones as there may be."""
+        """True if it is expected soon: not slow, and not queued behind MOST_FETCHES slow ones."""
         if not progress.began:
             return sum(job.progress.slow for job in self._jobs.values()) < MOST_FETCHES
         return not progress.slow

@@ -1,11 +1,13 @@
-"""The files of a mirror: who may change them, and how a version gets there whole.
+"""The files of a mirror, with a lock for writers and atomic installation of versions.
 
-models/<name>/<version>/    what is served: each version appears by a rename
-parts/                      files that have not come whole; they are continued where they ended
-made/                       versions that are being put together, and those that are removed
-ledger.json                 what each file of models/ was made of
-address                     of the repository
-lock                        held by the process that changes this; others only read models/
+The layout of the folder::
+
+    models/<name>/<version>/    served versions; each appears by a rename
+    parts/                      incomplete files, whose fetch is resumed
+    made/                       versions being assembled or removed
+    ledger.json                 the source of each file in models/
+    address                     the repository's address
+    lock                        held by the only writer; other processes only read models/
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ class MirrorFiles:
     """The files of a mirror. Used by one thread at a time; its methods raise OSError.
 
     models: The folder that is served.
-    parts: The folder of files that have not come whole.
+    parts: The folder of incomplete files.
 
     folder: The mirror's folder.
-    address: The repository's.
+    address: The repository's address.
     """
 
     def __init__(self, folder: Path, address: str) -> None:
@@ -39,11 +41,11 @@ class MirrorFiles:
         self._lock = -1
 
     def lock(self) -> bool:
-        """Be the one process that changes the files, from now on; whether that could be had."""
+        """Become the only writer of the files; return False if another process is."""
         if self._lock >= 0:
             return True
         self.models.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder.chmod(0o700)  # not everybody may read models
+        self._folder.chmod(0o700)  # models are private to this user
         lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +56,7 @@ class MirrorFiles:
             os.close(lock)
             raise
         self._lock = lock
-        shutil.rmtree(self._made, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(self._made, ignore_errors=True)  # a killed process left these
         self._made.mkdir(exist_ok=True)
         self.parts.mkdir(exist_ok=True)
         (self._folder / "address").write_text(f"{self._address}\n", encoding="utf-8")
@@ -62,20 +64,20 @@ class MirrorFiles:
         return True
 
     def unlock(self) -> None:
-        """Let another process change the files."""
+        """Release the lock, so that another process may change the files."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def names(self) -> set[str]:
-        """The models that are here."""
+        """Return the models in the mirror."""
         try:
             return {path.name for path in self.models.iterdir() if path.is_dir()}
         except OSError:
             return set()
 
     def numbers(self, model: str) -> set[int]:
-        """The versions of a model that are here."""
+        """Return the versions of a model in the mirror."""
         try:
             names = [path.name for path in (self.models / model).iterdir()]
         except OSError:
@@ -83,13 +85,13 @@ class MirrorFiles:
         return {int(name) for name in names if VERSION_NUMBER.fullmatch(name)}
 
     def new_folder(self) -> Path:
-        """A folder to put a version together in."""
+        """Make an empty folder in which a version is assembled."""
         folder = self._made / uuid4().hex
         folder.mkdir()
         return folder
 
     def install(self, model: str, number: int, made: Path, kept: KeptVersion) -> None:
-        """Let a version that was put together in `made` take its place."""
+        """Move a version that was assembled in `made` to its place."""
         target = self.models / model / str(number)
         target.parent.mkdir(exist_ok=True)
         self._throw_away(target)
@@ -98,13 +100,13 @@ class MirrorFiles:
         self._write()
 
     def remove(self, model: str, number: int) -> None:
-        """Remove a version, at once and whole."""
+        """Remove a version atomically."""
         self._throw_away(self.models / model / str(number))
         self.ledger.versions.pop(f"{model}/{number}", None)
         self._write()
 
     def put_config(self, model: str, content: bytes, identity: str) -> None:
-        """Put a model's config where it is read."""
+        """Write a model's config to the served folder atomically."""
         path = self.models / model / CONFIG_FILE
         path.parent.mkdir(exist_ok=True)
         made = self._made / uuid4().hex
@@ -114,7 +116,7 @@ class MirrorFiles:
         self._write()
 
     def remove_config(self, model: str) -> None:
-        """Remove a model's config where there is one."""
+        """Remove a model's config if it exists."""
         path = self.models / model / CONFIG_FILE
         if path.exists():
             path.unlink()
@@ -128,7 +130,7 @@ class MirrorFiles:
         self._write()
 
     def keep_parts(self, needed: Collection[Path]) -> None:
-        """Remove files that have not come whole, unless they are among those `needed`."""
+        """Remove incomplete files that are not `needed`."""
         for part in self.parts.iterdir():
             if part not in needed:
                 part.unlink(missing_ok=True)

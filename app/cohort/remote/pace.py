@@ -1,4 +1,4 @@
-"""How fast the files of a version come, so that one that trickles holds up no others."""
+"""The download rate of a version, so that a slow one does not delay others."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from threading import Event
 
 SLOW_BYTES, SLOW_SECONDS = 1 << 20, 10.0
-"""Fewer bytes a second, over so many seconds, are slow: others are served without it meanwhile."""
+"""The rate in bytes per second below which a download is slow, and the seconds measured."""
 
 
 class Progress:
-    """What has come of a version that is being fetched, told by one thread and read by others.
+    """The progress of one version's fetch, written by one thread and read by others.
 
     given_up: Set once its files are no longer wanted.
-    bytes_come: Bytes so far, those that are read again from a part that is here among them.
-    bytes_known: How large it is, as far as the listing says.
-    began: When it began to be fetched, on the monotonic clock; 0: not yet.
-    slow: Whether it was slow when it was looked at last.
+    bytes_come: Bytes so far, including those read again from local incomplete files.
+    bytes_known: The version's size, without files whose size is not listed.
+    began: The start of the fetch, on the monotonic clock; 0: not started.
+    slow: True if it was slow at the last check.
 
-    count: Is told of the bytes that have come from the repository.
+    count: Called with the number of bytes that came from the repository.
     """
 
     def __init__(self, bytes_known: int, count: Callable[[int], None]) -> None:
@@ -32,20 +32,20 @@ class Progress:
         self._marked_at, self._marked = 0.0, 0
 
     def begin(self) -> None:
-        """Its turn has come."""
+        """Start the clock of the fetch."""
         self.began = self._marked_at = time.monotonic()
 
     def read(self, size: int) -> None:
-        """So many bytes of it are here already."""
+        """Add `size` bytes that were already here."""
         self.bytes_come += size
 
     def came(self, size: int) -> None:
-        """So many bytes of it have come."""
+        """Add `size` bytes that came from the repository."""
         self.bytes_come += size
         self._count(size)
 
     def look(self) -> None:
-        """See how fast it has come since it was looked at, if that is SLOW_SECONDS ago."""
+        """Measure the rate since the last check, if that was SLOW_SECONDS ago or more."""
         now = time.monotonic()
         if self.began and now - self._marked_at >= SLOW_SECONDS:
             come = self.bytes_come

@@ -1,4 +1,4 @@
-"""What is asked of a remote repository, and what its failures are called."""
+"""Requests to a remote repository, and the messages for their failures."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Store
 
 MAX_FILES_LISTED = 200_000
-"""In a whole repository: a bucket of somebody else's must not fill the memory."""
+"""Limit of files in a repository, so that an unrelated bucket does not fill the memory."""
 
 INDEX_FILE = "SHA256SUMS"
-"""What a repository on a web server has in place of a listing: the output of `sha256sum`."""
+"""The file that replaces the listing on a web server: the output of `sha256sum`."""
 
 INDEX_HINT = (
     f": a web server cannot list a folder, so {INDEX_FILE} has to name its files; in the "
@@ -41,14 +41,14 @@ MAX_INDEX_BYTES = 32 << 20
 
 CONNECTING_SECONDS = 5.0
 LONGEST_REQUEST_SECONDS = 3600.0
-"""However slowly bytes come; what has come is kept, and the rest asked for later."""
+"""Limit of one request; a later request then resumes from the bytes received."""
 LISTING_PAGE_SECONDS = 30.0
-"""For one of a thousand files, which obstore reads whole whatever it is; and for a small file."""
+"""Limit for one page of a thousand files, which obstore reads whole, and for a small file."""
 LISTING_SECONDS = 300.0
-"""For all pages, or an index."""
+"""Limit for all pages, or for an index."""
 
 UPLOAD_PART_BYTES = 16 << 20
-"""S3 takes 10,000 parts: files of up to 160 GB."""
+"""Size of an upload's parts. S3 accepts 10,000 parts, so files up to 160 GB."""
 UPLOADS_AT_ONCE = 4
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
@@ -61,13 +61,13 @@ _STATUS = re.compile(r"status code: ([1-5][0-9]{2}) ")
 class RemoteFile:
     """A file of a remote repository.
 
-    path: Below the repository's address.
-    identity: What changes whenever its content does: the SHA-256, or the ETag and the size, or the
+    path: The path below the repository's address.
+    identity: A text that changes with the content: the SHA-256, or the ETag and the size, or the
         time of the last change and the size.
-    size: Bytes; None where the listing does not say.
-    etag: By which a part of it can be asked for, provided that it has not changed; may be empty.
-    modified: The time of the last change, in seconds since 1970; 0 where the listing does not say.
-    sha256: In hex; empty where the listing does not say.
+    size: The size in bytes; default None: not listed.
+    etag: The ETag, so that a request for a part fails if the file has changed; default empty: none.
+    modified: The time of the last change, in seconds since 1970; default 0: not listed.
+    sha256: The SHA-256 in hex; default empty: not listed.
     """
 
     path: str
@@ -79,9 +79,9 @@ class RemoteFile:
 
 
 class RemoteStore:
-    """A repository at an address that was checked. Its methods block. Raises RemoteFailed.
+    """A repository at a checked address. Its methods block and raise RemoteFailed.
 
-    address: Such as s3://bucket/models.
+    address: The address, such as s3://bucket/models.
     """
 
     def __init__(self, address: str) -> None:
@@ -94,18 +94,18 @@ class RemoteStore:
             self._lister = _open(address, LISTING_PAGE_SECONDS)
 
     def files(self, folder: str = "", *, after: str = "") -> list[RemoteFile]:
-        """The files of a folder and those below, as they are listed now; default: all files.
+        """List the files in and below a folder; default: all files.
 
-        after: Only those whose paths sort after it; default: all.
+        after: List only paths that sort after it; default: all.
 
-        Raises KeyRefused where one of them has a key that no path can be.
+        Raises KeyRefused if a key is not a valid path.
         """
         return self._listed(folder, after) if self._web is None else self._indexed()
 
     def children(self, folder: str = "") -> tuple[list[str], list[RemoteFile]]:
-        """The folders, and the files, that lie directly in a folder of a bucket, as `files` does.
+        """List the folders and the files directly in a folder of a bucket; default: the top.
 
-        Raises KeyRefused where the name of one is none that a path can have.
+        Raises KeyRefused if a key is not a valid path.
         """
         import obstore  # noqa: PLC0415
 
@@ -114,14 +114,14 @@ class RemoteStore:
         return list(found["common_prefixes"]), [_remote_file(one) for one in found["objects"]]
 
     def read(self, file: RemoteFile, most: int) -> bytes:
-        """The content of a file of up to `most` bytes, if it comes within LISTING_PAGE_SECONDS."""
+        """Return the content of a file of up to `most` bytes, within LISTING_PAGE_SECONDS."""
         return self._read(file, most, LISTING_PAGE_SECONDS)
 
     def stream(self, file: RemoteFile, offset: int) -> Iterator[bytes]:
-        """The content of a file from `offset` on, in pieces of about FETCH_BYTES.
+        """Yield the content of a file from `offset` on, in pieces of about FETCH_BYTES.
 
-        Raises RangesRefused where the server has whole files only, and RemoteFailed where the file
-        is another one by now, or ends early.
+        Raises RangesRefused if the server sends only whole files, and RemoteFailed if the file
+        has changed or ends early.
         """
         return self._stream(file, offset, LONGEST_REQUEST_SECONDS)
 
@@ -161,7 +161,7 @@ class RemoteStore:
             raise RemoteFailed(f"{file.path} ended after {offset} of {size} bytes")
 
     def create(self, path: str, content: bytes) -> bool:
-        """Make a file unless there is one; whether that was so."""
+        """Create a file; return False if it exists already."""
         import obstore  # noqa: PLC0415
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ class RemoteStore:
         return True
 
     def put(self, path: str, file: Path) -> None:
-        """Upload a local file, in parts where it is large."""
+        """Upload a local file, in parts if it is large."""
         import obstore  # noqa: PLC0415
 
         with self._explained(path):
@@ -186,7 +186,7 @@ class RemoteStore:
             )
 
     def delete(self, path: str) -> None:
-        """Delete a file; that there is none is fine."""
+        """Delete a file if it exists."""
         import obstore  # noqa: PLC0415
 
         with self._explained(path):
@@ -245,11 +245,11 @@ class RemoteStore:
 
 
 class KeyRefused(RemoteFailed):
-    """The repository has a key that no path can be, so that nothing was listed."""
+    """The repository has a key that is not a valid path, so that nothing was listed."""
 
 
 def read_index(text: str) -> list[RemoteFile]:
-    """The files that an index names. Raises ValueError with the number of a line that is none."""
+    """Return the files that an index names. Raises ValueError with an invalid line's number."""
     files = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -265,10 +265,10 @@ def read_index(text: str) -> list[RemoteFile]:
 
 
 def explain_failure(error: Exception) -> str:
-    """Say in a clause what obstore's error means, and what to do where that is known.
+    """Return a clause that explains obstore's error, with advice if the fix is known.
 
-    Nothing of an answer is in it but a status and a code of S3's form: a redirect may have led to a
-    host that only this process can reach.
+    Of a response, it contains only the status and a code in S3's form. A redirect may have led to
+    a host that only this process can reach, whose content must not leak.
     """
     text = str(error).partition("\n\nDebug source")[0]
     code = match[1] if (match := _ERROR.search(text)) else ""
@@ -319,12 +319,12 @@ def _open(address: str, seconds: float) -> S3Store:
     }
     try:
         return from_url(address, client_options=client, retry_config=retry)  # type: ignore[return-value]
-    except (BaseError, ValueError) as error:  # nobody was asked yet
+    except (BaseError, ValueError) as error:  # no request was sent yet
         first = str(error).partition("\n")[0]
         raise RemoteFailed(f"{address} failed: {first.rpartition(' - ')[2] or first}") from error
 
 
 def _endpoint() -> str:
-    """Where the operator has the service of S3 or Azure, if not at its usual place."""
+    """Return the operator's own endpoint of S3 or Azure; empty if none is set."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
     return next((environ[name] for name in names if environ.get(name)), "")

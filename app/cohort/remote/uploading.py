@@ -1,4 +1,4 @@
-"""Putting a version into a remote repository, so that it counts only when it is whole."""
+"""Uploading a version to a remote repository; it counts only once it is complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cohort.repository.manifest import MAX_MANIFEST_BYTES
 from cohort.system.remote_address import check_remote
 
 MOST_TRIES = 100
-"""To find a number that nobody else takes at the same moment."""
+"""Limit of tries to claim a number that no other upload claims at the same time."""
 
 
 def upload_version(
@@ -31,19 +31,19 @@ def upload_version(
     *,
     sent: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Upload the files of a version under the next number of its model, and give that number.
+    """Upload the files of a version under the next number of its model; return that number.
 
-    address: Of the repository, such as s3://bucket/models.
+    address: The repository's address, such as s3://bucket/models.
     model: The model's name.
-    files: Local files by their paths in the version's folder, manifest.json and model.onnx or
-        pipeline.yaml among them.
-    sent: Is told how many bytes each file had that is there.
+    files: Local files by their paths in the version's folder. They must include manifest.json, and
+        model.onnx or pipeline.yaml.
+    sent: Called after each uploaded file with its size; default: no call.
 
-    The number is claimed by making manifest.json, which succeeds for one of those who try it at the
-    same time. model.onnx, or pipeline.yaml, comes last: without it a version does not count.
+    Creating manifest.json claims the number; only one of several concurrent uploads succeeds. The
+    last file is model.onnx or pipeline.yaml: a version without it does not count.
 
-    Raises RemoteFailed, or what ends the process, with what was uploaded deleted as far as that is
-    possible; ValueError where the address or the files are not usable.
+    Raises RemoteFailed, and ValueError if the address or the files are unusable. If the upload
+    fails or the process is interrupted, the uploaded files are deleted if possible.
     """
     last = next((one for one in VERSION_FILES if one in files), MODEL_FILE)
     if missing := {MANIFEST_FILE, last} - files.keys():
@@ -69,15 +69,16 @@ def upload_version(
 
 
 MOST_MANIFESTS = 10
-"""Versions whose manifests are fetched, to find out whether one is published already."""
+"""Limit of manifests that are fetched to check if a version is published already."""
 
 
 def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[int, Path]]:
-    """Fetch manifest and signature of a model's newest versions, the newest first.
+    """Fetch the manifest and signature of a model's newest versions, the newest first.
 
-    Each comes into a folder of its own in `folder`, as `<model>/<version>`; at most MOST_MANIFESTS.
+    Yields the number and the folder, `<model>/<version>` in `folder`, of each version; at most
+    MOST_MANIFESTS.
 
-    Raises RemoteFailed, and ValueError where the address is not usable.
+    Raises RemoteFailed, and ValueError if the address is unusable.
     """
     store = RemoteStore(check_remote(address))
     versions: dict[int, dict[str, RemoteFile]] = {}
@@ -96,9 +97,9 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
 
 
 def has_files(address: str, model: str, number: int, digests: Mapping[str, str]) -> bool:
-    """Whether a version has files of these SHA-256, by their paths in it: each is read.
+    """Return True if a version's files have these SHA-256, by path; reads each file.
 
-    Raises RemoteFailed, and ValueError where the address is not usable.
+    Raises RemoteFailed, and ValueError if the address is unusable.
     """
     store, folder = RemoteStore(check_remote(address)), f"{model}/{number}"
     there = {file.path: file for file in store.files(folder)}
@@ -125,7 +126,7 @@ def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
 
 
 def _numbers(store: RemoteStore, model: str) -> Iterator[int]:
-    """The numbers under which there is anything at all of a model."""
+    """Yield the version numbers of a model that have any file, complete or not."""
     found = look(store, model)
     for path in (*(file.path for file in found.files), *found.aside):
         name = path.split("/")[1]
@@ -135,7 +136,7 @@ def _numbers(store: RemoteStore, model: str) -> Iterator[int]:
 
 @contextmanager
 def _deleted_on_failure(store: RemoteStore, uploaded: list[str]) -> Iterator[None]:
-    """Delete what was uploaded, the model first, where the block does not come to its end."""
+    """Delete the uploaded files, the model first, if the block raises."""
     try:
         yield
     except BaseException:

@@ -1,7 +1,7 @@
-"""Files of a web server: nobody else is asked, whatever it answers.
+"""Files of a web server, requested from that host only.
 
-A redirect stays on the host, or is refused by name: an answer that sends elsewhere must not have
-this process ask hosts that only it can reach.
+A redirect to another host is rejected with an error that names the host. Otherwise, a response
+could make this process send requests to hosts that only it can reach.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cohort.errors import RemoteFailed, quoted
 PORTS = {"http": 80, "https": 443}
 
 READ_SECONDS = 20.0
-"""Without a byte, after which an answer is given up."""
+"""Seconds without a byte after which a request fails."""
 
 RETRIES, RETRYING_SECONDS = 2, 10.0
 
@@ -28,7 +28,7 @@ FETCH_BYTES = 1 << 16
 
 
 class RangesRefused(RemoteFailed):
-    """The server gives whole files only."""
+    """The server sends only whole files."""
 
     def __init__(self) -> None:
         super().__init__("the server gives whole files only")
@@ -39,9 +39,9 @@ class NotThere(RemoteFailed):
 
 
 class WebServer:
-    """The files below an address. Its methods block. Raises RemoteFailed.
+    """The files below an address. Its methods block and raise RemoteFailed.
 
-    address: Such as https://models.example.com/all.
+    address: The address, such as https://models.example.com/all.
     """
 
     def __init__(self, address: str) -> None:
@@ -49,11 +49,11 @@ class WebServer:
         self._open = build_opener(_OwnRedirects(address)).open
 
     def stream(self, path: str, offset: int, seconds: float) -> Iterator[bytes]:
-        """A file from `offset` on, in pieces of up to FETCH_BYTES as they come.
+        """Yield a file's content from `offset` on, in pieces of up to FETCH_BYTES.
 
-        seconds: The most that it may take.
+        seconds: Maximum duration.
 
-        Raises RangesRefused where the server has whole files only.
+        Raises RangesRefused if the server sends only whole files.
         """
         where, ends = f"{self._address}/{path}", time.monotonic() + seconds
         request = Request(f"{self._address}/{quote(path)}")  # noqa: S310 - http or https
@@ -84,7 +84,7 @@ class WebServer:
 
 
 def explain_status(status: int) -> str:
-    """Say in a clause what the status of a failure means."""
+    """Return a clause that explains an error status."""
     if status in {401, 403}:
         return "refuses access: check the credentials in the environment"
     return f"answers {status}"
@@ -107,7 +107,7 @@ class _OwnRedirects(HTTPRedirectHandler):
 
 
 def _is_same_host(address: str, other: str) -> bool:
-    """Whether two addresses are of one host: of one port too, unless the other adds TLS."""
+    """Return True if both addresses have the same host and port, or the other only adds TLS."""
     here, there = urlsplit(address), urlsplit(other)
     if here.hostname != there.hostname or there.scheme not in PORTS:
         return False

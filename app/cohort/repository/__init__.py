@@ -1,12 +1,13 @@
-"""What is on disk: versions, the operator's model configs, and what publishers promised.
+"""The model repository on disk: versions, model configs and published manifests.
 
-`scan` looks at the models folder and gives a `Snapshot`, with each model's `ModelConfig`. All
-problems of a config are reported at once. The policies are fields of `ModelConfig` as the modules
-they govern declare them, so that every option is declared once. `stamp_files` tells whether a
-version's files are still those of a snapshot. `read_published` reads what `cohort publish` wrote
-beside a version, and verifies it. The YAML reader is for other files of an operator's, too:
-`parse_yaml` and `validate_tree` make dataclasses of them, or raise `ConfigProblems`, and
-`FollowedFiles` reads them again once they have changed.
+`scan` reads the models folder and returns a `Snapshot`, with each model's `ModelConfig`. All
+problems of a config are reported at once. Each module declares the policy that governs it, and
+`ModelConfig` has it as a field, so every option is declared once. `stamp_files` returns a digest
+that shows if a version's files differ from a snapshot's. `read_published` reads and verifies the
+manifest that `cohort publish` wrote.
+
+The YAML reader also serves other files of the operator. `parse_yaml` and `validate_tree` turn them
+into dataclasses, or raise `ConfigProblems`. `FollowedFiles` reads them again after a change.
 """
 
 from cohort.repository.cache_config import CachePolicy

@@ -1,4 +1,4 @@
-"""`cache:` in a model's config: answers that are kept."""
+"""`cache:` in a model's config: the cache of responses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy:
-    """`cache:` of a model: answers are kept by their inputs.
+    """`cache:` of a model: a cache of responses, keyed by their inputs.
 
-    max_mb: Maximum size of the answers that a process keeps.
+    max_mb: Maximum size of the responses that a process keeps.
     """
 
     max_mb: float

@@ -1,4 +1,4 @@
-"""One folder: what is in it, and why it cannot be looked into."""
+"""Listing one folder, and the reasons why it cannot be read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
 
 
 def look_into(folder: Path) -> tuple[list[str], list[str]]:
-    """The names of all in `folder` that may be a model or version, links followed, and of files.
+    """Return the names in `folder` that may be a model or version, and the names of files.
 
-    Each in order. A link to nothing or in a circle is kept: looking into it fails with the reason.
+    Both lists are sorted, and links are followed. A broken or circular link is among the first,
+    because reading it then fails with the reason.
     """
     found: list[str] = []
     files: list[str] = []
@@ -30,7 +31,7 @@ def look_into(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def why_unreadable(error: OSError | ValueError, folder: Path) -> str:
-    """Say why a folder cannot be looked into, of an error that says so."""
+    """Return the reason why a folder cannot be read, from the error of reading it."""
     if isinstance(error, FileNotFoundError):
         return "is a broken link" if folder.is_symlink() else "folder not found"
     if isinstance(error, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Files of an operator's that are read again once they have changed."""
+"""The operator's files that are read again after a change."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Content = TypeVar("Content")
 
 
 class FollowedFiles(Generic[Content]):
-    """Reads files when one has changed. Invalid or missing ones change nothing.
+    """Files that are read again when one has changed. Invalid or missing files change nothing.
 
-    problems: What is wrong with them, going by the last time that one had changed.
+    problems: The problems found at the last change.
 
     paths: The files.
-    load: Reads them all, in a thread. Raises ConfigProblems.
-    log: Where problems are logged.
-    invalid: The event of that.
-    seen: Whether they are read as they are now by whoever follows them; default False.
+    load: Reads all files, in a thread. Raises ConfigProblems.
+    log: The logger of problems.
+    invalid: The log event of a problem.
+    seen: True if the caller has read the files as they are now; default False.
     """
 
     def __init__(
@@ -43,13 +43,15 @@ class FollowedFiles(Generic[Content]):
 
     @property
     def valid(self) -> bool:
-        """Whether the files could be read the last time one had changed."""
+        """True if the files could be read at the last change."""
         return not self.problems
 
     async def check(self, *, keeps_previous: bool = True) -> Content | None:
-        """What they hold, if one has changed and none is being written; else None.
+        """Return the content of the files if one has changed; otherwise, or if invalid, None.
 
-        keeps_previous: Whether the log is to say that what was read before stays; default True.
+        Waits until no file is being written.
+
+        keeps_previous: Log that the previous content stays in use; default True.
         """
         seen = zip(self._paths, self._stamps, strict=True)
         stamps = list(await asyncio.gather(*(settled_stamp(path, stamp) for path, stamp in seen)))

@@ -1,4 +1,4 @@
-"""What newcomers put elsewhere than it is looked for, and where it belongs."""
+"""Files that newcomers put in the wrong place, and the right place for each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cohort.repository.model_config import CONFIG_FILE
 from cohort.repository.version_files import MODEL_FILE
 
 MOST_NAMED = 8
-"""Files of one folder that are named; more would say no more."""
+"""Limit of files that are named per folder; more names would not help."""
 
 MOST_LOOKED_AT = 100
-"""Files and folders of a version without a model, at each scan."""
+"""Limit of entries that each scan reads in a version's folder without a model."""
 
 _ELSEWHERE = re.compile(r"config\.ya?ml(?:\.txt)?", re.IGNORECASE)
 _OTHER_FORMATS = (
@@ -32,7 +32,7 @@ _OTHER_FORMATS = (
 
 
 def models_beside(files: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Files of the models folder itself that ought to be in a model's, and what to do with each."""
+    """Yield model files directly in the models folder, and the fix for each."""
     for file in islice(filter(_is_model, files), MOST_NAMED):
         stem = file[: -len(".onnx")]
         name = stem if MODEL_NAME.fullmatch(stem) and stem.lower() != "model" else "<name>"
@@ -40,7 +40,7 @@ def models_beside(files: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def not_pulled(files: Sequence[str], folders: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What DVC has of files beside which it is not, and how to fetch it."""
+    """Yield .dvc files whose data is not next to them, and the command that fetches it."""
     there = {*files, *folders}
     for file in files:
         name = file.removesuffix(".dvc")
@@ -49,14 +49,14 @@ def not_pulled(files: Sequence[str], folders: Sequence[str]) -> Iterator[tuple[s
 
 
 def config_elsewhere(files: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Files of a model's folder that are not its config, but look like it."""
+    """Yield files of a model's folder that look like its config but have the wrong name."""
     if CONFIG_FILE not in files:
         for file in filter(_ELSEWHERE.fullmatch, files):
             yield file, f"is not read; rename it to {CONFIG_FILE}"
 
 
 def model_without_version(name: str, files: Sequence[str]) -> str:
-    """Where the model of a folder without versions belongs."""
+    """Return the right place for the model of a folder without versions."""
     loose = MODEL_FILE if MODEL_FILE in files else next(filter(_is_model, files), "")
     if not loose:
         return f", such as {name}/1/model.onnx"
@@ -70,7 +70,7 @@ def model_without_version(name: str, files: Sequence[str]) -> str:
 
 
 def model_in_version(folder: str) -> str:
-    """What in a version's folder without a model.onnx may be the model. Raises OSError."""
+    """Return advice on a version's folder without model.onnx, from its files. Raises OSError."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in islice(entries, MOST_LOOKED_AT))
     if "model.onnx.dvc" in names:

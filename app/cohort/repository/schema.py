@@ -1,4 +1,4 @@
-"""Making dataclasses of what a file holds, or a sentence for each part that does not fit."""
+"""Validation of a file's content: a dataclass, or one sentence for each problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Range(NamedTuple):
-    """What a number may be, both ends included."""
+    """The range of a number, both ends included."""
 
     low: float
     high: float
@@ -28,15 +28,15 @@ class Range(NamedTuple):
 
 
 def validate_tree(tree: object, kind: type[T], file: str, ranges: Mapping[str, Range]) -> T:
-    """Make a `kind`, a dataclass, of what a file holds.
+    """Convert a file's content to the dataclass `kind`.
 
-    `ranges` has the numbers' limits by path, where `*` is any name or position. Raises
-    ConfigProblems with everything that does not fit.
+    `ranges` has the numbers' limits by path; `*` stands for any name or position. Raises
+    ConfigProblems with all problems.
     """
     problems = list(_find_out_of_range(tree, file, ranges))
     adapter = _adapter(kind)  # type: ignore[arg-type]  # mypy takes classes for unhashable
     try:
-        # As JSON, because there a strict check takes a list for a tuple.
+        # As JSON, because a strict check of JSON accepts a list for a tuple.
         made: T = adapter.validate_json(json.dumps(tree, default=str), strict=True)
     except ValidationError as error:
         details = error.errors(include_url=False)
@@ -58,7 +58,7 @@ def _find_out_of_range(
     path: tuple[object, ...] = (),
     pattern: str = "",
 ) -> Iterator[Problem]:
-    """Compare the numbers as they stand in the file, so that other mistakes hide none of these."""
+    """Check the numbers of the raw file, so that other mistakes do not hide these."""
     if isinstance(tree, dict | list):
         items = tree.items() if isinstance(tree, dict) else enumerate(tree)
         for key, value in items:
@@ -68,7 +68,7 @@ def _find_out_of_range(
                     yield from _find_out_of_range(value, file, ranges, (*path, key), below)
     elif isinstance(tree, int | float) and not isinstance(tree, bool) and pattern in ranges:
         low, high, why = ranges[pattern]
-        # NaN and infinity are refused by their type.
+        # The type check rejects NaN and infinity.
         if not low <= tree <= high and abs(tree) < float("inf"):
             because = f" ({why})" if why else ""
             yield Problem(
@@ -115,7 +115,7 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
 
 
 def _fix(kind: str, key: str, value: object) -> str:
-    """How a value is written that was meant, where that is plain."""
+    """Return a hint to the correct spelling of a value, or "" if the intent is unclear."""
     if kind in {"tuple_type", "list_type"} and isinstance(value, str | int | float):
         return f"; write [{str(value)[:80]}]"
     if kind in OF_KEYS and isinstance(value, str):
@@ -136,7 +136,7 @@ def _fix(kind: str, key: str, value: object) -> str:
 
 OF_KEYS = frozenset({"dataclass_type", "dict_type", "mapping_type"})
 ONE_OF_ITS_KEYS = {"sticky": "header"}
-"""Keys that hold others, with the one that a word alone is most likely meant for."""
+"""Keys with nested keys, each with the nested key that a plain word most likely means."""
 WORD = re.compile(r"[\w-]{1,80}", re.ASCII)
 UNITS = ("_ms", "_minutes", "_mb", "_seconds")
 NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?[A-Za-z%]{0,8}$")
@@ -155,7 +155,7 @@ WANTED: Mapping[str, str] = {
 
 
 def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
-    """Name the keys that a file may have at `path`, none where any name will do."""
+    """Return the keys that a file may have at `path`; empty if any name is valid."""
     for step in path:
         if get_origin(kind) is Annotated:
             return []
@@ -168,7 +168,7 @@ def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
 
 
 def _paths(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The keys that a file may have, but for those below names that an operator chooses."""
+    """Yield the keys that a file may have, except those below names that an operator chooses."""
     kind = _unwrapped(kind)
     if is_dataclass(kind):
         for name, below in get_type_hints(kind, include_extras=True).items():
@@ -177,7 +177,7 @@ def _paths(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 def _unwrapped(kind: Any) -> Any:
-    """Unwrap the type of a key that is validated after it is read, or may be left out."""
+    """Unwrap the type of a key that is optional or validated after it is read."""
     while True:
         if get_origin(kind) is UnionType or get_origin(kind) is Union:
             kind = next(one for one in get_args(kind) if one is not type(None))
@@ -195,17 +195,17 @@ def _dotted(path: tuple[object, ...]) -> str:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Say that `key` is not one of those `known`."""
+    """Return the sentence that reports an unknown key, with the closest `known` one."""
     return f"unknown key {quoted(key)}{did_you_mean(key, known)}"
 
 
 def invalid(text: str) -> PydanticCustomError:
-    """What a validator raises for a problem that is this sentence."""
+    """Return the error that a validator raises to report this sentence."""
     return PydanticCustomError("invalid", "{text}", {"text": text})
 
 
 def show(value: object) -> str:
-    """Write a value of a config for a message: short, and in YAML's words."""
+    """Format a config value for a message: short, and in YAML's words."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

@@ -1,16 +1,16 @@
-"""What is on disk: `models/<name>/<version>/model.onnx`, as plain data.
+"""Snapshots of the models folder, `models/<name>/<version>/model.onnx`, as plain data.
 
-A version counts once it is complete. Nobody tells the server when a copy is over, so files count
-once they have not changed for `QUIET_SECONDS`: by their own times, or because they are what they
-were that long ago (a file server's clock may be ahead of ours). Until then the version is left for
-the next scan, or stays as it was found before. The first scan waits out that time itself if it
-must, so that a server started right after a copy has its models; where nothing is fresh, it does
-not wait. A copy that stalls for longer fails to open, and is tried again when its stamp changes.
+A version counts once it is complete. The server cannot see when a copy ends, so it waits until the
+files have not changed for `QUIET_SECONDS`. Either their own times show that, or two scans that far
+apart saw the same files (a file server's clock may be ahead of ours). Until then the version is
+left for the next scan, or stays as it was found before. If files are fresh, the first scan waits
+that time itself, so that a server started right after a copy has its models. A copy that stalls
+for longer fails to open, and is tried again when its stamp changes.
 
-What cannot be looked at is not gone: a version stays as it was found before while a folder cannot
-be read, or its files cannot serve. What is no longer there counts as gone once that has held for
-as long; where no model is left, once it has held for `EMPTY_SECONDS`, and never where the folder is
-on another file system than the models were: something was unmounted.
+An unreadable version is not a removed one. A version stays as it was found before while its folder
+cannot be read, or its files cannot be served. A missing version is removed after `QUIET_SECONDS`.
+If no model is left, that takes `EMPTY_SECONDS`. It never happens if the folder is now on another
+file system, because then a volume was unmounted.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from cohort.repository.yaml_files import ConfigProblems, Problem
 from cohort.session import Signature, read_signature
 
 QUIET_SECONDS = 1.0
-"""How long nothing may have changed, in seconds, for a version to be complete."""
+"""Seconds without a change after which a version is complete."""
 
 EMPTY_SECONDS = 10.0
-"""How long a readable folder must have shown no model, in seconds, for all of them to be gone."""
+"""Seconds without any model in a readable folder after which all models are removed."""
 
 MOST_LOOKS = 3
-"""Looks of one scan at a folder that is a link, each time to another one."""
+"""Maximum reads per scan of a folder behind a link whose target keeps changing."""
 
 EMPTY_FOLDER = "has no model; put one at <name>/1/model.onnx in it"
-"""What is to be said of a models folder that can be read and holds none."""
+"""The message for a readable models folder without models."""
 
 VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A complete version: its `model.onnx`, its folder, and what its files are.
+    """A complete version: its model file, its folder, and the stamp of its files.
 
     `stamp` changes whenever a file of the version is replaced, added or removed.
     """
@@ -73,12 +73,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model with at least one version that is complete, or that had one, and its folder.
+    """A model that has, or had, at least one complete version, and its folder.
 
-    `config` is the last that could be read: None where it never could. `problem` says what is wrong
-    with the file as it is now. `code` changes with the Python modules next to the config, if the
-    config names a transform. `signatures` are those of the versions that may not take
-    over from one another whatever they are; none where they may.
+    `config` is the last readable config; None if it could never be read. `problem` describes the
+    current file's problems. `code` changes with the Python modules next to the config, if the
+    config names a transform. `signatures` are those of the versions that the policy may choose
+    from. They are empty if only one is available, or if `allow_signature_change` is set.
     """
 
     name: str
@@ -92,9 +92,9 @@ class FoundModel:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A version's files as they were first seen, at `since` on the monotonic clock.
+    """A version's files as first seen, at `since` on the monotonic clock.
 
-    `stamp` is GONE where they were first missed.
+    `stamp` is GONE if the files are missing since then.
     """
 
     stamp: str
@@ -102,7 +102,7 @@ class Fresh:
 
 
 Signatures = Mapping[int, Signature | None]
-"""By version number; None where a signature cannot be told."""
+"""Signatures by version number; None if a signature is unknown."""
 
 FileTimes = tuple[int, ...]
 
@@ -112,7 +112,7 @@ GONE = ""
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """A config as it was read, so that it is read again only when its file changes."""
+    """A config with its file's times, so that it is read again only when the file changes."""
 
     stamp: FileTimes | None
     config: ModelConfig | None
@@ -121,10 +121,10 @@ class _Config:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one scan saw. `settling` holds the versions left for the next scan.
+    """The result of one scan. `settling` holds the versions left for the next scan.
 
-    `configs` and `signatures`, by the version's stamp, are kept so that each file is read once.
-    `device` is the file system that had the models; None where there were none.
+    `configs` (by model) and `signatures` (by version stamp) are kept to read each file only once.
+    `device` is the file system of the models folder; None before the first successful scan.
     """
 
     models: Mapping[str, FoundModel] = field(default_factory=dict)
@@ -144,12 +144,12 @@ def scan(
     quiet: float = QUIET_SECONDS,
     kinds: Sequence[str] = (MODEL_FILE,),
 ) -> Snapshot:
-    """Look at the models folder. Never raises: what is wrong is among the snapshot's problems.
+    """Read the models folder. Never raises; the snapshot contains the problems.
 
-    models: the folder, holding `<name>/<version>/model.onnx`.
-    previous: the last snapshot; None (default) at the first look.
-    quiet: seconds for which nothing may have changed in a version; 0 takes everything as it stands.
-    kinds: the files of which a version's folder holds one; the first that it has says what it is.
+    models: The folder, with `<name>/<version>/model.onnx`.
+    previous: The last snapshot; default None: this is the first scan.
+    quiet: Seconds without a change after which a version is complete; 0 accepts it at once.
+    kinds: The possible model files of a version; the first one found determines the kind.
     """
     if previous is not None:
         return _look(models, previous, quiet, kinds)
@@ -161,7 +161,7 @@ def scan(
 
 
 def _look(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
-    """Look at one tree: again, a few times, where a link on the way led elsewhere meanwhile."""
+    """Read one tree; repeat it, at most MOST_LOOKS times, if a link changed its target."""
     tree = os.path.realpath(models)
     for _ in range(MOST_LOOKS):
         seen = _Scan(models, previous, quiet, kinds).snapshot()
@@ -172,7 +172,7 @@ def _look(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) 
 
 
 class _Scan:
-    """One look, collecting what it sees."""
+    """One pass over the models folder, which collects models and problems."""
 
     def __init__(
         self, models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]
@@ -226,7 +226,7 @@ class _Scan:
         )
 
     def _all_stay(self, reason: str) -> Snapshot:
-        """What the last scan saw, because this one cannot tell, for a `reason`."""
+        """Return the last snapshot, because this scan failed for the given `reason`."""
         some = ", ".join(islice(self._previous.models, 5))
         stays = f"what was found before stays ({some})"
         advice = stays if some else "make it with <name>/1/model.onnx in it, or set --models"
@@ -234,7 +234,7 @@ class _Scan:
         return replace(self._previous, problems=tuple(self._problems))
 
     def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
-        """Add what was found before to `models`, as long as it has not been gone for `seconds`."""
+        """Add versions of the last scan to `models` unless they have been missing for `seconds`."""
         for name, before in self._previous.models.items():
             model = models.get(name)
             present = {} if model is None else model.versions
@@ -255,7 +255,7 @@ class _Scan:
             for number in numbers:
                 try:
                     signatures[number] = self._signature(model.versions[number])
-                except FileNotFoundError:  # it is gone, and kept for a moment
+                except FileNotFoundError:  # the version is gone, but kept for a moment
                     signatures[number] = before.get(number)
         except OSError as error:
             self._say(model.name, why_unreadable(error, model.folder))
@@ -323,7 +323,7 @@ class _Scan:
         stamp, changed = stamp_modules(folder, files)
         before = self._previous.models.get(folder.name)
         if before is not None and before.code and abs(self._wall - changed) < self._quiet:
-            return before.code  # it may be being written
+            return before.code  # a write may be in progress
         return stamp
 
     def _compare_wanted(
@@ -347,7 +347,7 @@ class _Scan:
         return before
 
     def _is_fresh(self, stamp: FileTimes) -> bool:
-        """A file that changed just now may change again within the clock's resolution."""
+        """True if a file changed just now: it may change again within the clock's resolution."""
         return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET_SECONDS
 
     def _version(
@@ -386,7 +386,7 @@ class _Scan:
 
 
 def _model_file(folder: Path, kinds: Sequence[str]) -> tuple[Path, str]:
-    """The file that says what kind of model it is, and why it cannot be one. Raises OSError."""
+    """Return a version's model file, and why it is unusable or "". Raises OSError."""
     for kind in kinds:
         if (problem := why_no_model(folder / kind)) != NO_MODEL:
             return folder / kind, problem
@@ -404,9 +404,9 @@ def _bad_number(name: str) -> str:
 
 
 def _file_times(path: str) -> FileTimes | None:
-    """What the file at `path` is; empty where there is none, None where that cannot be told."""
+    """Return the times, size and inode of a file; empty if missing, None if unknown."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - a thousand models are looked at again and again
+        found = os.stat(path)  # noqa: PTH116 - runs for each model at each scan
     except FileNotFoundError:
         return None if os.path.islink(path) else ()  # noqa: PTH114
     except OSError:

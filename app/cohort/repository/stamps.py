@@ -1,4 +1,4 @@
-"""Seeing that an operator's file has changed, and is no longer being written."""
+"""Detecting that an operator's file has changed and is no longer being written."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from itertools import islice
 from pathlib import Path
 
 SETTLE_SECONDS = 0.25
-"""How long a file must not have changed to be read: editors and copies write in parts."""
+"""Seconds without a change before a file is read: editors and copies write in parts."""
 
 MOST_STAMPED = 1000
-"""Of a folder that is followed."""
+"""Limit of files that count in the stamp of a followed folder."""
 
 FileStamp = tuple[int, int, int] | None
-"""A file's modification time (ns), size and inode; None where there is no file."""
+"""A file's modification time (ns), size and inode; None if it is missing or unreadable."""
 
 NEVER_SEEN: FileStamp = (-1, -1, -1)
-"""The stamp of no file."""
+"""A stamp that no file has."""
 
 
 async def settled_stamp(path: Path, seen: FileStamp) -> FileStamp:
-    """The stamp of the file at `path`: at once where it is `seen`, else once writing has ended."""
+    """Return the stamp of the file at `path`: at once if it is `seen`, else after writing ended."""
     stamp = await asyncio.to_thread(file_stamp, path)
     if stamp == seen:
         return stamp
@@ -36,7 +36,7 @@ async def settled_stamp(path: Path, seen: FileStamp) -> FileStamp:
 
 
 def file_stamp(path: Path) -> FileStamp:
-    """The stamp of the file at `path` as it is now; that of a folder is of all files in it."""
+    """Return the current stamp of the file at `path`; a folder's stamp covers all its files."""
     try:
         found = [path.stat()]
         if stat.S_ISDIR(found[0].st_mode):

@@ -1,4 +1,4 @@
-"""The files of one version: what they are now, and whether they can be a model."""
+"""The files of one version: their current stamp, and a check that they can be a model."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hashlib import blake2b
 from pathlib import Path
 
 MAX_FILES = 10_000
-"""In one version; a link to a whole disk must not be walked."""
+"""Limit of files in one version, so that a link to a whole disk is not walked."""
 
 MODEL_FILE = "model.onnx"
-"""What a version's folder holds whose model is ONNX's."""
+"""The model file of a version that is an ONNX model."""
 
 PIPELINE_FILE = "pipeline.yaml"
-"""What a version's folder holds, or its model's, that is a graph of other models."""
+"""The file of a pipeline, a graph of other models, in a version's or model's folder."""
 
 VERSION_FILES = (MODEL_FILE, PIPELINE_FILE)
-"""Of which a version's folder holds one; the first that it has says what it is."""
+"""The possible model files of a version; the first one found determines the kind."""
 
 NO_MODEL = f"has no {MODEL_FILE}"
 
 
 def why_no_model(path: Path) -> str:
-    """Why the file at `path` cannot be a model; "" where it may be one. Raises OSError."""
+    """Return why the file at `path` cannot be a model; "" if it may be one. Raises OSError."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -40,10 +40,10 @@ def why_no_model(path: Path) -> str:
 
 
 def stamp_files(folder: str) -> tuple[str, float]:
-    """Give a digest of names, times, sizes and inodes in `folder`, and when something last changed.
+    """Return a digest of the names, times, sizes and inodes in `folder`, and the last change.
 
-    The change time counts besides the modification time, which copies often carry along. Raises
-    OSError where a file or folder cannot be looked at, or there are more than MAX_FILES.
+    The change time counts as well as the modification time, because copies often preserve the
+    latter. Raises OSError if a file or folder cannot be read, or if there are more than MAX_FILES.
     """
     rows: list[tuple[str, int, int, int, int]] = []
     seen: set[tuple[int, int]] = set()
@@ -51,7 +51,7 @@ def stamp_files(folder: str) -> tuple[str, float]:
     waiting = [("", folder)]
     while waiting:
         prefix, path = waiting.pop()
-        itself = os.stat(path)  # noqa: PTH116 - a thousand versions are looked at again and again
+        itself = os.stat(path)  # noqa: PTH116 - runs for each version at each scan
         if (itself.st_dev, itself.st_ino) in seen:  # a link to a folder around it
             continue
         seen.add((itself.st_dev, itself.st_ino))
@@ -74,7 +74,7 @@ def stamp_files(folder: str) -> tuple[str, float]:
 
 
 def stamp_modules(folder: Path, files: Iterable[str]) -> tuple[str, float]:
-    """Give a digest of the Python modules among the files of a folder, and their last change.
+    """Return a digest of the Python modules among the files of a folder, and their last change.
 
     Tests do not count. Never raises: a module that cannot be read is ignored.
     """
@@ -88,7 +88,7 @@ def stamp_modules(folder: Path, files: Iterable[str]) -> tuple[str, float]:
 
 
 def _stat(path: str) -> os.stat_result | None:
-    """What is at the end of `path`; None where that is gone, a link to nothing, or not ours."""
+    """Return the status of `path`, links followed; None if gone, broken or not permitted."""
     try:
         return os.stat(path)  # noqa: PTH116 - and an entry's own has no inode on Windows
     except (FileNotFoundError, PermissionError):

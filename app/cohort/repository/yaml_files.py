@@ -1,4 +1,4 @@
-"""Reading an operator's YAML files; whatever is wrong with one is raised as ConfigProblems."""
+"""Reading an operator's YAML files; every problem is raised as ConfigProblems."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from structlog.typing import FilteringBoundLogger
 from cohort.errors import ConfigInvalid, quoted
 
 MAX_FILE_BYTES = 64 * 1024
-"""Reading YAML is slow enough that a larger file would hold the server up."""
+"""Limit of a file's size: reading YAML is slow, and a larger file would delay the server."""
 
 MAX_VALUES = 10_000
-"""With every alias expanded: ten lines can stand for a billion values."""
+"""Limit with every alias expanded: ten lines can stand for a billion values."""
 
 
 MAX_DEPTH = 64
-"""Brackets within each other: a thousand take seconds to read."""
+"""Limit of nested brackets: a thousand take seconds to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong in one place on disk: the file, the key's path in it, and what to do.
+    """A problem in one place on disk: the file, the key's path in it, and a sentence.
 
-    `file` is relative to the models folder; `key` is empty where the file as a whole is meant.
+    `file` is relative to the models folder; `key` is empty if the problem is the whole file.
     """
 
     file: str
@@ -52,7 +52,7 @@ class Problem:
 def log_problems(
     log: FilteringBoundLogger, event: str, problems: Iterable[Problem], *, keeps_previous: bool
 ) -> None:
-    """Log what is wrong in a file that is watched, and whether what it said before still holds."""
+    """Log the problems of a watched file, and whether its previous content stays in use."""
     for problem in problems:
         log.error(
             event,
@@ -64,7 +64,7 @@ def log_problems(
 
 
 class ConfigProblems(ConfigInvalid):
-    """Everything that is wrong in one file; `str(error)` has one line for each problem."""
+    """All problems of one file; `str(error)` has one line for each."""
 
     def __init__(self, problems: Collection[Problem]) -> None:
         self.problems = tuple(problems)
@@ -74,7 +74,7 @@ class ConfigProblems(ConfigInvalid):
 
 
 def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | None:
-    """Read an operator's file, None where there is none; `file` is what messages call it.
+    """Read an operator's file; None if it does not exist. Messages call it `file`.
 
     Raises ConfigProblems for anything that is not readable UTF-8 text of at most `most` bytes.
     """
@@ -85,7 +85,7 @@ def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | Non
         if found.st_size > most:
             raise _whole(file, f"is too large: {found.st_size} bytes, at most {most} are read")
         with path.open("rb") as opened:
-            return opened.read(found.st_size).decode("utf-8-sig")  # what /proc has may never end
+            return opened.read(found.st_size).decode("utf-8-sig")  # a file in /proc may be endless
     except FileNotFoundError:
         if path.is_symlink():
             raise _whole(file, "is a broken link; fix or remove it") from None
@@ -111,13 +111,13 @@ def parse_yaml(text: str, file: str) -> object:
         raise _whole(file, _explain_yaml(error)) from None
     except RecursionError:
         raise _whole(file, "is nested too deeply") from None
-    except Exception as error:  # noqa: BLE001 - a tag's constructor raises whatever it likes
+    except Exception as error:  # noqa: BLE001 - a tag's constructor can raise anything
         line = str(error).strip().partition("\n")[0]
         raise _whole(file, f"is not YAML: {quoted(line or type(error).__name__)}") from None
 
 
 class _ShallowScanner(Scanner):
-    """Refuses many open brackets at once: each value looks at all of those before it."""
+    """A scanner that limits nested brackets: each value checks all open ones before it."""
 
     def fetch_flow_collection_start(self, *arguments: Any, **named: Any) -> None:
         if self.flow_level >= MAX_DEPTH:
@@ -146,7 +146,7 @@ def _explain_yaml(error: MarkedYAMLError) -> str:
 
 
 def _count_values(events: Iterator[Event]) -> float:
-    """Count a document's values with every alias written out; infinite where one holds itself."""
+    """Count a document's values with every alias expanded; infinite if one contains itself."""
     sizes: dict[str, float] = {}
     open_nodes: list[tuple[str | None, float]] = [(None, 0)]
     for event in events:
@@ -154,7 +154,7 @@ def _count_values(events: Iterator[Event]) -> float:
             anchor, size = open_nodes.pop()
         elif isinstance(event, CollectionStartEvent):
             if event.anchor:
-                sizes[event.anchor] = float("inf")  # until its end has been seen
+                sizes[event.anchor] = float("inf")  # until its end is read
             open_nodes.append((event.anchor, 1))
             continue
         elif isinstance(event, AliasEvent):
@@ -171,7 +171,7 @@ def _count_values(events: Iterator[Event]) -> float:
 
 
 def _named(tree: object) -> object:
-    """Turn every key into text: an input may well be called 0, and no key must get lost."""
+    """Convert every key to text: an input may be called 0, and each key must be kept."""
     if isinstance(tree, dict):
         return {str(_named(key)): _named(value) for key, value in tree.items()}
     if isinstance(tree, list):

@@ -1,7 +1,7 @@
-"""`manifest.json`, what `cohort publish` recorded of a version, and `manifest.sig` beside it.
+"""`manifest.json`, the record that `cohort publish` writes of a version, and `manifest.sig`.
 
-`read_published` reads a version's manifest for whoever is about to open its model: the signature is
-checked where the operator trusts only some keys, and the digests of all files.
+`read_published` reads a version's manifest before its model is opened. It verifies the signature,
+if the operator trusts only some keys, and the digests of all files.
 """
 
 from cohort.repository.manifest.content import (

@@ -1,8 +1,8 @@
-"""What is known of a published version: `manifest.json` beside its `model.onnx`.
+"""The record of a published version: `manifest.json` next to its `model.onnx`.
 
-`cohort publish` writes it; a version without one is served as it is. Every key but `format` is
-optional, and unknown keys, of a later Cohort, are ignored. docs/reference/manifest.md has the whole
-format, with an example.
+`cohort publish` writes it; a version without a manifest is served unverified. Every key except
+`format` is optional. Unknown keys, from a later Cohort, are ignored. docs/reference/manifest.md
+describes the format, with an example.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from cohort.tensors import Array, Arrays, TensorSpec, check_inputs
 MANIFEST_FILE = "manifest.json"
 
 MAX_MANIFEST_BYTES = 64 << 20
-"""Room for examples of a few images; parsing it takes several times as much memory."""
+"""Room for examples of a few images; parsing takes several times as much memory."""
 
 MAX_MANIFEST_VALUES = 200_000
-"""Lists and objects with more are refused unread: parsing them holds up all other threads. Those of
-published versions have some thousands, an input of 256 columns 20,000."""
+"""Limit of values; a larger manifest is rejected before parsing, which blocks all other threads.
+Published versions have some thousands, or 20,000 for an input of 256 columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """Inputs with the outputs that the model gave when it was published."""
+    """Inputs, with the outputs that the model returned when it was published."""
 
     inputs: Tensors
     outputs: Tensors
     tolerance: Tolerance = SAME_MODEL
 
     def input_arrays(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """The inputs for a model that takes `specs`; LoadFailed where it takes others."""
+        """Return the inputs for a model. Raises LoadFailed if they do not fit its `specs`."""
         try:
             check_inputs(specs, self.inputs)
         except CohortError as error:
@@ -54,16 +54,16 @@ class Example:
         return dict(self.inputs)
 
     def mismatch(self, got: Mapping[str, Array]) -> str:
-        """Say how what the model gives for `inputs` now differs from `outputs`; "" if it does not.
+        """Describe how the model's current outputs differ from `outputs`; "" if they do not.
 
-        Outputs that are not in the example may be any.
+        Outputs that are not in the example are ignored.
         """
         return explain(Pair(self.outputs, got), self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFramework:
-    """What the model was made with."""
+    """The framework that made the model."""
 
     framework: str
     version: str = ""
@@ -71,11 +71,11 @@ class SourceFramework:
 
 @dataclass(frozen=True, slots=True)
 class SourceDifference:
-    """How far the published model's outputs were from those of its source.
+    """The difference between the published model's outputs and those of its source.
 
     max_absolute: The largest absolute difference of any number.
     max_relative: The largest difference relative to the larger of the two numbers.
-    rows: The rows that were compared; default 0: unknown.
+    rows: Number of compared rows; default 0: unknown.
     """
 
     max_absolute: float
@@ -85,10 +85,10 @@ class SourceDifference:
 
 @dataclass(frozen=True, slots=True)
 class PublishedAccuracy:
-    """The share of rows that an output had right.
+    """The share of rows for which an output was right.
 
     output: The output that was compared with the labels.
-    rows: How many rows there were.
+    rows: Number of rows.
     after: The share of the published model.
     before: The share of the source; default None: not measured.
     """
@@ -101,7 +101,7 @@ class PublishedAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure of the published model, and before it was prepared; None: not measured."""
+    """A figure of the published model, and before preparation; default None: not measured."""
 
     after: float
     before: float | None = None
@@ -109,7 +109,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOn:
-    """What latencies were measured on, and the examples' outputs computed.
+    """The hardware and software that measured latencies and computed the examples' outputs.
 
     provider: The active execution provider, such as "cpu".
     runtime: The version of ONNX Runtime; default "": unknown.
@@ -123,12 +123,12 @@ class MeasuredOn:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRows:
-    """What the graph proved of the model's rows; a server proves it again.
+    """The proof from the graph about the model's rows; a server proves it again.
 
     verdict: The `RowKind`, or that of a later Cohort.
-    reason: Why rows may influence each other, in a sentence; "" where they do not.
-    input_axes, output_axes: The axis of rows of those that have them elsewhere than along axis 0;
-        None where all requests of a run share the tensor. Empty where nothing was proven.
+    reason: A sentence about why rows may influence each other; default "": they do not.
+    input_axes, output_axes: The axis of rows, by name, of tensors whose rows are not along axis 0.
+        The value is None if all requests of a run share the tensor; default empty.
     """
 
     verdict: str
@@ -138,7 +138,7 @@ class PublishedRows:
 
     @classmethod
     def of(cls, rows: RowVerdict) -> PublishedRows:
-        """What a manifest says of this verdict."""
+        """Return the manifest's record of a verdict."""
         if not rows.independent:
             return cls(rows.kind.value, str(rows))
         outputs = {name: None if one is None else one.axis for name, one in rows.outputs.items()}
@@ -146,7 +146,7 @@ class PublishedRows:
 
     @property
     def independent(self) -> bool:
-        """Whether rows were proven not to influence each other."""
+        """True if the rows were proven to be independent."""
         return self.verdict in (RowKind.PROVEN, RowKind.SHARED)
 
 
@@ -155,28 +155,28 @@ def _not_first(axes: Mapping[str, int | None]) -> dict[str, int | None]:
 
 
 def _check_whole(value: object) -> object:
-    if isinstance(value, (bool, float)):  # which equal 1, too
-        raise ValueError("must be a whole number")  # noqa: TRY004 - as pydantic has it
+    if isinstance(value, (bool, float)):  # 1.0 and True equal 1
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic expects a ValueError
     return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
-    """What `cohort publish` recorded of a version.
+    """The record that `cohort publish` writes of a version.
 
     format: The version of the manifest's format.
     files: SHA-256 digests in hex, by the file's path in the version's folder; default none.
-    model: The name that it was published under; default "": unknown.
+    model: The name under which it was published; default "": unknown.
     source: The framework that the model comes from; default None: unknown.
     opset: The version of ONNX's operator set; default None: unknown.
-    steps: What was done to the model, in order; default: unknown.
-    difference: How far the outputs were from the source's; default None: unknown.
-    accuracy: The share of rows that it had right; default None: unknown.
+    steps: The steps that prepared the model, in order; default: unknown.
+    difference: The difference from the source's outputs; default None: unknown.
+    accuracy: The share of rows for which it was right; default None: unknown.
     size_bytes: The size of its files; default None: unknown.
     latency_ms: The median duration of a run by its number of rows; default none.
-    measured_on: What that was measured on; default None: unknown.
-    rows: What the graph proved of its rows; default None: unknown.
-    features: How the values of the inputs were distributed, by input; default: unknown.
+    measured_on: The hardware and software of that measurement; default None: unknown.
+    rows: The proof from the graph about its rows; default None: unknown.
+    features: The distribution of the inputs' values, by input; default: unknown.
     examples: Inputs with their outputs, which are compared at load; default none.
     """
 
@@ -204,16 +204,16 @@ def _manifest() -> TypeAdapter[Manifest]:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of the version in `folder`, None where it has none.
+    """Read the manifest of the version in `folder`; None if it does not exist.
 
-    Raises LoadFailed where it cannot be understood.
+    Raises LoadFailed if it is invalid.
     """
     content = read_manifest_bytes(folder)
     return None if content is None else parse_manifest(content)
 
 
 def read_manifest_bytes(folder: Path) -> bytes | None:
-    """The manifest's file as it is, None where there is none. Raises LoadFailed."""
+    """Return the bytes of the manifest; None if it does not exist. Raises LoadFailed."""
     path = folder / MANIFEST_FILE
     try:
         found = path.stat()
@@ -222,7 +222,7 @@ def read_manifest_bytes(folder: Path) -> bytes | None:
         if found.st_size > MAX_MANIFEST_BYTES:
             raise LoadFailed(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_BYTES >> 20} MiB")
         with path.open("rb") as file:
-            return file.read(found.st_size)  # what /proc has may never end
+            return file.read(found.st_size)  # a file in /proc may be endless
     except FileNotFoundError:
         if path.is_symlink():
             raise LoadFailed(f"{MANIFEST_FILE} is a broken link") from None
@@ -232,7 +232,7 @@ def read_manifest_bytes(folder: Path) -> bytes | None:
 
 
 def parse_manifest(content: bytes) -> Manifest:
-    """Understand a manifest. Raises LoadFailed."""
+    """Parse and validate a manifest. Raises LoadFailed."""
     if content.count(b",") > MAX_MANIFEST_VALUES:
         raise LoadFailed(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_VALUES:,} values")
     try:
@@ -246,7 +246,7 @@ def parse_manifest(content: bytes) -> Manifest:
 
 
 def _once(pairs: list[tuple[str, object]]) -> None:
-    """Raise ValueError for a key that is there twice: each reader may take another of the two."""
+    """Raise ValueError for a duplicate key, because readers differ in which of the two they use."""
     seen: set[str] = set()
     for key, _ in pairs:
         if key in seen:
@@ -255,5 +255,5 @@ def _once(pairs: list[tuple[str, object]]) -> None:
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
-    """Write a manifest as `read_manifest` reads it."""
+    """Serialize a manifest for `read_manifest`."""
     return _manifest().dump_json(manifest, indent=1, exclude_none=True) + b"\n"

@@ -1,8 +1,8 @@
-"""How the values of inputs were distributed when a model was published.
+"""The distribution of the inputs' values when a model was published.
 
-Plain figures, small and bounded, for whoever compares what callers send with what a model was made
-for: between two neighbouring quantiles of numbers there is a twentieth of the values, and so there
-should be of the callers'.
+The figures are small and bounded. They serve to compare callers' inputs with the inputs for which a
+model was made. Between two neighbouring quantiles of numbers is a twentieth of the values, and the
+same should hold for callers' values.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from numpy.typing import NDArray
 from cohort.tensors import BY_DTYPE, Array, Arrays
 
 QUANTILES = 21
-"""At 0, 5, …, 100 %."""
+"""Number of quantiles: at 0, 5, …, 100 %."""
 
 MOST_COLUMNS = 256
-"""Of an input with more, as of one with more axes, all values are one distribution."""
+"""Limit of columns; an input with more columns or other axes has one distribution for all."""
 
 MOST_SHARES = 50
-"""Values whose shares are listed: of numbers if there are no others, of text the most frequent."""
+"""Limit of listed shares: for numbers, only if all fit; for text, the most frequent."""
 
 MOST_LISTED_CHARACTERS = 64
-"""Of a text that is listed."""
+"""Limit of characters of a listed text."""
 
 MOST_VALUES = 1 << 20
-"""Of a column; of more, equally spaced ones are taken."""
+"""Limit of values of a column; of more, equally spaced ones are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """The values of one column, or of a whole input.
 
-    count: How many values there were.
-    missing: How many of them are NaN, infinite, or an empty text.
-    distinct: How many different ones there are among the others.
-    shares: The share of each value that is listed, most frequent first; default none.
-    quantiles: At 0, 5, …, 100 %: of numbers, of true (1) and false (0), or of the length in
-        characters of text; default none: nothing but missing values.
-    mean, deviation: Of the same; default 0.
+    count: Number of values.
+    missing: Number of values that are NaN, infinite or an empty text; default 0.
+    distinct: Number of different values among the others; default 0.
+    shares: The share of each listed value, most frequent first; default none.
+    quantiles: Quantiles at 0, 5, …, 100 %; default none: all values are missing. For text they are
+        of the length in characters; true counts as 1, and false as 0.
+    mean, deviation: The mean and the standard deviation of the same numbers; default 0.
     """
 
     count: int
@@ -57,9 +57,9 @@ class Distribution:
 class InputDistribution:
     """The values of one input.
 
-    datatype: Of the input.
-    shape: Of all rows together.
-    columns: One distribution for each place along the last axis of two, or a single one for all.
+    datatype: The input's datatype.
+    shape: The shape of all rows together.
+    columns: One distribution per column of an input with two axes, or one for all values.
     """
 
     datatype: str
@@ -68,7 +68,7 @@ class InputDistribution:
 
 
 def describe_features(inputs: Arrays) -> dict[str, InputDistribution]:
-    """Say how the values of each input are distributed. Axis 0 is the rows."""
+    """Return the distribution of each input's values. Axis 0 holds the rows."""
     return {name: _describe(array) for name, array in inputs.items()}
 
 
@@ -97,16 +97,16 @@ def _distribution(values: Array) -> Distribution:
     scaled = round(missing * count / len(values)) if len(values) else 0
     if not len(of):
         return Distribution(count, scaled)
-    with np.errstate(over="ignore", invalid="ignore"):  # of the largest numbers there are
+    with np.errstate(over="ignore", invalid="ignore"):  # the largest floats overflow
         quantiles = np.quantile(of, np.linspace(0, 1, QUANTILES))
         figures = np.nan_to_num([*quantiles, of.mean(), of.std()]).tolist()
     return Distribution(count, scaled, distinct, shares, tuple(figures[:-2]), *figures[-2:])
 
 
 def _shares(values: Array | NDArray[np.float64], most: int) -> tuple[int, dict[str, float]]:
-    """How many different values there are, and the shares of those to be listed.
+    """Return the number of different values, and the shares of those to be listed.
 
-    most: More different ones than that are not listed at all; 0: the most frequent are.
+    most: With more different values, the list is empty; 0: list the most frequent ones.
     """
     found, counts = np.unique(values, return_counts=True)
     if most and len(found) > most:

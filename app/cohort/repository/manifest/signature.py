@@ -1,11 +1,11 @@
-"""`manifest.sig`: who published a version, by an Ed25519 signature over its `manifest.json`.
+"""`manifest.sig`, the publisher's Ed25519 signature over `manifest.json`.
 
     {"format": 1, "key": "<SHA-256 of the public key>", "signature": "<base64>"}
 
-The manifest names the digest of every file that is served, so that one signature covers them all.
-It is beside the manifest, since it is over that file's very bytes, and a version can be signed anew
-without a change to what was published. What is signed begins with SIGNED_PREFIX: a signature that
-somebody made with the same key for another purpose says nothing here.
+The manifest contains the digest of every served file, so one signature covers them all. The
+signature is a separate file because it covers the manifest's exact bytes. A version can so be
+signed again without a change to its published files. The signed bytes begin with SIGNED_PREFIX, so
+that a signature by the same key for another purpose is invalid here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_SIGNATURE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ManifestSignature:
-    """One signature.
+    """The signature of a manifest.
 
     key: The fingerprint of the public key.
     signature: The 64 bytes of Ed25519.
@@ -46,14 +46,14 @@ class ManifestSignature:
 
 
 def fingerprint_of(key: Ed25519PublicKey) -> str:
-    """The SHA-256 of a public key, in hex: of its DER, as `openssl pkey -outform DER` writes it."""
+    """Return the SHA-256, in hex, of a public key's DER (`openssl pkey -outform DER`)."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def sign_manifest(content: bytes, key: Ed25519PrivateKey) -> bytes:
-    """Sign the bytes of a manifest: the content of its `manifest.sig`."""
+    """Sign the bytes of a manifest; return the content of its `manifest.sig`."""
     signature = key.sign(SIGNED_PREFIX + content)
     written = {
         "format": 1,
@@ -64,7 +64,7 @@ def sign_manifest(content: bytes, key: Ed25519PrivateKey) -> bytes:
 
 
 def read_signature_file(folder: Path) -> ManifestSignature | None:
-    """Read the signature of the version in `folder`, None where it has none. Raises LoadFailed."""
+    """Read the signature of the version in `folder`; None if missing. Raises LoadFailed."""
     path = folder / SIGNATURE_FILE
     try:
         match json.loads(read_small(path, MAX_SIGNATURE_BYTES)):

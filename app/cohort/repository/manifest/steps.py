@@ -1,4 +1,4 @@
-"""What was done to a model before it was published."""
+"""The record of the steps that prepared a model for publication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class StepDifference:
-    """How far outputs were from those before the step: the largest of each over all cases."""
+    """The difference from the outputs before the step: the maxima over all cases."""
 
     max_absolute: float
     max_relative: float = 0.0
@@ -16,15 +16,15 @@ class StepDifference:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One step.
+    """One preparation step.
 
     step: "convert", "optimize" or "quantize".
-    what: In words, what was made: "scikit-learn Pipeline to opset 21"; default "".
-    framework: The framework that the model comes from, of "convert" alone; default "".
-    versions: The libraries that did it, with their versions; default none.
-    options: What was asked for; default nothing.
-    before: The SHA-256 of the model before, in hex; default "": there was none.
-    difference: Measured between the two; default None: not measured.
+    what: The result in words, such as "scikit-learn Pipeline to opset 21"; default "".
+    framework: The framework that the model comes from, only for "convert"; default "".
+    versions: The libraries of the step, with their versions; default none.
+    options: The requested options; default none.
+    before: The SHA-256, in hex, of the model before the step; default "": no model.
+    difference: The difference between the models before and after; default None: not measured.
     """
 
     step: str

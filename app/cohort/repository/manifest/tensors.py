@@ -1,7 +1,7 @@
 """Arrays in a manifest: their bytes in base64, exact for every datatype, NaN included.
 
-As the binary extension of the Open Inference Protocol has them (`cohort.codec.binary`); a third of
-the size of decimal lists.
+The bytes have the form of the Open Inference Protocol's binary extension (`cohort.codec.binary`).
+They take a third of the size of decimal lists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _write_tensor(array: Array) -> dict[str, object]:
 
 
 def _read_tensor(name: str, written: object) -> Array:
-    """Read an array as a manifest has it, read-only; a ValueError where it is none."""
+    """Read a manifest's array, as a read-only one. Raises ValueError if it is invalid."""
     tensor = _tensor().validate_python(written)
     try:
         data = b64decode(tensor.base64, validate=True)
@@ -78,12 +78,14 @@ Tensors = Annotated[Arrays, PlainValidator(_decode), PlainSerializer(_encode)]
 
 
 def explain_invalid(error: ValidationError) -> str:
-    """What is wrong with a manifest, with the places in it."""
+    """Return the problems of a manifest, each with its place; at most five."""
     problems = []
     for details in error.errors(include_url=False, include_input=False):
         where = ".".join(map(str, details["loc"]))
         if details["loc"] == ("format",) and details["type"] == "literal_error":
             return "its format is newer than this Cohort, or missing; publish the model again"
-        problem = details["msg"].removeprefix("Value error, ")  # pydantic's, before our own words
+        problem = details["msg"].removeprefix(
+            "Value error, "
+        )  # pydantic puts this before a validator's message
         problems.append(f"{where}: {problem}" if where else problem)
     return "; ".join(problems[:5])

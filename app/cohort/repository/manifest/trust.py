@@ -1,4 +1,4 @@
-"""Whose versions may serve: the public keys that COHORT_TRUSTED_KEYS names."""
+"""The public keys of trusted publishers, named by COHORT_TRUSTED_KEYS."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ class Untrusted(LoadFailed):
 
 
 class Trust:
-    """The keys whose versions may serve, as they are now.
+    """The current trusted keys: only versions signed by one of them may serve.
 
-    keys: None until they could be read: nothing may serve until then.
+    keys: The keys; default None: not read yet, and no version may serve.
     """
 
     def __init__(self, keys: TrustedKeys | None = None) -> None:
         self.keys = keys
 
     def follow(self, keys: TrustedKeys) -> None:
-        """Trust these keys from now on, and no others."""
+        """Replace the trusted keys with these."""
         self.keys = keys
 
     def trusts(self, signer: str) -> bool:
-        """Whether the key of this fingerprint is one of them."""
+        """Return True if a trusted key has this fingerprint."""
         return self.keys is not None and signer in self.keys
 
     def find_signer(self, folder: Path, manifest: bytes | None) -> str:
-        """The fingerprint of the key that signed the manifest of the version in `folder`.
+        """Return the fingerprint of the key that signed the manifest of the version in `folder`.
 
-        manifest: The manifest's bytes; None where there is none.
+        manifest: The manifest's bytes; None: no manifest.
 
-        Raises Untrusted, with a sentence for the operator, where no trusted key did.
+        Raises Untrusted, with a sentence for the operator, if no trusted key signed it.
         """
         from cryptography.exceptions import InvalidSignature
 
@@ -100,7 +100,7 @@ class Trust:
 def load_trusted_keys(path: Path) -> TrustedKeys:
     """Read public keys, by fingerprint, from a PEM file or every `.pem` of a folder.
 
-    Raises ConfigProblems where one cannot be read, is of another kind, or is private.
+    Raises ConfigProblems if a key is unreadable, private or not Ed25519.
     """
     try:
         files = _files(path)
@@ -112,7 +112,7 @@ def load_trusted_keys(path: Path) -> TrustedKeys:
             found = PEM.findall(read_small(file, MAX_KEY_FILE_BYTES).encode())
         except OSError as error:
             raise _invalid(file, _reason(error)) from None
-        except ValueError as error:  # no file, too large, or not text
+        except ValueError as error:  # not a regular file, too large, or not text
             raise _invalid(file, f"is not a PEM file: {error}") from None
         if not found:
             raise _invalid(file, "has no key in PEM (-----BEGIN PUBLIC KEY-----)")

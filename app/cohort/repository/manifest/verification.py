@@ -1,4 +1,4 @@
-"""Whether the files of a version are those that were published."""
+"""Verification that a version's files are the published ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from cohort.session import Digests, why_pointer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """What was published of a version.
+    """The publication record of a version.
 
-    manifest: Its manifest; default None: it has none.
-    signer: The fingerprint of the trusted key that signed it; default "": nobody was asked for.
+    manifest: Its manifest; default None: no manifest.
+    signer: The fingerprint of the trusted key that signed it; default "": no key was required.
     """
 
     manifest: Manifest | None = None
@@ -35,11 +35,11 @@ def read_published(
 ) -> Published:
     """Read the manifest of the version in `folder`, and verify all files that it names.
 
-    digests: Of files that are read on the way.
-    trust: The keys of which one must have signed it; default None: anybody may publish.
-    file: What says what the version is, which a manifest with digests has to name.
+    digests: Computes and keeps the digests of files.
+    trust: The trusted keys, one of which must have signed it; default None: no signature is needed.
+    file: The version's main file, which a manifest with digests must name; default MODEL_FILE.
 
-    Raises LoadFailed where a file is not what was published, and Untrusted.
+    Raises LoadFailed if a file is not the published one, and Untrusted.
     """
     content = read_manifest_bytes(folder)
     signer = "" if trust is None else trust.find_signer(folder, content)
@@ -53,7 +53,7 @@ def read_published(
 
 
 def _check_signed(folder: Path, manifest: Manifest) -> None:
-    """Raise Untrusted where what is signed does not say what may be served, and as what."""
+    """Raise Untrusted unless the signed manifest names this model and has digests of files."""
     model = folder.parent.name
     if manifest.model != model:
         raise Untrusted(
@@ -67,7 +67,7 @@ def _check_signed(folder: Path, manifest: Manifest) -> None:
 def verify_digests(
     folder: Path, manifest: Manifest, digests: Digests, file: str = MODEL_FILE
 ) -> None:
-    """Raise LoadFailed, naming the file, unless all files are those that were published."""
+    """Raise LoadFailed, naming the file, unless all files are the published ones."""
     for name, published in manifest.files.items():
         path = PurePosixPath(name)
         if not name or "\0" in name or "\\" in name or path.is_absolute() or ".." in path.parts:
@@ -93,12 +93,12 @@ def verify_digests(
 
 
 def verify_opened(manifest: Manifest, opened: Mapping[str, str]) -> None:
-    """Raise LoadFailed, naming the file, unless what was opened is what was published.
+    """Raise LoadFailed, naming the file, unless the opened files are the published ones.
 
-    opened: The SHA-256 of the model and its external data, or of a pipeline and what it names, in
-        hex, by path in the version's folder.
+    opened: The SHA-256, in hex, by path in the version's folder. It covers the model and its
+        external data, or a pipeline and the files that it names.
 
-    A manifest without digests promises nothing of files.
+    A manifest without digests does not restrict the files.
     """
     published = {PurePosixPath(name): digest for name, digest in manifest.files.items()}
     for name, digest in opened.items() if published else ():
