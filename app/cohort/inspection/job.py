@@ -14,9 +14,7 @@ from cohort.row_independence import RowVerdict
 from cohort.session import ModelRules, Opener, Provider, SessionOptions
 
 MAX_VERDICT_BYTES = 1 << 16
-"""Maximum size of a stored verdict; a longer one, with many or long names, is not stored.
-
-It is recomputed at each load."""
+"""Maximum size of a stored verdict; a longer one is recomputed at each load."""
 
 _VERDICT = TypeAdapter(RowVerdict)
 
