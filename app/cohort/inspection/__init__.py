@@ -1,13 +1,12 @@
-"""Inspect models that were never opened before, in a process of their own.
+"""Inspect models that were never opened before, in a child process.
 
-Opening a model runs parsers and optimizers over what somebody else wrote, and a model is a program
-besides: a file can crash ONNX Runtime, or have it take all memory or compute for ever. An
-`Inspector` has each unknown model opened, and run first, in a child process under limits of CPU
-time, time and memory. What becomes of the child is kept by the model's digest, so that a model is
-inspected once.
+Opening a model runs parsers and optimizers on an untrusted file, and the model itself is a program.
+A file can crash ONNX Runtime, exhaust memory or compute forever. An `Inspector` opens and runs each
+unknown model in a child process with limits on CPU time, wall-clock time and memory. The result is
+stored under the model's digest, so each model is inspected once.
 
-It is no jail: the child runs as the server's user, and a model that passed is then opened by the
-server (docs/contributing/decisions/0014).
+The child is not a sandbox: it runs as the server's user. The server itself then opens a model that
+passed (docs/contributing/decisions/0014).
 """
 
 from cohort.inspection.inspector import Inspected, InspectionLimits, Inspector

@@ -1,4 +1,4 @@
-"""The models that come with Cohort, which need no inspection."""
+"""Digests of the models shipped with Cohort, which need no inspection."""
 
 BUNDLED = frozenset(
     {
@@ -7,4 +7,4 @@ BUNDLED = frozenset(
         "a89bf8eae519523dac0ba83e04695e0733080c07b2c4f5328fce9b6feeea3e7d",  # iris/1
     }
 )
-"""The SHA-256 of their files, in hex; tests/models/test_bundled.py compares them."""
+"""SHA-256 digests of the model files, in hex; tests/models/test_bundled.py checks them."""

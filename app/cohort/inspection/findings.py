@@ -1,7 +1,7 @@
-"""Findings on models in files, kept between starts and shared by processes.
+"""Findings on models, stored in files that survive restarts and are shared by processes.
 
-A file is named after the digest of the model's file and of everything else that a finding depends
-on. It is replaced whole; a torn or foreign one counts as absent.
+A file's name is a digest of the model's digest and of everything else that the finding depends on.
+Each write replaces the whole file. A truncated or foreign file counts as absent.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from cohort.system.kept_files import path_for, read_small, write_whole
 log = structlog.get_logger("cohort.inspection")
 
 FINDING_FORMAT = 4
-"""Raised whenever what is kept, or how a model is inspected, changes."""
+"""The format version. Increase it if the stored data or the inspection changes."""
 
 MAX_KEPT = 10_000
-"""Beyond, the oldest half is deleted: about 10 MB."""
+"""Maximum number of stored findings, about 10 MB; beyond it, the oldest half is deleted."""
 
 MAX_FINDING_BYTES = 1 << 20
-"""Larger files are none of ours."""
+"""Maximum size of a findings file; larger files were not written by Cohort."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What an inspection found.
+    """The result of an inspection.
 
-    external: The SHA-256 of the model's external data, in hex, by location.
-    harm: What opening the model does to a process; "" where it does none.
-    peak: The bytes of memory that opening and running it took; default 0: not known.
-    rows: Whether rows of a run influence each other; default None: it was not found out.
+    external: SHA-256 digests of the model's external data, in hex, by location.
+    harm: The damage that opening the model does to a process; "" if it does no damage.
+    peak: Peak memory of opening and running the model, in bytes; 0 if unknown.
+    rows: The verdict on whether rows influence each other; None if it is unknown.
     """
 
     external: Mapping[str, str]
@@ -47,14 +47,14 @@ class Finding:
 
 
 class Findings:
-    """The kept findings under one cache folder. Never raises where that cannot be used."""
+    """The findings stored in one cache folder. Never raises if the folder is unusable."""
 
     def __init__(self, cache: Path) -> None:
         self._folder = cache / "inspections"
         self._complained = False
 
     def read(self, key: Mapping[str, str]) -> Finding | None:
-        """What was kept for exactly this key; None where nothing usable was."""
+        """Return the finding stored for exactly this key; None if there is no usable one."""
         try:
             content = json.loads(read_small(self._path(key), MAX_FINDING_BYTES))
         except (FileNotFoundError, NotADirectoryError):
@@ -78,7 +78,7 @@ class Findings:
         return None
 
     def write(self, key: Mapping[str, str], finding: Finding) -> None:
-        """Keep `finding`, in place of what was kept for this key."""
+        """Store `finding`; it replaces an older finding for this key."""
         rows = None if finding.rows is None else write_verdict(finding.rows)
         content = {"key": dict(key), **asdict(replace(finding, rows=None)), "rows": rows}
         text = json.dumps(content, indent=1)
@@ -94,7 +94,7 @@ class Findings:
             return
         ages = []
         for file in files:
-            with contextlib.suppress(OSError):  # another process deletes as well
+            with contextlib.suppress(OSError):  # another process may delete the same file
                 ages.append((file.stat().st_mtime, file))
         for _, file in sorted(ages)[: len(files) - MAX_KEPT // 2]:
             file.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ class Findings:
         return path_for(self._folder, FINDING_FORMAT, key)
 
     def _complain(self, error: OSError) -> None:
-        """Log, once, that findings are not kept."""
+        """Log once that findings cannot be stored."""
         if not self._complained:
             self._complained = True
             log.warning(

@@ -1,4 +1,4 @@
-"""Have a model opened in another process first, unless it is known what comes of that."""
+"""Open a model in a child process first, unless the result is already known."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from cohort.system.jobs import (
 )
 
 STARTING_SECONDS = 60
-"""How much longer than its limit an inspection may take: the child may have to start first."""
+"""Extra wall-clock time for an inspection, because the child process may have to start first."""
 
 OPEN_AND_RUN = "cohort.inspection.process:open_and_run"
-"""The job."""
+"""The job that the child process runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class InspectionLimits:
-    """What a model may take while it is opened and first run.
+    """The resource limits for opening and first running a model.
 
-    seconds: CPU time, besides what its size adds; 0: models are not inspected.
-    megabytes: Memory, besides what its size adds; default None: a quarter of the container's or the
-        machine's.
+    seconds: CPU time, plus an allowance for the model's size; 0 disables inspection.
+    megabytes: Memory, plus an allowance for the model's size; None means a quarter of the
+        container's or the machine's memory.
     """
 
     seconds: int = 60
@@ -58,21 +58,21 @@ class InspectionLimits:
 
     @property
     def memory(self) -> int:
-        """The bytes of memory."""
+        """Return the memory limit in bytes."""
         return available_memory() // 4 if self.megabytes is None else self.megabytes << 20
 
 
 TRIES = "divisions"
-"""What is tried besides opening and running a model: findings without it are made anew."""
+"""The extra checks after opening and running a model; findings without them are not reused."""
 
 
 class Inspected(NamedTuple):
-    """A model was opened in the child process.
+    """A report of one inspection.
 
     path: The model's file.
-    sha256: Its digest, in hex.
-    seconds: How long that took.
-    harm: What it did to the process; "" for none.
+    sha256: The digest of the file, in hex.
+    seconds: The duration of the inspection.
+    harm: The damage done to the child process; "" if there was no damage.
     """
 
     path: Path
@@ -82,13 +82,13 @@ class Inspected(NamedTuple):
 
 
 class Inspector:
-    """Inspects models, each once; its methods may be called from any thread.
+    """Inspects each model once. Thread-safe.
 
-    There are as many child processes as there are inspections at the same time.
+    Concurrent inspections each use one child process.
 
-    limits: What a model may take.
-    cache: The folder under which findings are kept; None: none are.
-    observe: Called after each inspection, on its thread; default: nothing.
+    limits: The resource limits for a model.
+    cache: The folder in which findings are stored; None: findings are not stored.
+    observe: Called after each inspection, on the inspecting thread; does nothing by default.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ class Inspector:
         self._closed = False
 
     def inspect(self, opener: Opener) -> dict[str, str] | None:
-        """Return once it is known that opening the model does a process no harm.
+        """Return when opening the model is known to be harmless for the process.
 
-        Returns the SHA-256 of each file of which that is known, as `Opener.file_digests` does; None
-        where models are not inspected. What else is wrong with a model is for opening to find.
-        The opener learns how much memory it took, and what is known of rows. Raises LoadFailed, and
-        WorkCancelled where the opener's token is cancelled.
+        Returns the SHA-256 of each inspected file, as `Opener.file_digests` does; None if
+        inspection is disabled. Other faults of a model are found when the server opens it.
+        Sets the opener's peak memory and, if known, its row verdict. Raises LoadFailed if the model
+        does damage, and WorkCancelled if the opener's token is cancelled.
         """
         if not self._limits.seconds:
             return None
         try:
             check_model_file(opener.path)
-            opener.rules.check_size([opener.path])  # before all of it is read
+            opener.rules.check_size([opener.path])  # before the whole file is read
             files = {opener.path.name: opener.digests.of(opener.path)}
             libraries = opener.libraries()
             if files[opener.path.name] in BUNDLED and not libraries:
@@ -135,7 +135,7 @@ class Inspector:
             finding = self._recall(opener, key)
             if finding is None:
                 finding = self._inspect(opener, key, job)
-        except OSError:  # opening it says what and why
+        except OSError:  # opening the model reports the error
             return {}
         if finding.harm:
             raise LoadFailed(finding.harm)
@@ -146,18 +146,18 @@ class Inspector:
 
     @property
     def busy(self) -> bool:
-        """Whether there is a child process."""
+        """Return True if there is a child process."""
         return bool(self._idle or self._working)
 
     def rest(self) -> None:
-        """End the child processes that do nothing, until they are needed again."""
+        """End the idle child processes; later inspections start new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
         for process in idle:
             process.close()
 
     def close(self) -> None:
-        """End all child processes at once, and start none any more."""
+        """Kill all child processes, including processes that are started later."""
         self._closed = True
         with self._lock:
             for process in [*self._idle, *self._working]:
@@ -178,17 +178,19 @@ class Inspector:
         )
 
     def _recall(self, opener: Opener, key: Mapping[str, str]) -> Finding | None:
-        """What is known to come of opening these very files; None where nothing is."""
+        """Return the stored finding on exactly these files; None if there is no such finding."""
         finding = None if self._findings is None else self._findings.read(key)
         if finding is None:
             return None
-        with suppress(LoadFailed, OSError):  # then the model is another one
+        with suppress(
+            LoadFailed, OSError
+        ):  # the external data differs, so the finding does not apply
             if _digests(opener, finding.external) == finding.external:
                 return finding
         return None
 
     def _inspect(self, opener: Opener, key: Mapping[str, str], job: Job) -> Finding:
-        """Have the model opened, and keep the finding where another time would bring the same."""
+        """Open the model in a child process; store the finding if it is reproducible."""
         started = monotonic()
         external: dict[str, str] = {}
         was_read, peak, failure = False, 0, None
@@ -214,7 +216,7 @@ class Inspector:
         except BaseException:
             self._release(process, reusable=False)
             raise
-        cancelled = bool(opener.token.reason)  # and the child killed, perhaps after its answer
+        cancelled = bool(opener.token.reason)  # the child was killed, perhaps after its answer
         self._release(process, reusable=not (failure or cancelled))
         opener.token.check()
         if self._closed:
@@ -231,7 +233,7 @@ class Inspector:
         return finding
 
     def _take_process(self) -> JobProcess:
-        """A process that does nothing else, started where there is none."""
+        """Return an idle child process; start one if all are busy."""
         with self._lock:
             process = self._idle.pop() if self._idle else None
             if process is not None:
@@ -246,7 +248,7 @@ class Inspector:
             ) from error
         with self._lock:
             self._working.add(process)
-        if self._closed:  # meanwhile
+        if self._closed:  # close() ran while the process was starting
             process.kill()
         return process
 
@@ -260,19 +262,19 @@ class Inspector:
 
 
 def start_process() -> JobProcess:
-    """Start a process for inspections. Raises OSError."""
+    """Start a child process for inspections. Raises OSError."""
     return JobProcess(OPEN_AND_RUN, environment=bare_environment(), cwd=Path("/"))
 
 
 def _patience(job: Job, files: Iterable[Path]) -> int:
-    """Seconds after which the child's own limits do not work."""
+    """Return the wall-clock limit in seconds, a fallback for the child's own limits."""
     return job.limits(files)[0] * SECONDS_PER_CPU_SECOND + STARTING_SECONDS
 
 
 def _digests(opener: Opener, locations: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of the external data at `locations`.
+    """Return the SHA-256 of the external data at `locations`.
 
-    Raises LoadFailed where those are not files in the model's folder or too large, as opening does.
+    Raises LoadFailed, as opening does, if a file is outside the model's folder or too large.
     """
     files = {location: opener.path.parent / location for location in locations}
     for location in files:
@@ -282,9 +284,9 @@ def _digests(opener: Opener, locations: Iterable[str]) -> dict[str, str]:
 
 
 def _harm(job: Job, failure: JobFailed | None) -> tuple[str, bool]:
-    """What opening the model does to a process, and whether it does so every time.
+    """Return the damage that opening the model does, and whether it is reproducible.
 
-    What depends on what else the machine does is not for every time.
+    Damage that depends on the load of the machine is not reproducible.
     """
     if failure is None:
         return "", True

@@ -1,4 +1,4 @@
-"""What the process that opens unknown models is told, and what it answers."""
+"""The request to the child process that opens unknown models, and its answer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cohort.row_independence import RowVerdict
 from cohort.session import ModelRules, Opener, Provider, SessionOptions
 
 MAX_VERDICT_BYTES = 1 << 16
-"""A longer one, of many or long names, is found again at each load."""
+"""Maximum size of a stored verdict; a longer one is recomputed at each load."""
 
 _VERDICT = TypeAdapter(RowVerdict)
 
 
 BYTES_PER_SECOND = 10 << 20
-"""A model gets another CPU second for so much of it."""
+"""Model bytes per additional CPU second."""
 
 COPIES = 3
-"""How many times ONNX Runtime has a model in memory while it opens one, besides."""
+"""Extra copies of a model that ONNX Runtime holds in memory while it opens the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Job:
     """A model to open, and its limits.
 
     path: The model's file.
-    session: Its config's `session`.
-    memory_limit_mb: Its config's limit for runs, if any.
+    session: The `session` section of the model's config.
+    memory_limit_mb: The config's memory limit for runs, if any.
     max_bytes, max_nodes, custom_ops: The rules for models.
-    runs: Whether to run it, on the CPU, with more and more rows.
-    seconds: The CPU time for it, besides what its size adds.
-    memory: The bytes that it may take, besides what its size adds.
+    runs: True to run the model on the CPU with increasing numbers of rows.
+    seconds: CPU time limit, plus an allowance for the model's size.
+    memory: Memory limit in bytes, plus an allowance for the model's size.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Job:
     memory: int
 
     def opener(self) -> Opener:
-        """Opens the model as the server will, but on the CPU and without a cache."""
+        """Return an opener like the server's, but on the CPU and without a cache."""
         libraries = tuple(self.session["custom_op_libraries"])
         return Opener(
             Path(self.path),
@@ -61,25 +61,25 @@ class Job:
         )
 
     def limits(self, files: Iterable[Path]) -> tuple[int, int]:
-        """The CPU seconds and the bytes of memory for a model of these files. Raises OSError.
+        """Return the limits for a model of these files: CPU seconds and memory in bytes.
 
-        A file counts by what it takes on disk: a hole gives nobody time.
+        The size is the space used on disk, so holes in a file do not raise the limits. Raises
+        OSError.
         """
         size = sum(file.stat().st_blocks * 512 for file in files)
         return self.seconds + size // BYTES_PER_SECOND, self.memory + size * COPIES
 
 
 OPENED, PEAK, ROW_VERDICT = "opened", "peak", "rows"
-"""The keys of an answer: whether the model was opened, the bytes of memory that it took, and
-whether rows of the model influence each other."""
+"""Keys of an answer: success of the opening, peak memory in bytes, and the row verdict."""
 
 
 def write_verdict(verdict: RowVerdict) -> object:
-    """What is known of rows, as JSON has it; None where that is long."""
+    """Return the verdict as JSON values; None if it is longer than MAX_VERDICT_BYTES."""
     found: object = _VERDICT.dump_python(verdict, mode="json")
     return found if len(json.dumps(found)) <= MAX_VERDICT_BYTES else None
 
 
 def read_verdict(content: object) -> RowVerdict | None:
-    """What `write_verdict` gave, None for None. Raises ValueError for anything else."""
+    """Parse the result of `write_verdict`; None gives None. Raises ValueError if it is invalid."""
     return None if content is None else _VERDICT.validate_python(content)

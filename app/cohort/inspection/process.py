@@ -1,6 +1,6 @@
-"""What the process does that opens unknown models: the job `open_and_run`.
+"""The job `open_and_run` of the child process that opens unknown models.
 
-Limits of the system end the process where a model takes too much; so may the model.
+Operating system limits end the process if a model takes too much. The model may also crash it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from cohort.tensors import Array, Arrays
 
 
 def open_and_run(job: Mapping[str, Any]) -> dict[str, object]:
-    """Open the model of a `Job` and run it; tell where its external data is once it was read.
+    """Open and run the model of a `Job`; report the locations of its external data to the parent.
 
-    Returns whether it was opened, how many bytes of memory that took, and what is known of its
-    rows. Why a model is refused is no concern of an inspection: the server finds the same. Raises
-    MemoryError.
+    Returns whether the model was opened, its peak memory in bytes, and its row verdict. The reason
+    for a rejection is omitted, because the server finds the same one. Raises MemoryError if the
+    model ran out of memory.
     """
     wanted, rows, before = Job(**job), None, _begin_peak()
     opened = starved = False
@@ -69,7 +69,10 @@ def open_and_run(job: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _begin_peak() -> int:
-    """Have the system forget the most memory so far, and give what this process has now."""
+    """Reset the kernel's peak memory counter, and return the current memory in bytes.
+
+    If that fails, the return value is sys.maxsize.
+    """
     with suppress(OSError, ValueError):
         Path("/proc/self/clear_refs").write_text("5")
         return status_bytes("VmRSS:")
@@ -77,17 +80,17 @@ def _begin_peak() -> int:
 
 
 def _peak_above(before: int) -> int:
-    """How many bytes more than `before` there were since `_begin_peak`; 0 where nobody tells."""
+    """Return the peak memory since `_begin_peak` minus `before`, in bytes; 0 if unknown."""
     with suppress(OSError, ValueError):
         return max(0, status_bytes("VmHWM:") - before)
     return 0
 
 
 def _run_more_rows(run: RunFeeds, trial: Trial, seconds: int) -> None:
-    """Run 1, 2, 4, … rows as the server will, for a model that does harm with several only.
+    """Run 1, 2, 4, … rows as the server will, to find models that only fail with several rows.
 
-    All together take half the CPU `seconds` at most where the work of a run follows its rows; as in
-    the server, there are more than 8 only while runs are short.
+    If run time is proportional to rows, all runs together take at most half of the CPU `seconds`.
+    As in the server, more than 8 rows are run only while runs are short.
     """
     if trial.problem:
         return
@@ -102,18 +105,18 @@ def _run_more_rows(run: RunFeeds, trial: Trial, seconds: int) -> None:
 
 
 TRIED_DIVISORS = 8
-"""Inputs that are tried as the divisor."""
+"""Maximum number of inputs that are tried as the divisor."""
 
 DIVISION_SECONDS = 1.0
-"""How long a run with such values may take: they may be lengths, too."""
+"""Time limit of a run with extreme values, because an extreme value may be a length."""
 
 
 def _try_divisions(session: Session, feeds: Arrays) -> None:
-    """Run with values that are fatal in a division of whole numbers: each input as a divisor of -1.
+    """Run the model with values that crash an integer division: each input as the divisor -1.
 
-    The others have the least number of their type; floats are NaN, of which a Cast makes the least
-    whole number. A model that divides so crashes here, and not where it serves. Whatever else
-    comes of such values says nothing.
+    The other integers are the minimum of their type. Floats are NaN, which a Cast turns into the
+    minimum integer. A model with such a division crashes here, not in the server. All other
+    results of these runs are ignored.
     """
     whole = [name for name, array in feeds.items() if array.dtype.kind == "i"]
     for divisor in (*whole[:TRIED_DIVISORS], None):

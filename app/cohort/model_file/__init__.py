@@ -1,5 +1,5 @@
-"""A model's file, read without running it: metadata, nodes and what their attributes say.
+"""Read a model's file without running it: metadata, nodes and their attributes.
 
-`protobuf` reads the fields of messages, and what a file says of its model. `graphs` reads the nodes
-of its graphs and functions; `constants` the tensors and attributes in them, weights left out.
+`protobuf` reads the fields of messages. `graphs` reads the nodes of the model's graphs and
+functions. `constants` reads the tensors and attributes in them, without the weights.
 """

@@ -1,4 +1,4 @@
-"""Tensors and attributes in a model's file; of large ones only what they are.
+"""Read tensors and attributes in a model's file; for large ones, only the type and size.
 
 The field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
@@ -23,13 +23,16 @@ from cohort.model_file.protobuf import (
 )
 
 MAX_READ_ELEMENTS = 256
-"""The elements of a tensor that are read."""
+"""Maximum number of elements for which a tensor's elements are read."""
 
 MAX_NUMBERS, MAX_TEXTS = 4096, 100_000
-"""The entries of a list that are read: trees have millions of numbers, vocabularies many words."""
+"""Maximum lengths of lists that are read.
+
+Tree models have millions of numbers, and vocabularies have many words.
+"""
 
 CLASS_NUMBERS = "classlabels_int64s"
-"""The attribute with the classes of a classifier: as many of its numbers are read as of texts."""
+"""The attribute with the classes of a classifier; its limit is MAX_TEXTS, not MAX_NUMBERS."""
 
 MAX_TENSOR_RANK = 64
 
@@ -37,7 +40,7 @@ _FORMATS = {
     1: "<f4", 2: "u1", 3: "i1", 4: "<u2", 5: "<i2", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2",
     11: "<f8", 12: "<u4", 13: "<u8",
 }  # fmt: skip
-"""How numpy names the types of TensorProto.DataType in raw_data."""
+"""NumPy formats of raw_data, by TensorProto.DataType."""
 
 Element = int | float | bool
 
@@ -45,9 +48,10 @@ Element = int | float | bool
 class ConstantTensor(NamedTuple):
     """A tensor in a file.
 
-    dtype: A number of TensorProto.DataType.
-    shape: Its sizes.
-    elements: In row-major order; None where they are many, texts, or outside the file.
+    dtype: The element type, a TensorProto.DataType.
+    shape: The size of each axis.
+    elements: The elements in row-major order; None if they are too many, texts, or outside the
+        file.
     """
 
     dtype: int
@@ -56,7 +60,7 @@ class ConstantTensor(NamedTuple):
 
 
 class UnreadList:
-    """A list with more entries than are read."""
+    """The length of a list that is too long to be read."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -66,7 +70,7 @@ class UnreadList:
 
 
 class AttributeReference(NamedTuple):
-    """An attribute of a function's node that is what the function's caller gives by this name."""
+    """A reference, in a function's node, to the attribute of this name at the function's call."""
 
     name: str
 
@@ -75,13 +79,14 @@ AttributeValue = (
     int | float | str | AttributeReference | ConstantTensor | Sequence[int | float] | Sequence[str]
     | UnreadList | None
 )  # fmt: skip
-"""What an attribute holds; None for a graph, or what is not read."""
+"""The value of an attribute; None for a graph or a value that is not read."""
 
 
 def read_tensor(message: MessageBytes, external: set[str]) -> tuple[str, ConstantTensor]:
-    """A TensorProto: its name, and what it is. Raises ValueError where it is none.
+    """Read a TensorProto: its name, and the tensor. Raises ValueError if it is malformed.
 
-    Where its elements lie outside the file, as the file words it, is added to `external`.
+    If the elements are outside the file, their location, as written in the file, is added to
+    `external`.
     """
     name, dtype, outside = "", 0, False
     shape: list[int] = []
@@ -113,7 +118,7 @@ def read_tensor(message: MessageBytes, external: set[str]) -> tuple[str, Constan
 def _elements(
     dtype: int, count: int, content: dict[int, list[MessageBytes | int]]
 ) -> tuple[Element, ...] | None:
-    """The elements, by the field that they are in; None where they are not as many as expected."""
+    """Decode the elements from the fields in `content`; None if there are not `count` of them."""
     if dtype not in _FORMATS:
         return None
     found: list[Element] = []
@@ -124,7 +129,7 @@ def _elements(
                 found += np.frombuffer(_start(value, count * size), _FORMATS[dtype]).tolist()
             elif number in (4, 10):
                 found += _floats(value, "<f4" if number == 4 else "<f8", count)
-            elif dtype == 10:  # halves in whole numbers
+            elif dtype == 10:  # FP16 numbers stored as integers
                 halves = np.array(_integers(value, count), np.int64).astype(np.uint16)
                 found += halves.view(np.float16).tolist()
             else:
@@ -139,7 +144,7 @@ def _start(value: MessageBytes, most: int) -> bytes:
 
 
 def _integers(value: int | MessageBytes, most: int) -> list[int]:
-    """The numbers of a field that may be packed: at most one more than `most`."""
+    """Return the numbers of a field, packed or not: at most one more than `most`."""
     if isinstance(value, int):
         return [signed(value)]
     return [signed(one) for one in varints(value, most + 1)]
@@ -157,9 +162,9 @@ def _floats(value: int | MessageBytes, form: str, most: int) -> list[float]:
 def read_attribute_value(
     message: MessageBytes, external: set[str]
 ) -> tuple[str, AttributeValue, Sequence[MessageBytes]]:
-    """An AttributeProto: its name, what it holds, and the graphs in it, not read yet.
+    """Read an AttributeProto: its name, its value, and the graphs in it, which are not read.
 
-    `external` is as for `read_tensor`.
+    external: See `read_tensor`.
     """
     name, kind = "", 0
     single: AttributeValue = None
@@ -176,7 +181,7 @@ def read_attribute_value(
         elif number in (7, 8):
             numbers.add(number, value, MAX_TEXTS if name == CLASS_NUMBERS else MAX_NUMBERS)
         elif number == 10 and not isinstance(value, int):
-            read_tensor(value, external)  # lists of tensors are not kept
+            read_tensor(value, external)  # only for `external`: lists of tensors are not kept
         elif number == 9 and not isinstance(value, int):
             text_count += 1
             if text_count <= MAX_TEXTS:
@@ -191,18 +196,18 @@ def read_attribute_value(
         complete = numbers.count == len(numbers.found)
         return name, numbers.found if complete else UnreadList(numbers.count), graphs
     nothing: dict[int, AttributeValue] = {1: 0.0, 2: 0, 3: "", 6: (), 7: (), 8: ()}
-    return name, nothing.get(kind), graphs  # some writers leave out what is zero
+    return name, nothing.get(kind), graphs  # some writers omit zero values
 
 
 class _Numbers:
-    """The numbers of a list, as far as there is room."""
+    """The first numbers of a list, and its length."""
 
     def __init__(self) -> None:
         self.found: list[int | float] = []
         self.count = 0
 
     def add(self, number: int, value: int | MessageBytes, most: int) -> None:
-        """Add what a field holds, which may be packed, while there are not `most`."""
+        """Add the numbers of a field, packed or not, up to a total of `most`."""
         room = max(0, most - len(self.found))
         if number == 7:
             self.count += 0 if isinstance(value, int) else len(value) // 4
@@ -230,7 +235,10 @@ def _single(number: int, value: int | MessageBytes, external: set[str]) -> Attri
 
 
 def read_sparse(message: MessageBytes, external: set[str]) -> tuple[str, ConstantTensor]:
-    """A SparseTensorProto, whose name is that of its values; `external` as for `read_tensor`."""
+    """Read a SparseTensorProto. Its name is the name of its values tensor.
+
+    external: See `read_tensor`.
+    """
     name, dtype = "", 0
     shape: list[int] = []
     for number, value in fields(message):
@@ -240,12 +248,12 @@ def read_sparse(message: MessageBytes, external: set[str]) -> tuple[str, Constan
             name, values = read_tensor(value, external)
             dtype = values.dtype
         elif number == 2 and not isinstance(value, int):
-            read_tensor(value, external)  # the places of its values
+            read_tensor(value, external)  # the indices of the values
     return name, ConstantTensor(dtype, tuple(shape))
 
 
 def _count_varints(value: MessageBytes) -> int:
-    """The numbers of a packed field; read piece by piece."""
+    """Count the numbers of a packed field; read it in pieces."""
     count, step = 0, FileSlice.MAX_READ_BYTES
     for start in range(0, len(value), step):
         piece = bytes(value[start : min(start + step, len(value))])

@@ -1,6 +1,6 @@
-"""The nodes of a model: its main graph and its functions, read from the protobuf.
+"""Read the nodes of a model's main graph and functions from the protobuf.
 
-Weights are left out, and so is what is long in attributes; see `cohort.model_file.constants`.
+Weights and long attributes are omitted; see `cohort.model_file.constants`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cohort.model_file.protobuf import (
 )
 
 MAX_NODES = 1_000_000
-"""More nodes than any known model has."""
+"""Maximum number of nodes, more than any known model has."""
 
 FunctionName = tuple[str, str, str]
 """Domain, name and overload."""
@@ -36,8 +36,8 @@ FunctionName = tuple[str, str, str]
 class GraphInput(NamedTuple):
     """An input or an output of a graph or a function.
 
-    kind: The field of its type in TypeProto: TENSOR, another, or 0 where none is declared.
-    dtype, shape: Of a tensor.
+    kind: The field number of its type in TypeProto, such as TENSOR; 0 if no type is declared.
+    dtype, shape: The element type and the shape, for a tensor.
     """
 
     name: str
@@ -49,9 +49,9 @@ class GraphInput(NamedTuple):
 class Graph(NamedTuple):
     """A graph, or the body of a function.
 
-    constants: Its initializers, by name.
-    opsets: The operator sets of the main graph or of a function, by domain.
-    defaults: The attributes of a function that its callers may leave out.
+    constants: The initializers, by name.
+    opsets: Versions of the operator sets of the main graph or of a function, by domain.
+    defaults: Default values of a function's attributes.
     """
 
     nodes: list[Node]
@@ -64,7 +64,7 @@ class Graph(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A node: what it calls, its values, its attributes, and the graphs among these."""
+    """A node: the operator or function it calls, its values, attributes and subgraphs."""
 
     function: FunctionName
     name: str
@@ -75,15 +75,16 @@ class Node(NamedTuple):
 
 
 class ModelGraphs(NamedTuple):
-    """The main graph, and the functions of the model, each after those that it calls."""
+    """The main graph and the functions of a model; each function follows those that it calls."""
 
     main: Graph
     functions: Mapping[FunctionName, Graph]
 
     def count_nodes(self) -> int:
-        """The nodes once each call of a function is replaced by the function's nodes.
+        """Count the nodes after each function call is replaced by the function's nodes.
 
-        As ONNX Runtime does: 31 functions that each call the one before twice are 2^31 nodes.
+        ONNX Runtime inlines in this way. 31 functions that each call the previous one twice give
+        2^31 nodes.
         """
         counts: dict[FunctionName, int] = {}
         for name, body in self.functions.items():
@@ -91,7 +92,7 @@ class ModelGraphs(NamedTuple):
         return _count(self.main, counts)
 
 
-_MANY = 10**18  # a chain of calls could make numbers of any length
+_MANY = 10**18  # cap: a chain of calls could give arbitrarily large numbers
 
 
 def _count(graph: Graph, counts: Mapping[FunctionName, int]) -> int:
@@ -102,20 +103,20 @@ def _count(graph: Graph, counts: Mapping[FunctionName, int]) -> int:
 
 
 def too_many(nodes: str, allowed: int) -> LoadFailed:
-    """What to say of a model with more nodes than are allowed."""
+    """Return the error for a model with more nodes than are allowed."""
     return LoadFailed(f"it has {nodes}; at most {allowed:,} are allowed (COHORT_MAX_NODES)")
 
 
 def empty_graph() -> Graph:
-    """A graph with nothing in it."""
+    """Return a graph without nodes, inputs or outputs."""
     return Graph([], [], [], {}, {}, {})
 
 
 class GraphReader:
-    """Reads messages, and counts nodes.
+    """Reads graphs from messages, and counts their nodes.
 
-    max_nodes: The most nodes; with more, LoadFailed is raised.
-    external: Where weights lie outside the file, as the file words it.
+    max_nodes: Maximum number of nodes; beyond it, LoadFailed is raised.
+    external: Locations of weights outside the file, as written in the file.
     """
 
     def __init__(self, max_nodes: int) -> None:
@@ -124,7 +125,7 @@ class GraphReader:
         self._nodes = 0
 
     def graph(self, message: MessageBytes, graph: Graph) -> Graph:
-        """A graph with what a GraphProto has besides."""
+        """Add the contents of a GraphProto to `graph`, and return the result."""
         for number, value in fields(message):
             if isinstance(value, int):
                 continue
@@ -143,7 +144,7 @@ class GraphReader:
         return graph
 
     def function(self, message: MessageBytes) -> tuple[FunctionName, Graph]:
-        """A FunctionProto: its name and its body."""
+        """Read a FunctionProto: its name and its body."""
         texts = {1: "", 10: "", 13: ""}
         body = empty_graph()
         for number, value in fields(message):
@@ -165,7 +166,7 @@ class GraphReader:
         return (texts[10], texts[1], texts[13]), body
 
     def node(self, message: MessageBytes) -> Node:
-        """A NodeProto. Raises LoadFailed where it is one too many."""
+        """Read a NodeProto. Raises LoadFailed if it exceeds the maximum number of nodes."""
         self._nodes += 1
         if self._nodes > self._max_nodes:
             raise too_many(f"more than {self._max_nodes:,} nodes", self._max_nodes)
@@ -184,7 +185,7 @@ class GraphReader:
             elif number == 5:
                 name, held, inner = read_attribute_value(value, self.external)
                 attributes[name] = held
-                for graph in inner:  # those of a list get its name with their place
+                for graph in inner:  # graphs of a list get an index after its name
                     key = name if name not in graphs else f"{name}[{len(graphs)}]"
                     graphs[key] = self.graph(graph, empty_graph())
             elif number in texts:
@@ -194,7 +195,7 @@ class GraphReader:
 
 
 def in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:
-    """The functions, each after those that it calls. Raises LoadFailed where there is no such."""
+    """Sort functions so that each follows those that it calls. Raises LoadFailed for a cycle."""
     calls = {
         name: [called for called in called_functions(body.nodes) if called in functions]
         for name, body in functions.items()
@@ -206,7 +207,7 @@ def in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Grap
 
 
 def called_functions(nodes: Sequence[Node]) -> Iterator[FunctionName]:
-    """What these nodes call, and those of the graphs in them."""
+    """Yield the operators and functions that these nodes and their subgraphs call."""
     for node in nodes:
         yield node.function
         for graph in node.graphs.values():

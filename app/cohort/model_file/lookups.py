@@ -1,4 +1,4 @@
-"""What the graphs of a model use: tables that inputs are places in, and operators."""
+"""Find the tables that a model's inputs index, and the operators that a model uses."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from cohort.model_file.graphs import Graph, ModelGraphs, Node, called_functions
 PASSING_ON = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice"}
 )
-"""Operators whose outputs hold values of their first input."""
+"""Operators whose outputs contain values of their first input."""
 
 MOST_PASSED_ON = 1000
-"""Looked at for one input."""
+"""Maximum number of values that are followed for one input."""
 
 
 def table_sizes(graph: Graph) -> dict[str, int]:
-    """How many entries the table has that an input looks things up in, by the input's name.
+    """Return the number of entries of the table that each input indexes, by input name.
 
-    The smallest one where there are several; inputs that look up nothing are left out.
+    If an input indexes several tables, the smallest counts. Inputs without a table are omitted.
     """
     users: defaultdict[str, list[Node]] = defaultdict(list)
     for node in graph.nodes:
@@ -30,7 +30,7 @@ def table_sizes(graph: Graph) -> dict[str, int]:
 
 
 def _smallest_table(name: str, users: Mapping[str, list[Node]], graph: Graph) -> int:
-    """The entries of the smallest table; 0: none was found."""
+    """Return the number of entries of the smallest table; 0 if no table was found."""
     sizes: list[int] = []
     seen, waiting = {name}, deque([name])
     while waiting and len(seen) < MOST_PASSED_ON:
@@ -52,6 +52,6 @@ def _has_axis(shape: tuple[int, ...], axis: int) -> bool:
 
 
 def uses_any(model: ModelGraphs, operators: Set[str]) -> bool:
-    """Whether a node of the model, those in subgraphs and functions included, is one of these."""
+    """Return True if any node, also in subgraphs and functions, uses one of these operators."""
     graphs = [model.main, *model.functions.values()]
     return any(name in operators for one in graphs for _, name, _ in called_functions(one.nodes))

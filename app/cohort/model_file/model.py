@@ -1,4 +1,4 @@
-"""A model's file, read in one walk from its protobuf; weights are skipped."""
+"""Read a model's file from its protobuf in one pass; weights are skipped."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NO_GRAPHS = ModelGraphs(empty_graph(), {})
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The metadata in a model's file. Texts are empty where it has none.
+    """The metadata in a model's file. Missing texts are empty.
 
-    ir_version: The version of the ONNX file format; default 0: unknown.
-    opsets: The operator sets by domain; ONNX's own domain is "".
+    ir_version: The version of the ONNX file format; 0 if unknown.
+    opsets: Versions of the operator sets by domain; the domain of ONNX itself is "".
     producer, producer_version: The tool that wrote the file.
     description, domain: The author's texts about the model.
     graph_name: The name of the main graph.
-    properties: The author's own keys and values.
+    properties: Custom keys and values of the author.
     """
 
     ir_version: int = 0
@@ -57,13 +57,13 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """What is in a model's file, besides its weights.
+    """The contents of a model's file, without weights.
 
-    metadata: The author's words about it.
-    shapes: The shapes of the graph's inputs and outputs by name; tensors only.
-    external: Where weights lie outside the file, as the file words it.
-    sequences: The names of inputs and outputs that are sequences, of maps among others.
-    graphs: Its nodes, which take most of the memory.
+    metadata: The model's metadata.
+    shapes: Shapes of the graph's inputs and outputs by name; tensors only.
+    external: Locations of weights outside the file, as written in the file.
+    sequences: Names of inputs and outputs that are sequences, for example sequences of maps.
+    graphs: The nodes, which use most of the memory.
     """
 
     metadata: Metadata
@@ -76,8 +76,8 @@ class ModelFile:
 def read_model(path: Path, max_nodes: int = MAX_NODES) -> ModelFile:
     """Read the model at `path`.
 
-    Raises LoadFailed where it has more nodes than `max_nodes` or functions that cannot be, a
-    ValueError where it is not the protobuf of a model, and OSError.
+    Raises LoadFailed if the model has more nodes than `max_nodes` or invalid functions. Raises
+    ValueError if the file is not the protobuf of a model, and OSError.
     """
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -87,7 +87,7 @@ def read_model(path: Path, max_nodes: int = MAX_NODES) -> ModelFile:
 
 
 def parse_model(model: MessageBytes, max_nodes: int = MAX_NODES) -> ModelFile:
-    """The same from bytes."""
+    """Read a model from bytes; see `read_model`."""
     reader, main = GraphReader(max_nodes), empty_graph()
     functions: dict[FunctionName, Graph] = {}
     texts = {2: "", 3: "", 4: "", 6: ""}
@@ -98,7 +98,7 @@ def parse_model(model: MessageBytes, max_nodes: int = MAX_NODES) -> ModelFile:
             ir_version = signed(value) if number == 1 else ir_version
         elif number in texts:
             texts[number] = decode_text(value)
-        elif number == 7:  # parts of a message that is written twice are one message
+        elif number == 7:  # protobuf merges the parts of a repeated message
             main = reader.graph(value, main)
             has_graph = True
         elif number == 8:

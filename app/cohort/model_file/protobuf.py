@@ -1,7 +1,7 @@
-"""The fields of messages in a model's file.
+"""Read the fields of messages in a model's file.
 
-No library reads them: `onnx` and protobuf read the whole file into memory, weights included, and
-`onnx` refuses files above 2 GB. Only the fields needed here are looked at; weights are skipped.
+This uses no library: `onnx` and protobuf read the whole file into memory with its weights, and
+`onnx` rejects files above 2 GB. Only the fields needed here are read; weights are skipped.
 The field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
 
@@ -20,10 +20,10 @@ _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
 class FileSlice:
-    """Part of a file that slices like bytes: short slices are read, long ones stay on disk.
+    """A part of a file that slices like bytes: short slices are read, long ones stay on disk.
 
-    So weights cost no memory; and where a file is cut while it is read, that is an error, whereas
-    a memory map would end the process.
+    Weights therefore use no memory. A file truncated while it is read raises ValueError; a memory
+    map would crash the process.
     """
 
     MAX_READ_BYTES = 1 << 16
@@ -62,10 +62,10 @@ MessageBytes = memoryview | FileSlice
 def fields(
     message: MessageBytes, *, fixed: bool = False
 ) -> Iterator[tuple[int, int | MessageBytes]]:
-    """Each field of a message, in order: its number, and its varint or its bytes.
+    """Yield each field of a message, in order: its number, and its varint or its bytes.
 
-    fixed: Whether to give the four or eight bytes of numbers of fixed length; default: they are
-        skipped, since few fields are such.
+    fixed: True to yield also the four or eight bytes of fixed-length numbers. By default they are
+        skipped, because few fields have them.
 
     https://protobuf.dev/programming-guides/encoding/
     """
@@ -98,7 +98,7 @@ def fields(
 
 
 def _after_group(message: MessageBytes, at: int, number: int) -> int:
-    """Skip a group, protobuf 1's nesting, which no ONNX file should hold."""
+    """Skip a group, an obsolete kind of nesting that no ONNX file should contain."""
     open_groups = [number]
     while open_groups:
         key, at = _varint(message, at)
@@ -136,7 +136,7 @@ def _varint(message: MessageBytes, at: int) -> tuple[int, int]:
 
 
 def varints(message: MessageBytes, most: int | None = None) -> list[int]:
-    """The numbers of a packed field; the first `most` of them, default all."""
+    """Return the first `most` numbers of a packed field; all by default."""
     found: list[int] = []
     at = 0
     while at < len(message) and (most is None or len(found) < most):
@@ -146,17 +146,17 @@ def varints(message: MessageBytes, most: int | None = None) -> list[int]:
 
 
 def signed(value: int) -> int:
-    """An int64 from the unsigned number it is written as."""
+    """Convert an unsigned varint to the int64 that it encodes."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def decode_text(value: MessageBytes) -> str:
-    """A string field, with what is not UTF-8 replaced."""
+    """Decode a string field; replace invalid UTF-8."""
     return bytes(value).decode("utf-8", "replace")
 
 
 def read_opset(message: MessageBytes) -> tuple[str, int]:
-    """An operator set that a model imports: its domain and its version."""
+    """Read an operator set import: its domain and its version."""
     domain, version = "", 0
     for number, value in fields(message):
         if number == 1 and not isinstance(value, int):
@@ -167,7 +167,7 @@ def read_opset(message: MessageBytes) -> tuple[str, int]:
 
 
 def read_pair(message: MessageBytes) -> tuple[str, str]:
-    """A key and its text."""
+    """Read a key and its text."""
     texts = {1: "", 2: ""}
     for number, value in fields(message):
         if number in texts and not isinstance(value, int):
@@ -176,10 +176,10 @@ def read_pair(message: MessageBytes) -> tuple[str, str]:
 
 
 def read_value_info(message: MessageBytes) -> tuple[str, int, int, DeclaredShape]:
-    """An input or output: its name, the kind of its type, its element type and its shape.
+    """Read an input or output: its name, the kind of its type, its element type and its shape.
 
-    The kind is TENSOR, another field of ONNX's TypeProto, or 0; the element type, a number of its
-    TensorProto.DataType, is that of a tensor or of a sequence's tensors; only a tensor has a shape.
+    The kind is TENSOR, another field number of ONNX's TypeProto, or 0. The element type is the
+    TensorProto.DataType of a tensor or of a sequence's tensors. Only a tensor has a shape.
     """
     name, found, element, shape = "", 0, 0, None
     for number, value in fields(message):
@@ -200,7 +200,7 @@ def read_value_info(message: MessageBytes) -> tuple[str, int, int, DeclaredShape
 
 
 def _element_of(sequence: MessageBytes) -> int:
-    """The element type of a sequence's tensors; 0 where it is of something else."""
+    """Return the element type of a sequence's tensors; 0 for a sequence of other values."""
     types = [value for number, value in fields(sequence) if number == 1]
     inner = [
         one
@@ -214,7 +214,7 @@ def _element_of(sequence: MessageBytes) -> int:
 
 
 def _tensor_type(tensor: MessageBytes) -> tuple[int, DeclaredShape]:
-    """No shape field: None, of unknown rank. A shape without dimensions: a scalar."""
+    """Return the element type and the shape; None is an unknown rank, () is a scalar."""
     element = 0
     found: list[int | str | None] | None = None
     for number, value in fields(tensor):

@@ -1,4 +1,4 @@
-"""Fields of a protobuf message, written.
+"""Write the fields of a protobuf message.
 
 https://protobuf.dev/programming-guides/encoding/
 """
@@ -11,12 +11,15 @@ from cohort.model_file.protobuf import MessageBytes
 
 
 def write_field(number: int, value: int | MessageBytes | bytes) -> bytes:
-    """A field: of a number as a varint, of anything else with its length."""
+    """Encode a field: a number as a varint, other values with their length."""
     return b"".join(write_parts(number, value))
 
 
 def write_parts(number: int, value: int | MessageBytes | bytes) -> Sequence[bytes]:
-    """A field as its key, its length and its content, which may be long."""
+    """Encode a field in parts, so that long content is not copied again.
+
+    A number gives its key and its value. Other values give their key, length and content.
+    """
     if isinstance(value, int):
         return write_varint(number << 3), write_varint(value)
     content = bytes(value)
@@ -24,12 +27,12 @@ def write_parts(number: int, value: int | MessageBytes | bytes) -> Sequence[byte
 
 
 def write_key(number: int) -> bytes:
-    """The key of a field that has a length."""
+    """Encode the key of a field that has a length."""
     return write_varint(number << 3 | 2)
 
 
 def write_varint(value: int) -> bytes:
-    """A number of 0 or more, seven bits to a byte."""
+    """Encode a number of 0 or more as a varint, with seven bits per byte."""
     written = bytearray()
     while value > 0x7F:
         written.append(value & 0x7F | 0x80)

@@ -1,11 +1,15 @@
-"""Whether each row of a model's outputs depends on the same row of its inputs only.
+"""Prove that each row of a model's outputs depends only on the same row of its inputs.
 
-`prove_rows` follows rows through the nodes of a graph, without running it, and gives a
-`RowVerdict`: proven, with the axis of the rows of each input and output; or refuted, with the node
-that combines rows; or unknown, with the operator that has no rule. Of each tensor, `walk` knows its
-shape, with symbols in it, and where its rows are. What an operator does to rows is said in `rules`,
-for most by which axes of a result are those of an input (`axes`). Sizes are polynomials (`sizes`),
-and shape arithmetic is carried out with these (`evaluation`, `arithmetic`).
+`prove_rows` follows rows through the nodes of a graph, without running it, and returns a
+`RowVerdict`:
+
+- proven, with the row axis of each input and output;
+- refuted, with the node that combines rows;
+- unknown, with the node that is not understood, for example an operator without a rule.
+
+`walk` tracks the symbolic shape and the row axis of each tensor. `rules` defines the effect of each
+operator on rows. Most rules map the axes of inputs to axes of results (`axes`). Sizes are
+polynomials (`sizes`); `evaluation` and `arithmetic` compute shapes with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arithmetic with numbers and symbols, element by element."""
+"""Elementwise arithmetic with numbers and symbols."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scalar(value: Any) -> Elements:
 
 
 def _tame(value: Any) -> Any:
-    """A number that is whole as an int, so that it can be compared with sizes."""
+    """Convert a float with an integer value to int, so that it can be compared with sizes."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -51,7 +51,7 @@ def _symbols(*values: Any) -> Symbols | None:
 
 
 def pairwise(function: Callable[[Operation, Any, Any], Any]) -> Evaluate:
-    """Apply a function of two elements to all pairs, and to several inputs in turn."""
+    """Return a function that combines all inputs in turn, pair by pair of elements."""
 
     def apply(operation: Operation, first: Elements, *others: Elements) -> Elements:
         found = first
@@ -112,7 +112,7 @@ def power(_: Operation, one: Any, two: Any) -> Any:
 
 
 def extreme(sign: int) -> Callable[[Operation, Any, Any], Any]:
-    """The least of two, or for -1 the greatest."""
+    """Return a function for the minimum of two values, or the maximum if `sign` is -1."""
 
     def choose(operation: Operation, one: Any, two: Any) -> Any:
         symbols = _symbols(one, two)
@@ -138,7 +138,10 @@ def extreme(sign: int) -> Callable[[Operation, Any, Any], Any]:
 
 
 def _comparison(holds: Callable[[int, int], bool], strict: bool) -> Callable[..., Any]:
-    """Compare two elements. `strict`: whether it does not hold for equal ones."""
+    """Return a comparison of two elements.
+
+    strict: True if the comparison is false for equal elements.
+    """
 
     def decide(operation: Operation, one: Any, two: Any) -> Any:
         symbols = _symbols(one, two)
@@ -158,7 +161,10 @@ def _comparison(holds: Callable[[int, int], bool], strict: bool) -> Callable[...
 
 
 def _logic(decide: Callable[[bool, bool], bool], settled: bool | None) -> Callable[..., Any]:
-    """Combine two truths. `settled`: the one that decides whatever the other is, if any."""
+    """Return a logical operation on two elements.
+
+    settled: The operand that decides the result alone, if there is one.
+    """
 
     def combine(operation: Operation, one: Any, two: Any) -> Any:
         symbols = _symbols(one, two)
@@ -186,7 +192,10 @@ LOGIC: Mapping[str, Callable[..., Any]] = {
 
 
 def apply_unary(plain: Callable[[Any], Any], name: str) -> Evaluate:
-    """Apply a function to numbers; whole symbols that are not negative stay as they are."""
+    """Return a function that applies `plain` to numbers.
+
+    Integer symbols are returned unchanged; for "abs", only if they cannot be negative.
+    """
 
     def one(value: Any) -> Any:
         if not isinstance(value, Poly):

@@ -1,14 +1,18 @@
-"""Which axes of an operator's result are which of its inputs, and along which it is independent.
+"""Map the axes of an operator's inputs to the axes of its outputs, and find independent axes.
 
-Each axis of an operator's inputs and outputs gets a label, as in the terms of Einsum. Labels that
-begin with a capital are independent: entry i of an output along `N` is made of entry i along `N` of
-the inputs that have the label, and of all of those that do not. Rows along any other label are
-combined. `N c *; o i *; o -> N o ?` is a signature: of a convolution, for example.
+Each axis of an operator's inputs and outputs has a label, as in the terms of Einsum. Labels that
+begin with a capital letter are independent. Entry i of an output along `N` depends on entry i of
+the inputs with label `N`, and on all of each other input. Rows along any other label are combined.
+`N c *; o i *; o -> N o ?` is the signature of a convolution, for example.
 
-`*` in a signature, once in a tensor, stands for all its further axes, of which none is independent,
-and in an output for those of the first input; `A*` for further axes that are independent. `?` is an
-axis of unknown size and `?*` are several, a number is one of that size and `1*` are several. `=` is
-a tensor that must be the same for all rows.
+Special labels in a signature:
+
+- `*`, at most once per tensor: all further axes, which are not independent. In an output, they are
+  the further axes of the first input.
+- `A*`: further axes that are independent.
+- `?`: an axis of unknown size; `?*`: several such axes.
+- A number: an axis of that size; `1*`: several axes of size 1.
+- `=`: a tensor that must be the same for all rows.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ BY_NUMBER = "the number or the place of the rows enters the values"
 
 
 def any_axes(tensor: Tensor, rank: int | None = None, letter: str = "A") -> list[str]:
-    """Labels for a tensor that is broadcast to `rank` axes, all of them independent."""
+    """Return independent labels for a tensor that is broadcast to `rank` axes."""
     rank = tensor.rank if rank is None else rank
     return [f"{letter}{at}" for at in range(rank - tensor.rank, rank)]
 
@@ -40,10 +44,10 @@ def any_axes(tensor: Tensor, rank: int | None = None, letter: str = "A") -> list
 def place_rows(
     given: Sequence[tuple[Tensor, AxisLabels]], *, broadcast: bool = False, why: str = ALL_ROWS
 ) -> tuple[str, RowAxis] | None:
-    """Find the label along which rows are; None where no tensor has rows.
+    """Find the label of the row axis, and the layout of rows; None if no tensor has rows.
 
-    broadcast: Whether a tensor without rows may have one entry along that label; default False.
-    why: What the operator does with rows that are along a label that is not independent.
+    broadcast: True if a tensor without rows may have one entry along that label.
+    why: The operator's effect on rows along a label that is not independent.
 
     Raises Unproven.
     """
@@ -86,10 +90,10 @@ def follow(
     broadcast: bool = False,
     why: str = ALL_ROWS,
 ) -> list[Tensor]:
-    """The outputs of an operator, by the labels of its inputs and outputs.
+    """Return the outputs of an operator, from the labels of its inputs and outputs.
 
-    sizes: Sizes of labels that are not those of the inputs.
-    dtypes: Of the outputs; default: that of the first input.
+    sizes: Sizes of labels that differ from the inputs.
+    dtypes: Datatypes of the outputs; by default, the datatype of the first input.
 
     Raises Unproven.
     """
@@ -125,7 +129,7 @@ def _size_of(operation: Operation, label: str, known: Mapping[str, Size]) -> Siz
 
 
 def join_sizes(operation: Operation, one: Size, other: Size) -> Size:
-    """The size that broadcasting makes of two. A symbol may stand for 1."""
+    """Return the size of two sizes broadcast together. A symbol may stand for 1."""
     if other in (1, one):
         return one
     if one == 1:
@@ -142,7 +146,7 @@ def join_sizes(operation: Operation, one: Size, other: Size) -> Size:
 
 @cache
 def parse_axes(text: str) -> tuple[list[list[str]], list[list[str]]]:
-    """The labels of inputs and outputs in a signature."""
+    """Return the labels of inputs and outputs in a signature."""
     inputs, outputs = (
         [part.split() for part in side.split(";")] for side in text.split("->", maxsplit=1)
     )
@@ -157,7 +161,7 @@ def apply_signature(
     dtypes: Sequence[int] = (),
     why: str = ALL_ROWS,
 ) -> list[Tensor]:
-    """The outputs of an operator by its signature. Inputs that are left out have no axes.
+    """Return the outputs of an operator, from its signature. Omitted inputs have no axes.
 
     Raises Unproven.
     """
@@ -188,7 +192,7 @@ def _stars(labels: list[str]) -> int:
 
 
 def _spread(labels: list[str], rank: int, place: int) -> list[str]:
-    """The labels of a tensor of `rank` axes: those that a star stands for have numbers."""
+    """Return the labels of a tensor of `rank` axes; a star expands to numbered labels."""
     at = next((at for at, label in enumerate(labels) if label.endswith("*")), None)
     more = rank - len(labels) + (at is not None)
     if more < 0 or (at is None and more):

@@ -1,8 +1,8 @@
-"""The verdict on a model whose rows are independent in requests of some sizes only.
+"""The verdict on a model whose rows are independent only in requests of some sizes.
 
-A speech model may take another branch for another length, or for another sample rate. Then no proof
-covers all of its requests. With the sizes and shared values of one request in place of symbols, one
-branch is left, and that may be proven.
+A speech model may choose its branch by length or sample rate. No proof then covers all requests.
+With the sizes and shared values of one request instead of symbols, a single branch remains, which
+may be provable.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ RequestArrays = Mapping[str, NDArray[Any]]
 """The inputs of a request, by name."""
 
 MAX_REQUESTS = 8
-"""The requests that are looked at for one model."""
+"""Maximum number of requests that are examined for one model."""
 
 NOT_FOLLOWED = "it takes too long, or an input without rows is large or text"
 
 MAX_SECONDS_BY_REQUEST = 1.0
-"""Of computing, for all requests of a model together."""
+"""CPU time limit for all requests of a model together."""
 
 
 def prove_for_requests(
     model: ModelGraphs, known: RowVerdict, requests: Sequence[RequestArrays]
 ) -> RowVerdict:
-    """The verdict where rows are independent in requests like these; else what was `known`.
+    """Return a verdict for requests like these if rows are independent in them; otherwise `known`.
 
-    The first MAX_REQUESTS are looked at, all with rows along the same axes: of those for which one
-    is proven, those with rows in the most inputs. Raises nothing.
+    Examines the first MAX_REQUESTS requests, all with the same row axes. Of the axes for which at
+    least one request is proven, those with rows in the most inputs are used. Raises nothing.
     """
     if not known.by_request:
         return known
@@ -77,7 +77,7 @@ def prove_for_requests(
 def _kind_of(
     inputs: Sequence[GraphInput], request: RequestArrays, rows: Assignment
 ) -> RequestKind | None:
-    """Which kind a request is of, with rows there; None where it is of none that can be known."""
+    """Return a request's kind with these row axes; None if it does not fit or is not followed."""
     shapes, values = {}, {}
     for one in inputs:
         array, axis = request.get(one.name), rows[one.name]
@@ -99,7 +99,7 @@ def _prove(
     kind: RequestKind,
     seconds: float,
 ) -> RowVerdict:
-    """The verdict on requests of this kind: their sizes are fixed, shared values are constants."""
+    """Return the verdict on requests of this kind, with fixed sizes and constant shared values."""
     constants = {
         one.name: ConstantTensor(one.dtype, kind.shapes[one.name], kind.values[one.name])
         for one in inputs
@@ -114,14 +114,14 @@ def _prove(
 
 
 def _sizes(one: GraphInput, rows: Assignment, kind: RequestKind) -> Iterator[int | str | None]:
-    """The sizes of an input: of the axis of its rows as the file has it, of others as requested."""
+    """Yield the sizes of an input: the file's size for the row axis, the request's for others."""
     declared = one.shape or ()
     for axis, size in enumerate(kind.shapes[one.name]):
         yield declared[axis] if axis == rows[one.name] else size
 
 
 def _both(one: RowVerdict, other: RowVerdict) -> RowVerdict:
-    """The verdict on requests of both kinds; `one` where outputs have rows in different places."""
+    """Return the verdict on both kinds of request; `one` if their output rows are incompatible."""
     outputs: dict[str, OutputRows | None] = {}
     for name, place in one.outputs.items():
         another = other.outputs[name]

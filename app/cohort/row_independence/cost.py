@@ -1,7 +1,7 @@
-"""Whether what an operator does depends on the values of its inputs, not only on their shapes.
+"""Find operators whose cost depends on the values of their inputs, not only on their shapes.
 
-What a profile measured holds for all inputs of a shape, unless a value decides how much there is to
-do: the trip count of a Loop, the size that Expand gets.
+A profile holds for all inputs of a shape, unless a value decides the amount of work. Examples are
+the trip count of a Loop and the target shape of Expand.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ DECIDING_INPUTS: Mapping[str, tuple[int, ...]] = {
 """The positions of inputs whose values decide a shape, a branch, a trip count or a length."""
 
 SEARCHES = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
-"""Operators that run a model of their own until its outputs say that they are done."""
+"""Operators that run an inner model until its outputs end the search."""
 
 OF_SHAPES = frozenset({"Shape", "Size", "SequenceLength"})
 """Operators whose outputs do not depend on values."""
@@ -92,11 +92,11 @@ WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 def deciding(
     key: tuple[str, str], node: Node, values: Sequence[Followed | None], *, redefined: bool
 ) -> str:
-    """Why the cost of a node depends on what is in the model's inputs; "" where it does not.
+    """Return the reason why a node's cost depends on the model's input values; "" if it does not.
 
     key: The operator's domain and name.
     values: The node's inputs.
-    redefined: Whether the model has a function of that name.
+    redefined: True if the model defines a function of that name.
     """
     domain, operator = key
     if domain not in KNOWN_DOMAINS or operator in SEARCHES or redefined:
@@ -112,7 +112,7 @@ def deciding(
 
 
 def depends_on_values(value: Followed | None) -> bool:
-    """Whether a value depends on what is in the inputs, besides their shapes."""
+    """Return True if a value depends on the values of the inputs, not only on their shapes."""
     if isinstance(value, TensorSequence):
         return any(map(depends_on_values, value))
     return value is not None and value.by_values

@@ -1,4 +1,4 @@
-"""What a proof depends on besides the model."""
+"""The digest of the code that a proof depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGES = ("row_independence", "model_file")
 
 @cache
 def rules_digest() -> str:
-    """The SHA-256 of the code that proves, in hex: a verdict of other code may be another one."""
+    """Return the SHA-256 of the proof code, in hex, because other code may reach other verdicts."""
     found = hashlib.sha256()
     for package in PACKAGES:
         folder = Path(__file__).parents[1] / package

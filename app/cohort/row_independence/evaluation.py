@@ -1,4 +1,4 @@
-"""Shape arithmetic: small tensors of which each element is known, as a number or a symbol."""
+"""Shape arithmetic on small tensors whose elements are all known as numbers or symbols."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from cohort.row_independence.tensors import (
 )
 
 EXACT = frozenset({FLOAT, INT32, INT64, DOUBLE, 12, 13})
-"""Types that hold every size: INT8 and FP16 do not."""
+"""Types that can represent every size; INT8 and FP16 cannot."""
 
 WHOLE: Mapping[int, tuple[int, int]] = {
     **{dtype: (0, 1 << bits) for dtype, bits in ((2, 8), (4, 16), (12, 32))},
@@ -54,18 +54,20 @@ WHOLE: Mapping[int, tuple[int, int]] = {
     INT64: (1 - MAX_NUMBER, MAX_NUMBER),
     13: (0, MAX_NUMBER),
 }
-"""The least number of each type of whole numbers, and what its numbers are below, if not larger
-ones may overflow."""
+"""The inclusive minimum and exclusive maximum of each integer type.
+
+64-bit types end at MAX_NUMBER, because larger numbers may overflow.
+"""
 
 MAX_SUMMED = 1 << 16
-"""So many whole floats as are followed add up to one without rounding, if none is larger."""
+"""Maximum float for exact sums: MAX_FOLLOWED integers up to this add up without rounding."""
 
 BEYOND = 1 << 28
-"""An end beyond this is the end of its axis: no axis is that long, and no run."""
+"""Slice ends beyond this mean the end of the axis; no axis and no run is that long."""
 
 
 def evaluate(operation: Operation) -> list[Tensor] | None:
-    """The outputs of an operator on small tensors; None where not all their elements are known."""
+    """Return an operator's outputs for small tensors; None unless all their elements are known."""
     function = EVALUATED.get(operation.name)
     given = operation.inputs
     if function is None or any(one is not None and one.rows for one in given):
@@ -109,8 +111,11 @@ def _target(operation: Operation) -> int:
 
 
 def _round(array: Elements, dtype: int, symbols: Symbols) -> Elements:
-    """The elements as the model has them: with the digits of its type, and unknown where its type
-    does not hold them, since it is for the runtime to say what there is then."""
+    """Round the elements to the model's type.
+
+    An element that the type cannot represent becomes unknown, because its value depends on the
+    runtime.
+    """
 
     def one(value: Any) -> Any:
         if isinstance(value, bool | Poly):
@@ -125,7 +130,7 @@ def _round(array: Elements, dtype: int, symbols: Symbols) -> Elements:
 
 
 def _holds(dtype: int, value: int | float) -> bool:
-    """Whether a type has this number, to the last digit."""
+    """Return True if a type represents this number exactly."""
     if dtype == FLOAT16:
         return float(np.float16(value)) == value
     bounds = WHOLE.get(dtype)
@@ -171,7 +176,7 @@ def _slice(operation: Operation, array: Elements, *_: Any) -> Elements:
 
 
 def slices(operation: Operation, rank: int) -> list[tuple[int, Any, Any, Any]]:
-    """Axis, start, end and step of each part of a Slice. Raises Unproven."""
+    """Return the axis, start, end and step of each part of a Slice. Raises Unproven."""
     what = "where it cuts"
     if "starts" in operation.attributes:
         starts, ends = operation.attribute("starts"), operation.attribute("ends", [])
@@ -185,7 +190,7 @@ def slices(operation: Operation, rank: int) -> list[tuple[int, Any, Any, Any]]:
 
 
 def plain_slice(start: Any, end: Any, step: Any) -> tuple[int | None, int | None, int]:
-    """The same for Python: what is beyond every axis is its end."""
+    """Convert a slice to Python's: bounds beyond every axis become the end of the axis."""
     if not all(isinstance(one, int) for one in (start, end, step)) or step == 0:
         raise TypeError("a slice that is not known")
     beyond = None if (end > 0) == (step > 0) else BEYOND * (1 if end > 0 else -1)

@@ -1,4 +1,4 @@
-"""What computes a node, as far as the rounding of its results may depend on the other rows."""
+"""Describe the kernel of a node, to the extent that its rounding may depend on other rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from cohort.row_independence.sizes import Poly, Size
 from cohort.row_independence.tensors import RowAxis, Tensor
 
 ALIGNMENT = 64
-"""Bytes of the longest vectors, and what the buffers of ONNX Runtime begin at multiples of."""
+"""Bytes of the longest SIMD vectors; ONNX Runtime aligns its buffers to it."""
 
 ROUNDED = {1: ("FP32", 4), 10: ("FP16", 2), 11: ("FP64", 8), 16: ("BF16", 2)}
-"""The datatypes of numbers that are rounded, by ONNX's codes, with their bytes."""
+"""Names and byte sizes of floating-point datatypes, by ONNX's codes."""
 
 
 def kernel_of(key: OperatorName, operation: Operation) -> str:
-    """The operator that computes with rows, and in parentheses what else its rounding depends on.
+    """Return the operator, with other factors that affect its rounding in parentheses.
 
-    As in "ReduceSum (inner axes, unaligned)". "" where none of its inputs has rows.
+    An example is "ReduceSum (inner axes, unaligned)". Returns "" if no input has rows.
     """
     given = [one for one in operation.inputs if one is not None and one.rows]
     if not given:
@@ -38,7 +38,7 @@ def kernel_of(key: OperatorName, operation: Operation) -> str:
 
 
 def _is_aligned(one: Tensor) -> bool:
-    """Whether each row begins where a vector does, if the first one does."""
+    """Return True if each row starts at a vector boundary, provided that the first row does."""
     rows = one.rows or RowAxis(0)
     size: Size = rows.inner
     for other in one.shape[rows.axis + 1 :]:

@@ -1,4 +1,4 @@
-"""A node as a rule sees it, and the table of rules."""
+"""A node with its inputs, as passed to a rule, and the table of rules."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FLAGS = frozenset(
         *("reverse", "training_mode", "transA", "transB", "transBatchA", "transBatchB"),
     }
 )
-"""Attributes that are yes or no. ONNX Runtime takes other numbers for either, by operator."""
+"""Boolean attributes. ONNX Runtime reads other numbers as true or false, by operator."""
 
 Rule = Callable[["Operation"], "Sequence[Followed] | Followed"]
 OperatorName = tuple[str, str]
-"""Domain, "" for ONNX's own, and name."""
+"""Domain and name; the domain of ONNX itself is ""."""
 
 OPERATOR_RULES: dict[OperatorName, Rule] = {}
 
@@ -38,7 +38,7 @@ ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
 
 
 def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
-    """Make a function the rule of operators of a domain; default: ONNX's own."""
+    """Register a function as the rule of operators of a domain; by default, ONNX's domain."""
 
     def put(function: Rule) -> Rule:
         for name in names:
@@ -49,37 +49,37 @@ def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
 
 
 class Follower(Protocol):
-    """What a rule may ask of the walk that applies it.
+    """The interface of the walk that is available to a rule.
 
-    symbols: The sizes.
-    cuts: Sizes that are another one, cut to a limit, with the other.
+    symbols: The symbols of the analysis.
+    cuts: Maps each size that was cut to a limit to the original size.
     """
 
     symbols: Symbols
     cuts: dict[Poly, Size]
 
     def graph(self, graph: Graph, given: Sequence[Followed]) -> list[Followed]:
-        """The outputs of a graph inside the node, with the values of its inputs."""
+        """Return the outputs of a subgraph of the node for these input values."""
 
     def invent_elements(self, one: Tensor) -> Elements | None:
-        """A symbol for each element of a small constant, the same ones each time."""
+        """Return a symbol for each element of a small constant, the same ones each time."""
 
     def lost(self, level: Loss, reason: str) -> Lost:
-        """A value whose rows are lost at the present node."""
+        """Return a value whose rows are lost at the current node."""
 
     def note_dependence(self, reason: str) -> None:
-        """Keep the first reason why the cost of runs depends on what is in the inputs."""
+        """Record the reason why the cost of runs depends on input values; the first one is kept."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """A node with what is known of its inputs.
+    """A node with the known facts about its inputs.
 
     name: The operator.
-    version: Of its operator set.
-    inputs: By position; None where one is left out.
-    attributes: By name: int, float, text, a list of these, a Tensor or a Graph.
-    outputs: How many outputs are asked for.
+    version: The version of its operator set.
+    inputs: Inputs by position; None if an input is omitted.
+    attributes: Values by name: int, float, text, a list of these, a Tensor or a Graph.
+    outputs: The number of requested outputs.
     """
 
     name: str
@@ -92,46 +92,46 @@ class Operation:
 
     @property
     def symbols(self) -> Symbols:
-        """The atoms of the analysis."""
+        """Return the symbols of the analysis."""
         return self.walk.symbols
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, or its default. Raises Unproven for a flag that is neither 0 nor 1."""
+        """Return an attribute or its default. Raises Unproven for a flag other than 0 or 1."""
         value = self.attributes.get(name, default)
         if name in FLAGS and value not in (0, 1):
             unknown(f"its {name} is {value}")
         return value
 
     def input(self, place: int) -> Tensor | None:
-        """An input; None where it is left out."""
+        """Return an input; None if it is omitted."""
         return self.inputs[place] if place < len(self.inputs) else None
 
     def first(self) -> Tensor:
-        """The first input. Raises Unproven where it is left out."""
+        """Return the first input. Raises Unproven if it is omitted."""
         return self.required(0)
 
     def required(self, place: int) -> Tensor:
-        """An input. Raises Unproven where it is left out."""
+        """Return an input. Raises Unproven if it is omitted."""
         found = self.input(place)
         return unknown(f"it has no input {place}") if found is None else found
 
     def present(self) -> list[Tensor]:
-        """The inputs that are not left out. Raises Unproven where there are none."""
+        """Return the inputs that are not omitted. Raises Unproven if all are omitted."""
         found = [one for one in self.inputs if one is not None]
         return found or unknown("it has no inputs")
 
     def same(self, *places: int, what: str = "") -> None:
-        """Raise Unproven unless the inputs at these places are the same for all rows."""
+        """Raise Unproven unless the inputs at these positions are the same for all rows."""
         for place in places:
             if (one := self.input(place)) is not None and not one.same:
                 thing = what or f"its input {place}"
                 mixes(f"{thing} depends on {'rows' if one.rows else 'the number of rows'}")
 
     def known(self, place: int, what: str) -> list[Any] | None:
-        """The elements of an input that decides something, as a list.
+        """Return the elements of an input that controls the operator, as a list.
 
-        None where the input is left out, or is the same for all rows and not known further. Raises
-        Unproven where it depends on rows.
+        Returns None if the input is omitted, or is the same for all rows but unknown. Raises
+        Unproven if it depends on rows.
         """
         one = self.input(place)
         if one is None:
@@ -144,31 +144,31 @@ class Operation:
         return None if found is None else list(found.ravel())
 
     def known_whole(self, place: int, what: str) -> list[Size] | None:
-        """The same where each element must be a whole number; Unproven where one is not."""
+        """Return the elements as `known` does. Raises Unproven unless all are integers."""
         found = self.known(place, what)
         if found is not None and not all(map(is_whole, found)):
             unknown(f"{what} is not a whole number")
         return found and [int(one) if isinstance(one, float) else one for one in found]
 
     def known_numbers(self, place: int, what: str) -> list[int] | None:
-        """The same where each must be a plain number."""
+        """Return the elements as `known` does. Raises Unproven unless all are plain numbers."""
         found = self.known(place, what)
         if found is not None and not all(isinstance(one, int) for one in found):
             unknown(f"{what} is not known")
         return found
 
     def elements(self, one: Tensor) -> Elements | None:
-        """The elements of a tensor, new symbols where those of a small constant are not known."""
+        """Return the elements of a tensor; unknown elements of a small constant become symbols."""
         if one.elements is None and one.same and all(isinstance(size, int) for size in one.shape):
             return self.walk.invent_elements(one)
         return one.elements
 
     def axis(self, default: int, rank: int, name: str = "axis") -> int:
-        """An attribute that is an axis, counted from the front."""
+        """Return an axis attribute, counted from the front."""
         return normalized(self.attribute(name, default), rank)
 
     def axes(self, place: int, rank: int, name: str = "axes") -> list[int] | None:
-        """Axes that are an attribute or an input, counted from the front; None where none are."""
+        """Return axes from an attribute or an input, counted from the front; None if absent."""
         found = self.attributes.get(name)
         if found is None:
             found = self.known_numbers(place, "which axes it takes")
@@ -177,16 +177,16 @@ class Operation:
         return None if found is None else [normalized(one, rank) for one in found]
 
     def is_cut_to(self, size: Poly, length: Size) -> bool:
-        """Whether a size is a length cut to a limit: where the two meet, they are equal."""
+        """Return True if `size` is `length` cut to a limit; two such sizes that meet are equal."""
         return self.walk.cuts.get(size) == length
 
     def graph(self, name: str) -> Graph:
-        """An attribute that is a graph."""
+        """Return a graph attribute. Raises Unproven if it is missing."""
         found = self.attributes.get(name)
         return found if isinstance(found, Graph) else unknown(f"it has no {name}")
 
     def sequence(self, place: int) -> list[Tensor]:
-        """An input that is a sequence of tensors."""
+        """Return an input that is a sequence of tensors. Raises Unproven if it is not known."""
         found = self.values[place] if place < len(self.values) else None
         if not isinstance(found, TensorSequence) or not found:
             unknown("it takes a sequence of unknown length")
@@ -198,7 +198,7 @@ def _lost(one: Lost) -> Tensor:
 
 
 def normalized(axis: Any, rank: int) -> int:
-    """An axis counted from the front. Raises Unproven where it is none of `rank` axes."""
+    """Return an axis counted from the front. Raises Unproven if it is outside `rank` axes."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
         unknown(f"axis {axis} of {rank} dimensions")
     return axis % rank

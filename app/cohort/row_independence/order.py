@@ -1,4 +1,4 @@
-"""In which order the nodes of a graph run, and which of them for nothing."""
+"""The run order of a graph's nodes, and the nodes that no output needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cohort.model_file.graphs import Graph, Node
 
 
 def names_used(node: Node) -> Iterator[str]:
-    """The inputs of a node, and the names that graphs inside it use."""
+    """Yield the inputs of a node, and the names that its subgraphs use."""
     yield from filter(None, node.inputs)
     for graph in node.graphs.values():
         yield from (one.name for one in graph.outputs)
@@ -18,9 +18,9 @@ def names_used(node: Node) -> Iterator[str]:
 
 
 def run_order(nodes: Sequence[Node]) -> Sequence[int]:
-    """The indexes of the nodes of a main graph, each after those whose outputs it uses.
+    """Return the indexes of a main graph's nodes, each after the nodes whose outputs it uses.
 
-    As they are where they need each other in a circle, which no runtime opens.
+    If the nodes form a cycle, their order is kept; no runtime opens such a model.
     """
     makers = {name: at for at, node in enumerate(nodes) for name in node.outputs if name}
     before = {
@@ -36,7 +36,7 @@ def run_order(nodes: Sequence[Node]) -> Sequence[int]:
 
 
 def unneeded_nodes(graph: Graph) -> Iterator[Node]:
-    """The nodes that no output of a graph needs. ONNX Runtime runs them all the same."""
+    """Yield the nodes that no output of a graph needs. ONNX Runtime runs them anyway."""
     needed = {one.name for one in graph.outputs}
     for node in reversed(graph.nodes):
         if needed.isdisjoint(node.outputs):

@@ -1,7 +1,7 @@
-"""Sizes with symbols: polynomials over atoms, with whole coefficients.
+"""Symbolic sizes: polynomials over atoms, with integer coefficients.
 
-A size is an int where it is a plain number. An atom is the number of rows, an open size of an
-input, or a term that is not a polynomial, such as a rounded quotient; equal terms are one atom.
+A known size is a plain int. An atom is the number of rows, an open size of an input, or a
+non-polynomial term such as a rounded quotient. Equal terms share one atom.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 MAX_TERMS, MAX_DEGREE, MAX_ATOMS = 64, 16, 64
 MAX_NUMBER = 1 << 62
-"""Larger numbers may overflow in the model."""
+"""Exclusive limit of coefficients; larger numbers may overflow in the model."""
 
 NO_BOUND = float("-inf")
 
 
 class Atom:
-    """An unknown whole number.
+    """An unknown number.
 
-    number: Its place among the atoms of its analysis.
-    least: A bound that it never falls below.
-    whole: Whether it is sure to be a whole number.
-    parts: All atoms that it is computed from, itself included; None: too many to list.
+    number: Its index among the atoms of the analysis.
+    least: A lower bound of the value.
+    whole: True if the value is known to be an integer.
+    parts: All atoms that the value is computed from, including itself; None if there are too many.
     """
 
     __slots__ = ("least", "number", "parts", "whole")
@@ -43,7 +43,7 @@ class Atom:
 
 
 Monomial = tuple[Atom, ...]
-"""A product of atoms, sorted."""
+"""A sorted product of atoms."""
 
 
 class Symbols:
@@ -57,13 +57,13 @@ class Symbols:
     def new(
         self, least: float = 0, parts: frozenset[Atom] | None = frozenset(), *, whole: bool = True
     ) -> Poly:
-        """An atom unlike all others."""
+        """Return a new atom that differs from all others."""
         atom = Atom(self._count, least, parts, whole=whole)
         self._count += 1
         return Poly({(atom,): 1}, self)
 
     def named(self, name: object) -> Poly:
-        """The size of this name, at least 0."""
+        """Return the size of this name, which is at least 0."""
         if name not in self._atoms:
             self._atoms[name] = self.new()
         return self._atoms[name]
@@ -71,7 +71,7 @@ class Symbols:
     def term(
         self, function: str, *given: object, least: float = NO_BOUND, whole: bool = True
     ) -> Poly:
-        """What a function makes of `given`, of which nothing else is known."""
+        """Return an atom for the result of an opaque function of `given`."""
         key = (function, *given)
         if key not in self._atoms:
             parts: frozenset[Atom] | None = frozenset()
@@ -84,7 +84,10 @@ class Symbols:
 
 
 class Poly:
-    """A polynomial that is not a plain number. Adds, subtracts and multiplies; exact or a term."""
+    """A polynomial that is not a plain number.
+
+    Sums, differences and products are exact, or a new term if they grow too large.
+    """
 
     __slots__ = ("_hash", "symbols", "terms")
 
@@ -107,7 +110,7 @@ class Poly:
         )
 
     def atoms(self) -> Iterator[Atom]:
-        """Its atoms, some of them more than once."""
+        """Yield the atoms; an atom may occur more than once."""
         for monomial in self.terms:
             yield from monomial
 
@@ -147,7 +150,7 @@ class Poly:
 
 
 Size = int | Poly
-"""The size of an axis, or another whole number that follows from sizes."""
+"""The size of an axis, or another integer computed from sizes."""
 
 
 def _terms(value: object) -> Mapping[Monomial, int] | None:
@@ -162,7 +165,7 @@ def _terms(value: object) -> Mapping[Monomial, int] | None:
 
 
 def _size(terms: Mapping[Monomial, int], symbols: Symbols) -> Size | None:
-    """The size of these terms; None where they are too many or too large."""
+    """Return the size with these terms; None if they are too many or too large."""
     terms = {monomial: factor for monomial, factor in terms.items() if factor}
     if not terms:
         return 0
@@ -177,7 +180,7 @@ def _size(terms: Mapping[Monomial, int], symbols: Symbols) -> Size | None:
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    """All of them multiplied."""
+    """Return the product of all sizes."""
     found: Size = 1
     for size in sizes:
         found = found * size
@@ -185,26 +188,26 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def of_rows(value: object) -> bool:
-    """Whether a size depends, or may depend, on the number of rows."""
+    """Return True if a size depends, or may depend, on the number of rows."""
     return isinstance(value, Poly) and made_of(value, frozenset(value.symbols.rows.atoms()))
 
 
 def made_of(value: object, atoms: frozenset[Atom]) -> bool:
-    """Whether a size is, or may be, computed from one of these atoms."""
+    """Return True if a size is, or may be, computed from one of these atoms."""
     return isinstance(value, Poly) and any(
         atom.parts is None or not atoms.isdisjoint(atom.parts) for atom in value.atoms()
     )
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is sure to be a whole number."""
+    """Return True if a value is known to be an integer."""
     if isinstance(value, Poly):
         return all(atom.whole for atom in value.atoms())
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
 def least(value: Any) -> float:
-    """A bound that a size never falls below."""
+    """Return a lower bound of a size."""
     if not isinstance(value, Poly):
         return float(value)
     total = 0.0
@@ -216,7 +219,7 @@ def least(value: Any) -> float:
 
 
 def compare_sizes(one: Any, other: Any) -> int | None:
-    """-1, 0 or 1 as `one` is less than, equal to or greater than `other`; None: not sure."""
+    """Return -1 if `one` is less than `other`, 0 if equal, 1 if greater; None if unknown."""
     gap = one - other
     if not isinstance(gap, Poly):
         return int(gap > 0) - int(gap < 0)
@@ -226,7 +229,10 @@ def compare_sizes(one: Any, other: Any) -> int | None:
 
 
 def quotient(dividend: Size, divisor: Size) -> Size | None:
-    """The exact quotient; None where there is none. Long division by the leading term."""
+    """Return the exact quotient; None if the division has a remainder.
+
+    Uses long division by the leading term.
+    """
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor if divisor and dividend % divisor == 0 else None
     symbols = next(one.symbols for one in (dividend, divisor) if isinstance(one, Poly))

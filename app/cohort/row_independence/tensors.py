@@ -1,8 +1,12 @@
-"""What is known of a tensor: its shape, and where its rows are.
+"""The known facts about a tensor: its shape, and the axis of its rows.
 
-A tensor is the same whatever rows are in a run, and however many; or it is made of the number of
-rows alone; or its entries along one axis are of the rows: entry i is a function of row i of the
-inputs, and of what is the same for all. Anything else is `Lost`.
+A tensor is one of:
+
+- the same for all runs, independent of the rows and of their number;
+- computed from the number of rows alone;
+- made of rows along one axis: entry i is a function of row i of the inputs and of shared values.
+
+Any other value is `Lost`.
 """
 
 from __future__ import annotations
@@ -21,16 +25,16 @@ Elements = NDArray[np.object_]
 """The elements of a small tensor: int, float, bool or Poly."""
 
 MAX_FOLLOWED = 256
-"""The elements of a tensor that are followed."""
+"""Maximum number of elements of a tensor whose elements are followed."""
 
 BOOL, STRING, FLOAT, INT32, INT64 = 9, 8, 1, 6, 7
-"""Numbers of ONNX's TensorProto.DataType."""
+"""Values of ONNX's TensorProto.DataType."""
 
 
 class RowAxis(NamedTuple):
-    """Where rows are: `axis` is outer * N * inner entries long, in this order of nesting.
+    """The location of rows: `axis` has outer * N * inner entries, in this order of nesting.
 
-    Reshape merges rows with other axes so, and splits them again.
+    Reshape merges rows with other axes in this layout, and splits them again.
     """
 
     axis: int
@@ -39,9 +43,9 @@ class RowAxis(NamedTuple):
 
 
 class RowPlace(NamedTuple):
-    """Values along `axis` that tell rows apart: row i has i * stride, or up to a stride more.
+    """Values along `axis` that identify rows: row i has i * stride, plus less than a stride.
 
-    full: Whether something below a stride was added; else it is i * stride exactly.
+    full: True if a number below a stride was added; otherwise the value is exactly i * stride.
     """
 
     axis: int
@@ -50,12 +54,12 @@ class RowPlace(NamedTuple):
 
     @property
     def is_row_number(self) -> bool:
-        """Whether the values are 0, 1, 2, …"""
+        """Return True if the values are 0, 1, 2, …"""
         return self.stride == 1
 
 
 class Loss(IntEnum):
-    """How much is known where rows are lost; the worst for a user to hear first."""
+    """The reason category of a loss of rows; the most serious category comes first."""
 
     RANDOM = 0
     MIXES = 1
@@ -63,7 +67,7 @@ class Loss(IntEnum):
 
 
 class Unproven(Exception):
-    """Raised by a rule: rows cannot be followed through its node."""
+    """Raised by a rule if rows cannot be followed through its node."""
 
     def __init__(self, level: Loss, reason: str) -> None:
         super().__init__(reason)
@@ -71,23 +75,22 @@ class Unproven(Exception):
 
 
 def mixes(reason: str) -> NoReturn:
-    """Say that a node combines rows, as far as can be shown."""
+    """Raise Unproven for a node that appears to combine rows."""
     raise Unproven(Loss.MIXES, reason)
 
 
 def unknown(reason: str) -> NoReturn:
-    """Say that a node is not understood."""
+    """Raise Unproven for a node that is not understood."""
     raise Unproven(Loss.UNKNOWN, reason)
 
 
 class NodePlace(NamedTuple):
-    """Which node of a model.
+    """The position of a node in a model.
 
-    path: Its index among the nodes of the main graph. Of a node in another graph: the index of the
-        node that has that graph, the index of the graph among that node's, and the index in there,
-        at any depth. The body of a function is behind the graphs of the node that calls it. Empty
-        for no node.
-    name: As the file has it, cut where it is long; "" where it has none.
+    path: The node's index in the main graph. For a node in a subgraph: the outer node's index, the
+        subgraph's index in that node, and the index inside it; likewise at any depth. The body of a
+        function counts after the graphs of the node that calls it. Empty for no node.
+    name: The name in the file, shortened if it is long; "" if the node has no name.
     """
 
     path: tuple[int, ...] = ()
@@ -98,11 +101,12 @@ NO_NODE = NodePlace()
 
 
 class Lost(NamedTuple):
-    """A value whose rows were lost at the node with this number, the first of all such.
+    """A value whose rows were lost, first at the node with this number.
 
-    node: The node in words; `reason` what it does.
-    by_values: As of a Tensor.
-    place: Where the node is; default: not at a node.
+    node: A description of the node.
+    reason: The effect of the node on rows.
+    by_values: See Tensor.
+    place: The position of the node; by default, no node.
     """
 
     number: int
@@ -115,19 +119,19 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of which something is known.
+    """A tensor about which something is known.
 
-    shape: Its sizes; of a tensor that does not only count rows, those of other axes than the rows'
-        are made without the number of rows.
-    dtype: A number of ONNX's TensorProto.DataType; 0: not known.
-    rows: Where its rows are; None: it is the same for all rows.
-    counts: Whether it is made of the number of rows: sizes, row numbers.
-    elements: The elements of a small one that are followed.
-    place: The axis along which its values tell rows apart; of one that counts.
-    columns: Such places by their index along the last axis, as GatherND takes them.
-    below: What its values are at least 0 and less than, as indices.
-    padding: The text with which shorter rows were padded: the last size depends on all rows.
-    by_values: Whether it depends on what is in the inputs, besides their shapes.
+    shape: The size of each axis. Unless `counts` is true, only the row axis may depend on the
+        number of rows.
+    dtype: A value of ONNX's TensorProto.DataType; 0 if unknown.
+    rows: The location of its rows; None if it is the same for all rows.
+    counts: True if it is computed from the number of rows, for example sizes or row numbers.
+    elements: The elements that are followed, for a small tensor.
+    place: The axis along which its values identify rows; only for a tensor that counts.
+    columns: Such places by index along the last axis, in the layout of GatherND indices.
+    below: An exclusive upper bound of its values, which are at least 0, as indices are.
+    padding: The text that pads shorter rows; the last size then depends on all rows.
+    by_values: True if it depends on the values of the inputs, not only on their shapes.
     """
 
     shape: tuple[Size, ...]
@@ -143,16 +147,16 @@ class Tensor:
 
     @property
     def rank(self) -> int:
-        """The number of axes."""
+        """Return the number of axes."""
         return len(self.shape)
 
     @property
     def same(self) -> bool:
-        """Whether it is the same whatever rows there are."""
+        """Return True if the tensor is independent of the rows and of their number."""
         return self.rows is None and not self.counts
 
     def holds(self, count: Size) -> bool:
-        """Whether it keeps what the class promises where there are `count` rows."""
+        """Return True if the invariants of the class hold for `count` rows."""
         if self.rows is None:
             return self.counts or not any(map(of_rows, self.shape))
         axis, outer, inner = self.rows
@@ -174,7 +178,7 @@ Followed = Tensor | Lost | TensorSequence
 
 
 def constant(elements: Any, dtype: int) -> Tensor:
-    """A tensor whose elements are known, numbers or sizes."""
+    """Return a tensor with known elements, which are numbers or sizes."""
     array = np.empty(np.shape(elements), dtype=object)
     array[...] = elements
     counts = any(map(of_rows, array.ravel()))
@@ -182,10 +186,10 @@ def constant(elements: Any, dtype: int) -> Tensor:
 
 
 def sized(shape: Sequence[Size], dtype: int) -> Tensor:
-    """A tensor without rows; it counts them where its shape does."""
+    """Return a tensor without rows; `counts` is true if its shape depends on their number."""
     return Tensor(tuple(shape), dtype, counts=any(map(of_rows, shape)))
 
 
 def without_elements(tensor: Tensor) -> Tensor:
-    """The same tensor, its elements forgotten."""
+    """Return the tensor without its elements and their bound."""
     return replace(tensor, elements=None, below=None)

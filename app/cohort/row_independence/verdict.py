@@ -1,4 +1,4 @@
-"""The verdict on a model: whether rows of its outputs depend on the same rows of inputs only."""
+"""The verdict on a model: each output row depends only on the same row of the inputs, or not."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from cohort.row_independence.tensors import (
 from cohort.row_independence.walk import GraphTooLarge, Limit, Walk
 
 MAX_FOLLOWED_NODES, MAX_CPU_SECONDS = 200_000, 5.0
-"""What all guesses for one model may take together."""
+"""Limits for all guesses for one model together."""
 
 MAX_GUESSES = 10
 TIMED_RANK = 3
-"""The dimensions of a sequence in time, of which rows may be the second."""
+"""The rank of a time series, whose second axis may be the rows."""
 
 TOO_LARGE = "the graph is too large to follow"
 
 
 class RowKind(StrEnum):
-    """What is known of a model's rows.
+    """The kind of a verdict on a model's rows.
 
     PROVEN: Each row of each output is a function of the same row of all inputs.
-    SHARED: The same, where all requests of a run have equal values in some inputs.
-    REFUTED: A node combines rows, as far as can be shown.
+    SHARED: As PROVEN, if all requests of a run have equal values in some inputs.
+    REFUTED: A node appears to combine rows.
     UNKNOWN: A node is not understood.
-    RANDOM: A node gives another result each time.
-    FIXED: No input has an axis for any number of rows.
+    RANDOM: A node returns a different result each time.
+    FIXED: No input has an axis of variable size for rows.
     """
 
     PROVEN = "proven"
@@ -55,9 +55,9 @@ class RowKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Where the rows of an output are: `each` entries along `axis` for each row.
+    """The location of an output's rows: `each` entries along `axis` for each row.
 
-    None for `each`: as many as follow from the sizes of the request.
+    each: The number of entries; None if it depends on the sizes of the request.
     """
 
     axis: int
@@ -66,9 +66,9 @@ class OutputRows:
 
 @dataclass(frozen=True, slots=True)
 class RequestKind:
-    """Requests of the same sizes, and of the same values in the inputs that a run takes once.
+    """A kind of request: same sizes, and same values in the inputs that all rows share.
 
-    shapes: The shape of each input, of a request of one row where the input has rows.
+    shapes: The shape of each input; an input with rows counts as one row.
     values: The elements of the inputs without rows, in row-major order.
     """
 
@@ -76,7 +76,7 @@ class RequestKind:
     values: Mapping[str, tuple[int | float | bool, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The sizes and values, as in `"x" [1, 512], "rate" 16000`."""
+        """Return the sizes and values as text, such as `"x" [1, 512], "rate" 16000`."""
         return ", ".join(
             f"{quoted(name)} {', '.join(map(str, self.values[name]))}"
             if len(self.values.get(name, ())) == 1
@@ -89,20 +89,20 @@ class RequestKind:
 class RowVerdict:
     """The verdict on a model.
 
-    kind: What is known.
-    node, reason: Where rows are combined or lost, and how; "" where they are not.
-    inputs: The axis of each input along which rows are; None where its values must be equal in a
-        run.
-    outputs: Where the rows of each output are; None where it is the same for all.
-    equal_sizes: Whether it holds only for requests in which sizes of one name are equal.
-    dependence: Why the cost of a run depends on what is in the inputs; "" where it does not.
-    place: Which node `node` is, to be found in the graph.
-    kernels: Where rows are proven to be independent, what computes with them, as `kernel_of` says,
-        each with its first node, in words.
-    requests: Of which requests it holds, and of no others; empty: of all.
-    other_requests: Why it is not shown for requests like other examples, a sentence for each.
-    by_request: Whether more may be known of requests of given sizes: a node is not understood, or
-        is in a branch that these may not take.
+    kind: The kind of the verdict.
+    node, reason: The node that combines or loses rows, and the reason; "" if rows are independent.
+    inputs: The row axis of each input; None if the input's values must be equal in a run.
+    outputs: The location of each output's rows; None if the output is the same for all rows.
+    equal_sizes: True if the verdict holds only for requests in which sizes with the same name are
+        equal.
+    dependence: The reason why the cost of a run depends on input values; "" if it does not.
+    place: The position of `node` in the graph.
+    kernels: If rows are proven independent, the kernels that compute with rows (see `kernel_of`),
+        each with a description of its first node.
+    requests: The only kinds of request for which the verdict holds; empty means all requests.
+    other_requests: Reasons why it is not proven for the other example requests, one sentence each.
+    by_request: True if more may be provable for requests of given sizes. A node is then not
+        understood, or is in a branch that these requests may not take.
     """
 
     kind: RowKind
@@ -120,16 +120,16 @@ class RowVerdict:
 
     @property
     def independent(self) -> bool:
-        """Whether rows are proven not to influence each other."""
+        """Return True if rows are proven not to influence each other."""
         return self.kind in (RowKind.PROVEN, RowKind.SHARED)
 
     @property
     def axes(self) -> Mapping[str, int | None] | None:
-        """`inputs`, where rows are proven not to influence each other; else None."""
+        """Return `inputs` if rows are proven not to influence each other; otherwise None."""
         return self.inputs if self.independent else None
 
     def __str__(self) -> str:
-        """What is known of the rows, as a sentence without its end."""
+        """Return the verdict as a sentence without a full stop."""
         where = f"{self.node}: {self.reason}" if self.node else self.reason
         if self.requests:
             kinds = " or ".join(map(str, self.requests))
@@ -163,12 +163,12 @@ def prove_rows(
     max_nodes: int = MAX_FOLLOWED_NODES,
     max_seconds: float = MAX_CPU_SECONDS,
 ) -> RowVerdict:
-    """Follow the rows of all inputs through a model, as axis 0 first, then as other axes.
+    """Follow the rows of all inputs through a model; try axis 0 first, then other axes.
 
-    guesses: Where rows may be, in place of what the shapes of inputs suggest.
-    max_nodes, max_seconds: What all guesses may take together.
+    guesses: Possible row axes; by default they are derived from the shapes of the inputs.
+    max_nodes, max_seconds: Limits for all guesses together.
 
-    Inputs with defaults among the initializers are taken as these. Raises nothing.
+    Inputs with a default among the initializers are treated as that constant. Raises nothing.
     """
     inputs = [one for one in model.main.inputs if one.name not in model.main.constants]
     limit = Limit(max_nodes, max_seconds)
@@ -214,7 +214,7 @@ def _may_be_by_request(one: RowVerdict) -> bool:
 
 
 def count_with_rows(assignment: Assignment) -> int:
-    """How many inputs have rows."""
+    """Return the number of inputs that have rows."""
     return sum(axis is not None for axis in assignment.values())
 
 
@@ -226,7 +226,7 @@ def _try(
     *,
     equal_sizes: bool = False,
 ) -> tuple[int, RowVerdict]:
-    """How far rows come with this assignment, as the number of a node, and the verdict."""
+    """Follow rows. Return the number of the first node that loses them, and the verdict."""
     given = [_input(walk, one, assignment.get(one.name), equal_sizes) for one in inputs]
     main = model.main._replace(inputs=list(inputs))
     names = [one.name for one in main.outputs]
@@ -258,11 +258,11 @@ def _try(
 
 
 _KINDS = {Loss.RANDOM: RowKind.RANDOM, Loss.MIXES: RowKind.REFUTED, Loss.UNKNOWN: RowKind.UNKNOWN}
-_ALL = 1 << 40  # behind every node
+_ALL = 1 << 40  # after every node
 
 
 def _problem(name: str, output: Followed) -> Lost | None:
-    """Why an output cannot be cut by rows; None where it can."""
+    """Return the reason why an output cannot be split into rows; None if it can."""
     said = f"output {quoted(name)}"
     match output:
         case Lost():
@@ -304,17 +304,19 @@ def _input(walk: Walk, one: GraphInput, axis: int | None, equal_sizes: bool) -> 
     return Tensor(tuple(shape), one.dtype, rows, by_values=True)
 
 
-# --- Where rows may be.
+# --- Guesses of row axes.
 
 
 def guess_rows(inputs: Sequence[GraphInput]) -> Iterator[Assignment]:
-    """Which axis of each input may be that of rows, the likeliest guess first."""
+    """Yield guesses of each input's row axis, the most likely guess first."""
     found: list[Assignment] = []
     for guess in _all_guesses({one.name: one.shape or () for one in inputs}):
         if guess not in found and any(axis is not None for axis in guess.values()):
             found.append(guess)
             yield guess
-        if len(found) == MAX_GUESSES:  # each guess is as long as there are inputs
+        if (
+            len(found) == MAX_GUESSES
+        ):  # a guess has an entry for every input, so their number must be bounded
             return
 
 
@@ -331,7 +333,7 @@ def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[A
     named = Counter(size for shape in shapes.values() for size in shape if isinstance(size, str))
     for symbol in sorted(named, key=lambda one: (not _like_batch(one), -named[one], one)):
         yield {n: axis_of(shape, {symbol}) for n, shape in shapes.items()}
-    for axis in (1, 2):  # of states, [2, ?, 128]
+    for axis in (1, 2):  # for recurrent states such as [2, ?, 128]
         yield {
             n: 0 if n in first else axis if is_open(shape, axis) else None
             for n, shape in shapes.items()
@@ -340,13 +342,13 @@ def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[A
         n: 1 if is_open(shape, 1) else 0 if n in first and len(shape) == 1 else None
         for n, shape in shapes.items()
     }
-    for skipped in shapes:  # one input is the same for all
+    for skipped in shapes:  # this input is shared by all rows
         if skipped in first:
             yield {n: 0 if n in first and n != skipped else None for n in shapes}
 
 
 def _may_have_rows(shape: Sequence[int | str | None]) -> bool:
-    """Whether an open axis is likely to be that of rows, not of time or of an image."""
+    """Return True if an open axis is likely to be the row axis, not time or an image size."""
     first = shape[: 2 if len(shape) == TIMED_RANK else 1]
     return any(not isinstance(size, int) for size in first) or any(
         isinstance(size, str) and _like_batch(size) for size in shape
@@ -362,7 +364,7 @@ def _names(inputs: Sequence[GraphInput]) -> list[str]:
 
 
 def _has_twins(inputs: Sequence[GraphInput]) -> bool:
-    """Whether sizes of inputs have the same name."""
+    """Return True if two inputs have a size of the same name."""
     names = [size for one in inputs for size in set(one.shape or ()) if isinstance(size, str)]
     return len(names) > len(set(names))
 

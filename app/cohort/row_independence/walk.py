@@ -37,14 +37,14 @@ from cohort.row_independence.tensors import (
 )
 
 MAX_INVENTED = 64
-"""The elements of a constant that get symbols of their own where they are not known."""
+"""Maximum number of unknown elements of a constant that become symbols."""
 
 MAX_NAME = 256
-"""Letters of a node's name."""
+"""Maximum length of a node's name, in characters."""
 
 
 RULE_FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a rule raises on a node that it does not expect, such as one with an attribute missing."""
+"""Exceptions that a rule raises for an unexpected node, for example without an attribute."""
 
 IN_VAIN = "no output needs it, but it runs, and may fail for some numbers of rows"
 
@@ -56,10 +56,10 @@ class GraphTooLarge(Exception):
 
 
 class Limit:
-    """How much all walks over one model may take.
+    """The limits for all walks over one model together.
 
-    nodes: Nodes looked at, those of functions at each call, those of loops at each turn.
-    seconds: Of computing, so that what else the machine does changes no verdict.
+    nodes: Visited nodes; nodes of functions count at each call, nodes of loops at each iteration.
+    seconds: CPU time, so that the load of the machine does not change the verdict.
     """
 
     def __init__(self, nodes: int, seconds: float) -> None:
@@ -77,10 +77,11 @@ class Walk:
 
     order: The index in the file of each node of the main graph.
 
-    symbols: The sizes.
-    cuts: Sizes that are another one, cut to a limit, with the other.
-    dependence: Which operator's cost depends on what is in the inputs; "" for none.
-    kernels: What computes with rows, as `kernel_of` says, each with its first node, in words.
+    symbols: The symbols of the analysis.
+    cuts: Maps each size that was cut to a limit to the original size.
+    dependence: The first reason why the cost of a run depends on input values; "" if it does not.
+    kernels: The kernels that compute with rows (see `kernel_of`), each with a description of its
+        first node.
     """
 
     def __init__(self, model: ModelGraphs, limit: Limit, order: Sequence[int]) -> None:
@@ -98,9 +99,9 @@ class Walk:
         self._invented: dict[int, tuple[Tensor, Elements]] = {}
 
     def graph(self, graph: Graph, given: Sequence[Followed]) -> list[Followed]:
-        """The outputs of a graph, with the values of its inputs. Names outside are visible."""
+        """Return the outputs of a graph for these input values. Outer names are visible."""
         scope: dict[str, Followed] = {n: known_tensor(one) for n, one in graph.constants.items()}
-        for node in graph.nodes:  # what is used before it is computed is not known
+        for node in graph.nodes:  # a value used before it is computed is unknown
             scope.update(dict.fromkeys(node.outputs, NOT_COMPUTED))
         scope.update(zip((one.name for one in graph.inputs), given, strict=False))
         self._scopes.append(scope)
@@ -119,7 +120,7 @@ class Walk:
             del self._path[-len(step) - 1 :]
 
     def invent_elements(self, one: Tensor) -> Elements | None:
-        """A symbol for each element of a small constant, the same ones each time."""
+        """Return a symbol for each element of a small constant, the same ones each time."""
         shape = [size for size in one.shape if isinstance(size, int)]
         count = prod(shape)
         if len(shape) < one.rank or not 0 < count <= MAX_INVENTED:
@@ -131,7 +132,7 @@ class Walk:
         return self._invented[id(one)][1]
 
     def lost(self, level: Loss, reason: str) -> Lost:
-        """A value whose rows are lost at the present node."""
+        """Return a value whose rows are lost at the current node."""
         return Lost(self._number, level, self._words, reason, place=self._place())
 
     def _place(self) -> NodePlace:
@@ -142,7 +143,7 @@ class Walk:
         return NodePlace((self._order[first], *inside), name)
 
     def note_dependence(self, reason: str) -> None:
-        """Keep the first reason why the cost of runs depends on what is in the inputs."""
+        """Record the reason why the cost of runs depends on input values; the first one is kept."""
         self.dependence = self.dependence or reason
 
     def _look_up(self, name: str) -> Followed:
@@ -152,7 +153,7 @@ class Walk:
         return NOT_COMPUTED
 
     def _unless_ended(self, graph: Graph, outputs: list[Followed]) -> list[Followed]:
-        """The outputs, or that they are lost: a node that none of them needs may end the run."""
+        """Return the outputs; they are lost if a node that no output needs may fail the run."""
         lost = [
             value._replace(level=Loss.UNKNOWN, reason=f"{IN_VAIN}: {value.reason}")
             for node in unneeded_nodes(graph)
@@ -196,7 +197,7 @@ class Walk:
     ) -> list[Followed]:
         lost = [one for one in values if isinstance(one, Lost)]
         if lost:
-            for graph in node.graphs.values():  # what its nodes cost is asked all the same
+            for graph in node.graphs.values():  # the cost of its nodes is still needed
                 self.graph(graph, [lost[0]._replace(by_values=True)] * len(graph.inputs))
             return [min(lost)._replace(by_values=False)] * len(node.outputs)
         rule = OPERATOR_RULES.get(key)
@@ -233,7 +234,7 @@ class Walk:
         return [*found, *[self.lost(Loss.UNKNOWN, "it has more outputs than are known")] * more]
 
     def _call(self, body: Graph, node: Node, values: Sequence[Followed | None]) -> list[Followed]:
-        """Follow the body of a function, with what its caller gives."""
+        """Follow the body of a function with its caller's attributes and inputs."""
         given = {**body.defaults, **node.attributes}
         bound = [_bind(one, given) for one in body.nodes]
         left_out = {
@@ -260,7 +261,7 @@ class Walk:
 
 
 def known_tensor(one: ConstantTensor) -> Tensor:
-    """A constant of the file, with its elements where it is small."""
+    """Return a constant of the file, with its elements if it is small."""
     if one.elements is None or len(one.elements) > MAX_FOLLOWED:
         return Tensor(one.shape, one.dtype)
     elements = np.empty(len(one.elements), dtype=object)
@@ -275,7 +276,7 @@ def _opsets(opsets: Mapping[str, int]) -> dict[str, int]:
 
 
 def _index_of(graph: Graph, node: Node) -> int:
-    """Which of a node's graphs it is: one of its attributes, or the body of a function behind."""
+    """Return the index of a graph in a node; a called function's body comes after its graphs."""
     graphs = list(node.graphs.values())
     return next((at for at, one in enumerate(graphs) if one is graph), len(graphs))
 
@@ -290,7 +291,7 @@ def _attributes(node: Node) -> dict[str, object]:
 
 
 def _bind(node: Node, given: Mapping[str, AttributeValue]) -> Node:
-    """A node of a function with what its caller gives for its attributes."""
+    """Return a function's node with the caller's values for its attribute references."""
     if not node.graphs and not any(
         isinstance(one, AttributeReference) for one in node.attributes.values()
     ):

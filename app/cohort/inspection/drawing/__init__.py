@@ -1,7 +1,7 @@
-"""The graphs of a model as data that a page draws: operators, values, and where each node runs.
+"""The graphs of a model as data for a web page: operators, values, and each node's provider.
 
-`draw_model` reads a model's file without `onnx` and without its weights; a `DrawingProcess` does so
-in a process of its own, for a server.
+`draw_model` reads a model's file without `onnx` and without its weights. A `DrawingProcess` does
+this in a child process, for a server.
 """
 
 from cohort.inspection.drawing.blocks import LEAST_FOLDED, find_blocks

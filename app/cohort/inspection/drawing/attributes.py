@@ -1,4 +1,4 @@
-"""The attributes of a node in words."""
+"""Describe the attributes of a node as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cohort.inspection.drawing.words import LONGEST_WORDS, describe_tensor
 from cohort.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields, signed, varints
 
 SHOWN = 16
-"""Of a list."""
+"""Maximum number of list entries that are shown."""
 
 _LISTS = {7: "floats", 8: "ints", 9: "strings", 10: "tensors", 11: "graphs"}
-_EMPTY = {1: "0", 2: "0", 3: ""}  # some writers leave out what is zero
+_EMPTY = {1: "0", 2: "0", 3: ""}  # some writers omit zero values
 
 
 class Attribute(NamedTuple):
-    """An attribute: what it says in words, the type of a tensor in it, and the graphs."""
+    """An attribute: its value as text, the type of a tensor in it, and its graphs."""
 
     name: str
     text: str
@@ -27,7 +27,7 @@ class Attribute(NamedTuple):
 
 
 def read_attribute(message: MessageBytes) -> Attribute:
-    """Read an AttributeProto; of a long list the first numbers, and how many more where it fits."""
+    """Read an AttributeProto; show the first entries of a long list, and its length if known."""
     name, tensor, kind, is_list = "", "", 0, False
     graphs: list[MessageBytes] = []
     said: list[str] = []
@@ -49,7 +49,7 @@ def read_attribute(message: MessageBytes) -> Attribute:
                 if len(said) < SHOWN:
                     said.append(text)
             if count > SHOWN and number not in (6, 11) and len(message) > FileSlice.MAX_READ_BYTES:
-                cut = True  # what comes after would be counted alone
+                cut = True  # the rest would only be counted
                 break
     if not said:
         text = _EMPTY.get(kind, "[]" if kind in _WRITTEN else "")

@@ -1,4 +1,4 @@
-"""What repeats in a graph, as layers do."""
+"""Find repeated blocks of nodes in a graph, such as layers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 FEW = 60
-"""So many nodes are drawn without folding what repeats."""
+"""Maximum number of nodes that are drawn without folding repeated blocks."""
 
 LEAST_FOLDED = 24
-"""Nodes that all repetitions of a block have together, at least."""
+"""Minimum number of nodes in all repetitions of a block together."""
 
 LONGEST_BLOCK = 600
-"""Nodes of a block that repeats."""
+"""Maximum number of nodes in a repeated block."""
 
 
 def find_blocks(operators: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Find what repeats: where it starts, its nodes, and how often it is there.
+    """Find repeated blocks. Return each one's start, its number of nodes and its repetitions.
 
-    Of sequences that repeat without a gap, the one that covers most nodes is taken first.
+    Blocks repeat without a gap. The repetition that covers the most nodes is chosen first.
     """
     if len(operators) <= FEW:
         return []

@@ -1,7 +1,7 @@
-"""Drawing a model in a process of its own: the job `draw_one`, and the parent's end of it.
+"""Draw a model in a child process: the job `draw_one`, and the parent's side of it.
 
-Python's readers and ONNX Runtime look at a file there that somebody else wrote; limits of the
-system end the process where that takes too much.
+In the child, Python's readers and ONNX Runtime parse an untrusted file. Operating system limits
+end the process if it takes too much.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cohort.system.jobs import (
 
 CPU_SECONDS = 30
 MAX_SECONDS = 60.0
-"""Of anything: files may come over a network that hangs."""
+"""Wall-clock limit, for files on a hung network mount."""
 
 MEMORY = 1 << 30
-"""Bytes, or a quarter of what there is."""
+"""Memory limit in bytes; if a quarter of the available memory is less, that is the limit."""
 
 
 LIMITS = frozenset({Signals.SIGXCPU, Signals.SIGALRM, Signals.SIGKILL})
-"""What ends a process that takes more than it may: SIGKILL where the system has no memory left."""
+"""Signals that end a process over its limits; SIGKILL if the system is out of memory."""
 
 _DRAW_ONE = "cohort.inspection.drawing.process:draw_one"
 
@@ -48,9 +48,9 @@ class _TookTooMuch(LoadFailed):
 
 
 class DrawingProcess:
-    """Draws a model at `path` in a process of its own; to be run once.
+    """Draws the model at `path` in a child process. Run it once.
 
-    providers: The execution provider of each of its nodes that is known, by the node's name.
+    providers: The known execution providers of nodes, by node name.
     """
 
     def __init__(self, path: Path, providers: Mapping[str, str]) -> None:
@@ -59,10 +59,10 @@ class DrawingProcess:
         self._killed = threading.Event()
 
     def run(self) -> bytes:
-        """The drawing: JSON, compressed by gzip; blocks. Raises LoadFailed.
+        """Return the drawing as JSON compressed with gzip. Blocks. Raises LoadFailed.
 
-        Where ONNX Runtime fails over the types of values, those that the file tells are drawn; not
-        where it took too much, which it would again.
+        If ONNX Runtime cannot infer the types of values, only the types in the file are drawn.
+        A run that exceeded its limits is not retried, because it would exceed them again.
         """
         try:
             return self._run(infer=True)
@@ -72,7 +72,7 @@ class DrawingProcess:
             return self._run(infer=False)
 
     def kill(self) -> None:
-        """End it, from any thread."""
+        """Kill the child process. Thread-safe."""
         self._killed.set()
         if self._process is not None:
             self._process.kill()
@@ -88,7 +88,7 @@ class DrawingProcess:
             raise LoadFailed(f"no process can be started: {error.strerror or error}") from error
         with process:
             self._process = process
-            if self._killed.is_set():  # meanwhile
+            if self._killed.is_set():  # kill() ran while the process was starting
                 process.kill()
             try:
                 drawn = process.do(_DRAW_ONE, {**self._job, "infer": infer}, limits=limits)
@@ -109,9 +109,9 @@ def _failure(error: JobFailed) -> LoadFailed:
 
 
 def draw_one(path: str, providers: Mapping[str, str], infer: bool) -> str:
-    """The drawing of the model at `path`: JSON, compressed by gzip, in base64.
+    """Return the drawing of the model at `path`: JSON, compressed with gzip, in base64.
 
-    infer: Whether ONNX Runtime is to find the types of values that the file does not tell.
+    infer: True to let ONNX Runtime infer the types of values that the file does not declare.
     """
     types = infer_types(Path(path)) if infer else {}
     described = {

@@ -1,4 +1,4 @@
-"""Read what is drawn of a model from its protobuf.
+"""Read the data for a model's drawing from its protobuf.
 
 The field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
@@ -23,37 +23,37 @@ from cohort.inspection.drawing.words import (
 from cohort.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields
 
 MAX_DRAWN = 12_000
-"""Nodes of one graph that are drawn: its first."""
+"""Maximum number of nodes drawn in one graph; the first nodes are drawn."""
 
 MAX_GRAPHS = 200
-"""Subgraphs and functions that can be opened."""
+"""Maximum number of subgraphs and functions that can be opened."""
 
 MAX_ALL_DRAWN = 30_000
-"""Nodes of all graphs together."""
+"""Maximum number of nodes drawn in all graphs together."""
 
 MAX_WEIGHTS = 50_000
-"""Of one graph."""
+"""Maximum number of weights listed for one graph."""
 
 MAX_LETTERS = 8_000_000
-"""Of all that is written about nodes and values."""
+"""Maximum length of all text about nodes and values together."""
 
 LETTERS_PER_LINK = 50
-"""What an input or output of a node counts: browsers draw a line for it."""
+"""Letters charged for each input or output of a node, because browsers draw a line for it."""
 
 SHOWN_ATTRIBUTES = 100
-"""Of a node."""
+"""Maximum number of attributes shown for a node."""
 
 Jsonable = dict[str, Any]
 
 
 class DrawnModel(NamedTuple):
-    """The main graph of a model, and after it all that can be opened from it.
+    """The main graph of a model, followed by the subgraphs and functions that can be opened.
 
-    graphs: For each its `title`, `inputs`, `outputs`, `nodes`, `weights` (the types of constant
-        values) and `values` (names and types); values are numbers that lead into the latter.
-        `blocks` are what `find_blocks` gives. A node's `at` is its index in the file's graph,
-        where constants count.
-    left_out: What there was no room for, in words; "" for nothing.
+    graphs: Each graph has a `title`, `inputs`, `outputs`, `nodes`, `weights` (the types of
+        constants), `values` (names and types) and `blocks` (from `find_blocks`). Other fields refer
+        to a value by its index in `values`. A node's `at` is its index in the file's graph, which
+        also counts constants.
+    left_out: A description of the parts that were omitted for lack of room; "" if complete.
     """
 
     graphs: list[Jsonable]
@@ -65,11 +65,11 @@ def draw_model(
 ) -> DrawnModel:
     """Read the model at `path`.
 
-    providers: The execution provider of each node of the main graph that is known, by its name.
-    types: Datatypes and shapes of values of the main graph, by name, in place of what the file
-        says; default none.
+    providers: The known execution providers of nodes of the main graph, by node name.
+    types: Datatypes and shapes of values of the main graph, by name. They override the file's
+        types. Empty by default.
 
-    Raises OSError, and a ValueError where it is not the protobuf of a model.
+    Raises OSError, and ValueError if the file is not the protobuf of a model.
     """
     with path.open("rb") as file:
         model = FileSlice(file, 0, path.stat().st_size)
@@ -78,7 +78,7 @@ def draw_model(
 
 
 class _Waiting(NamedTuple):
-    """A graph to be drawn: the parts of its message, which are written one after the other."""
+    """A graph that is not drawn yet, with the consecutive parts of its message."""
 
     title: str
     parts: Sequence[MessageBytes]
@@ -86,7 +86,7 @@ class _Waiting(NamedTuple):
 
 
 class _Numbers:
-    """Numbers in place of names, in the order of their first use."""
+    """Numbers that stand for names, in the order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {"": 0}
@@ -99,7 +99,7 @@ class _Numbers:
 
 
 class _Drawer:
-    """Turns graphs into JSON, each once, as far as there is room."""
+    """Converts each graph to JSON once, within the limits."""
 
     def __init__(self, providers: Mapping[str, str], types: Mapping[str, str]) -> None:
         self._providers, self._types = providers, types
@@ -114,7 +114,7 @@ class _Drawer:
         for number, value in fields(model):
             if isinstance(value, int):
                 continue
-            if number == 7:  # parts of a message that is written twice are one message
+            if number == 7:  # protobuf merges the parts of a repeated message
                 main.append(value)
             elif number == 25:
                 texts = read_texts(value, {1, 10})
@@ -162,7 +162,7 @@ class _Drawer:
                     shown = self._text(described) if self._letters > 0 else "…"
                     found.weights[names.of(name)] = shown
             else:
-                whole = kind == "type" or not waiting.is_function  # or else the name alone
+                whole = kind == "type" or not waiting.is_function  # otherwise only the name
                 name, described = describe_value(value) if whole else (decode_text(value), "")
                 if described:
                     found.types[name] = described
@@ -182,7 +182,7 @@ class _Drawer:
         }
 
     def _node(self, message: MessageBytes, at: int, names: _Numbers, found: _GraphParts) -> None:
-        """Add a node, or what it makes where it is a constant."""
+        """Add a node; add a Constant node as weights instead."""
         if len(found.nodes) >= MAX_DRAWN or self._room <= 0 or self._letters <= 0:
             self._missing_nodes += 1
             return
@@ -235,7 +235,7 @@ class _Drawer:
                 yield place
 
     def _value(self, name: str, types: Mapping[str, str]) -> tuple[str, str]:
-        """Its name and type, as long as there is room."""
+        """Return the value's name and type, or "…" if there is no room."""
         return (
             (self._text(name), self._text(types.get(name, ""))) if self._letters > 0 else ("…", "")
         )
@@ -247,7 +247,7 @@ class _Drawer:
 
 
 class _GraphParts(NamedTuple):
-    """What a graph is made of, as far as it was read."""
+    """The parts of a graph that were read so far."""
 
     nodes: list[Jsonable]
     inputs: list[int]

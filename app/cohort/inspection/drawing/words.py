@@ -1,4 +1,4 @@
-"""Tensors and types of ONNX's protobuf in words, such as `FP32 [N, 3, 224, 224]`."""
+"""Describe ONNX tensors and types as text, such as `FP32 [N, 3, 224, 224]`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from cohort.model_file.protobuf import (
 from cohort.tensors import DATATYPES
 
 LONGEST_WORDS = 256
-"""Letters of one name or text."""
+"""Maximum length of a name or text, in characters."""
 
 MAX_DIMENSIONS = 64
-"""That are written."""
+"""Maximum number of dimensions that are written."""
 
 _DATATYPES = {row.onnx: row.name for row in DATATYPES}
 _KINDS = {4: "sequence", 5: "map", 8: "sparse tensor", 9: "optional"}
 
 
 def describe_shape(shape: Sequence[int | str | None]) -> str:
-    """As `[N, 3, ?]`."""
+    """Return a shape as text, such as `[N, 3, ?]`."""
     sizes = ["?" if one is None else shortened(str(one), LONGEST_WORDS) for one in shape]
     more = ["…"] if len(sizes) > MAX_DIMENSIONS else []
     return f"[{', '.join(sizes[:MAX_DIMENSIONS] + more)}]"
 
 
 def describe_value(message: MessageBytes) -> tuple[str, str]:
-    """The name and the type of a ValueInfoProto; "" for a type that is not told."""
+    """Return the name and the type of a ValueInfoProto; "" if the type is not declared."""
     name, kind, element, shape = read_value_info(message)
     if kind != TENSOR:
         return name, _KINDS.get(kind, "")
@@ -42,7 +42,7 @@ def describe_value(message: MessageBytes) -> tuple[str, str]:
 
 
 def describe_tensor(message: MessageBytes) -> tuple[str, str]:
-    """The name, and the datatype and shape, of a TensorProto; its values are not read."""
+    """Return the name, and the datatype with the shape, of a TensorProto; skip its values."""
     name, element = "", 0
     dimensions: list[int | str | None] = []
     for number, value in fields(message):
@@ -56,11 +56,11 @@ def describe_tensor(message: MessageBytes) -> tuple[str, str]:
 
 
 def describe_sparse(message: MessageBytes) -> tuple[str, str]:
-    """The same of a SparseTensorProto."""
+    """Return the name, and the datatype with the shape, of a SparseTensorProto."""
     name, datatype = "", ""
     dimensions: list[int | str | None] = []
     for number, value in fields(message):
-        if number == 1 and not isinstance(value, int):  # its values, which have the name
+        if number == 1 and not isinstance(value, int):  # the values tensor has the name
             name, described = describe_tensor(value)
             datatype = described.partition(" ")[0]
         elif number == 3 and len(dimensions) <= MAX_DIMENSIONS:
@@ -69,7 +69,7 @@ def describe_sparse(message: MessageBytes) -> tuple[str, str]:
 
 
 def read_texts(message: MessageBytes, numbers: Collection[int]) -> dict[int, str]:
-    """The texts of these fields; "" where there is none."""
+    """Return the texts of these fields; "" for a field that is missing."""
     found = dict.fromkeys(numbers, "")
     for number, value in fields(message):
         if number in found and not isinstance(value, int):

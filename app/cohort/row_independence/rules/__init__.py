@@ -1,4 +1,4 @@
-"""The rules of operators, by subject. Importing this package fills the table of rules."""
+"""The rules of operators, by subject; importing this package fills the table of rules."""
 
 from __future__ import annotations
 

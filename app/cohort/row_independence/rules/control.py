@@ -1,4 +1,4 @@
-"""Operators with graphs inside, and sequences of tensors whose length is known."""
+"""Rules of operators with subgraphs, and of tensor sequences of known length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cohort.row_independence.tensors import (
 )
 
 MAX_TURNS = 8
-"""Turns of a loop until the shapes that it carries must have settled."""
+"""Maximum number of loop iterations until the carried shapes must be stable."""
 
 
 def _tensor(value: Followed) -> Tensor:
@@ -54,7 +54,7 @@ def _choose(operation: Operation) -> list[Followed]:
 
 
 def _either(operation: Operation, one: Followed, other: Followed) -> Followed:
-    """What is one of two values, by a choice that is the same for all rows."""
+    """Return the common facts about two values; the same one is chosen for all rows."""
     if isinstance(one, Lost) or isinstance(other, Lost):
         return one if isinstance(one, Lost) else other
     first, second = _tensor(one), _tensor(other)
@@ -71,9 +71,10 @@ def _either(operation: Operation, one: Followed, other: Followed) -> Followed:
 
 
 class _Carried:
-    """What a loop carries from turn to turn, until its shapes settle.
+    """The values that a loop carries between iterations, until their shapes are stable.
 
-    Sizes that change become new symbols, and what is computed from these is unknown after it.
+    Sizes that change become new symbols. Sizes computed from these symbols are unknown after the
+    loop.
     """
 
     def __init__(self, operation: Operation, values: Sequence[Tensor]) -> None:
@@ -84,7 +85,7 @@ class _Carried:
         self._marks: set[Atom] = set()
 
     def settle(self, after: Sequence[Followed]) -> bool:
-        """Take the values after one more turn. Return whether nothing changed."""
+        """Update the values after one more iteration. Return True if no shape changed."""
         before = self.values
         self.values = [
             self._widen(one, _tensor(two)) for one, two in zip(before, after, strict=False)
@@ -110,7 +111,7 @@ class _Carried:
         return Tensor(tuple(shape), one.dtype, one.rows, by_values=True)
 
     def renew(self, value: Followed) -> Followed:
-        """A value after the loop: sizes that changed in it are new ones."""
+        """Return a value after the loop, with new symbols for sizes that changed in the loop."""
         if not isinstance(value, Tensor):
             return value
         marks = frozenset(self._marks)
@@ -121,7 +122,7 @@ class _Carried:
 
 
 def _stacked(value: Followed, axis: int, size: Size) -> Followed:
-    """Values of all turns, one behind the other along a new axis."""
+    """Stack the values of all iterations along a new axis."""
     if not isinstance(value, Tensor):
         return value
     at = normalized(axis, value.rank + 1)
@@ -247,4 +248,4 @@ def _join_up(operation: Operation) -> Tensor:
 
 
 SEQUENCES = frozenset({"SequenceAt", "ConcatFromSequence"})
-"""Operators that take a sequence."""
+"""Operators that accept a sequence."""

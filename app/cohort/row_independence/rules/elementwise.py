@@ -1,4 +1,4 @@
-"""Operators that compute each entry from the entries at the same place."""
+"""Rules of operators that compute each entry from the entries at the same position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRUTHS = frozenset(
 
 
 def combined(operation: Operation, given: list[Tensor], dtype: int) -> Tensor:
-    """The result of an elementwise operator on tensors that are broadcast. Raises Unproven."""
+    """Return the result of an elementwise operator on broadcast tensors. Raises Unproven."""
     rank = max(one.rank for one in given)
     labels = [f"A{at}" for at in range(rank)]
     (found,) = follow(
@@ -46,7 +46,10 @@ def _where(operation: Operation) -> Tensor:
 
 
 def _place(operation: Operation, given: list[Tensor]) -> Tensor | None:
-    """Row numbers times a stride, or these plus less than a stride: a place in merged rows."""
+    """Recognize row numbers times a stride, and the addition of less than a stride to them.
+
+    Such values are positions in merged rows.
+    """
     if len(given) != 2:
         return None
     for one, other in (given, given[::-1]):
@@ -70,7 +73,7 @@ def _single(one: Tensor) -> Size | None:
 
 
 def _offset(operation: Operation, one: Tensor, place: RowPlace, other: Tensor) -> Tensor | None:
-    """Row numbers times a stride, with `other`, each of the same row, added."""
+    """Add `other` to row numbers times a stride; None unless both belong to the same row."""
     rank = max(one.rank, other.rank)
     axis = place.axis + rank - one.rank
     own = axis - (rank - other.rank)

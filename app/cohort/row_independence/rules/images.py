@@ -1,4 +1,4 @@
-"""Operators on images: rows are along the first axis, and nowhere else."""
+"""Rules of operators on images, whose rows are along the first axis only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cohort.row_independence.sizes import Poly, Size, is_whole, least, of_rows, 
 from cohort.row_independence.tensors import INT32, Followed, Loss, Tensor, mixes, unknown
 
 NCHWC = "com.microsoft.nchwc"
-"""ONNX Runtime's own layout, in graphs that it optimized for one machine."""
+"""The domain of ONNX Runtime's blocked layout, in graphs optimized for one machine."""
 
 AS_CHANNELS = "rows are channels or places of an image here, and it mixes these"
 
@@ -31,7 +31,7 @@ def _rounded(operation: Operation, size: Size, divisor: int, *, up: bool = False
 def window_sizes(
     operation: Operation, spatial: Sequence[Size], kernel: Sequence[Any]
 ) -> dict[str, Size]:
-    """The spatial sizes after a convolution or a pool, by the labels `s0`, `s1`, …"""
+    """Return the spatial sizes after a convolution or pool, by the labels `s0`, `s1`, …"""
     count = len(spatial)
     if len(kernel) != count:
         unknown("its kernel has other dimensions than the image")
@@ -80,7 +80,7 @@ def _convolve(operation: Operation) -> Tensor:
         dtype, more = operation.required(7).dtype, "=; =; =; =; =; =; =; ="
     elif operation.name == "ConvInteger":
         dtype, more = INT32, "=; =; ="
-    else:  # the fourth is added to the result
+    else:  # the fourth input is added to the result
         dtype, more = image.dtype, "=; =; N o s*"
     kernel = operation.attribute("kernel_shape") or filters.shape[2:]
     signature = f"N c *; {more} -> N o s*"
@@ -225,5 +225,5 @@ def _scaled(operation: Operation, size: Size, value: Any, *, of_scale: bool, sur
     if is_whole(value):
         return size * int(value) if not isinstance(value, Poly) else operation.symbols.new()
     if isinstance(size, int) and isinstance(value, float):
-        return math.floor(np.float32(size) * np.float32(value))  # as ONNX Runtime rounds it
+        return math.floor(np.float32(size) * np.float32(value))  # rounds as ONNX Runtime does
     return operation.symbols.term("scaled", size, value, least=0)

@@ -1,4 +1,4 @@
-"""Operators that pick entries by index, and that write or count them."""
+"""Rules of operators that select, write or count entries by index."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def _gather(operation: Operation) -> Tensor:
 
 
 def _own_row(rows: RowAxis, index: Tensor, axis: int) -> RowAxis:
-    """Where rows are if each index is in its own row: its number, or a place in merged rows."""
+    """Locate the rows if each index points into its own row. Raises Unproven otherwise.
+
+    Such an index is the row number, or a position in merged rows.
+    """
     place = index.place
     if place is not None and rows.outer == 1 and rows.inner == place.stride:
         return RowAxis(axis + place.axis)
@@ -98,7 +101,10 @@ def _width(index: Tensor) -> int:
 
 
 def _by_columns(data: Tensor, index: Tensor) -> RowAxis:
-    """Where rows are if an index says by one column, and by no other, that it is in its own row."""
+    """Locate the rows if exactly one column of an index selects the index's own row.
+
+    Raises Unproven otherwise.
+    """
     numbers = {at: place for at, place in enumerate(index.columns) if place}
     if data.rows and list(numbers) == [data.rows.axis] and data.rows[1:] == (1, 1):
         (place,) = numbers.values()
@@ -248,7 +254,7 @@ def _extract(operation: Operation) -> Tensor:
         mixes(EVERY_OTHER)
     if one.counts or index.counts:
         mixes(BY_NUMBER)
-    if index.rows:  # all indices behind each other
+    if index.rows:  # all indices are concatenated
         shape = (*([1] if one.rank == 1 else one.shape[:-1]), count)
         axis, outer, inner = index.rows
         before, after = product(index.shape[:axis]), product(index.shape[axis + 1 :])

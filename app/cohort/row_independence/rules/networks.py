@@ -1,4 +1,4 @@
-"""Normalization, recurrence and attention."""
+"""Rules of normalization, recurrence and attention."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _recur(operation: Operation) -> list[Tensor]:
 
 
 def _with_rows(operation: Operation, *places: int) -> None:
-    """Raise Unproven where some of these inputs have rows and others, that are there, do not."""
+    """Raise Unproven if some of these inputs have rows and other present inputs do not."""
     given = [one for place in places if (one := operation.input(place)) is not None]
     if any(one.rows for one in given) and not all(one.rows for one in given):
         mixes(NO_STATE)
@@ -127,11 +127,11 @@ def _random(operation: Operation) -> Tensor:
     raise Unproven(Loss.RANDOM, f"{operation.name} gives random numbers")
 
 
-# --- Attention. `N` is the batch; heads, positions and widths are of one row.
+# --- Attention. `N` is the batch; heads, positions and widths belong to one row.
 
 
 def _mask(operation: Operation, place: int, *, rows_only: bool = False) -> str:
-    """The signature of a mask or bias, which is of the rows, or the same for all."""
+    """Return the signature of a mask or bias, which has rows or is the same for all rows."""
     one = operation.input(place)
     if one is None:
         return "="
@@ -172,7 +172,7 @@ def _embed(operation: Operation) -> list[Tensor]:
 
 
 def _positions(operation: Operation, place: int) -> str:
-    """The signature of positions, which are of the rows, or one line for all."""
+    """Return the signature of positions, which have rows or are one line for all rows."""
     one = operation.input(place)
     return "=" if one is not None and one.shape[0] == 1 else "N s"
 

@@ -1,4 +1,4 @@
-"""Operators that make tensors, and that repeat their entries."""
+"""Rules of operators that create tensors or repeat their entries."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _numbers(operation: Operation) -> Tensor:
 
 
 def length_of(operation: Operation, place: int) -> int:
-    """The number of elements of a list."""
+    """Return the number of elements of a list input."""
     size = operation.required(place).shape
     if len(size) != 1 or not isinstance(size[0], int):
         unknown("how many dimensions it gives is not known")
@@ -94,7 +94,7 @@ def length_of(operation: Operation, place: int) -> int:
 
 
 def sizes_in(operation: Operation, place: int, what: str, rank: int) -> tuple[Size, ...]:
-    """The sizes in an input, a new symbol for each that is not sure to be one."""
+    """Return the sizes in an input; an element that may not be a size becomes a new symbol."""
     found = operation.known_whole(place, what)
     if found is None:
         return tuple(operation.symbols.new() for _ in range(rank))
@@ -108,7 +108,7 @@ def _size(operation: Operation, one: Size) -> Size:
 
 
 def repeated(operation: Operation, one: Tensor) -> Tensor:
-    """A tensor of which all entries along one axis are the same for all rows, one for each row."""
+    """Mark the axis that repeats the same entries for each row as the row axis."""
     grown = [at for at, size in enumerate(one.shape) if of_rows(size)]
     inner = quotient(one.shape[grown[0]], operation.symbols.rows)
     if len(grown) > 1 or inner is None or of_rows(inner):

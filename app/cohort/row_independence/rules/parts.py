@@ -1,4 +1,4 @@
-"""Operators that take parts of tensors, and that join them."""
+"""Rules of operators that split and join tensors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _slice_(operation: Operation) -> Tensor:
 def _slice_rows(
     operation: Operation, rows: RowAxis, size: Size, start: Size, end: Size, step: Size
 ) -> tuple[RowAxis, Size]:
-    """Some of the parts that rows lie in one behind the other."""
+    """Slice the row axis into whole repetitions of all rows, the only allowed parts."""
     if step == -1:
         mixes("it turns the order of the rows around")
     part = operation.symbols.rows * rows.inner
@@ -112,7 +112,7 @@ def _even(operation: Operation, size: Size, count: int) -> list[Size]:
 
 
 def joined(given: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors one behind the other along an axis. Raises Unproven."""
+    """Concatenate tensors along an axis. Raises Unproven."""
     first = given[0]
     if any(one.rank != first.rank for one in given):
         unknown("values of different numbers of dimensions are joined")
@@ -142,7 +142,7 @@ def joined(given: Sequence[Tensor], axis: int) -> Tensor:
 
 @rule("Concat")
 def _concat(operation: Operation) -> Tensor:
-    given = operation.present()  # an empty one adds nothing
+    given = operation.present()  # empty tensors are ignored
     given = [one for one in given if not (one.same and one.shape == (0,))] or given
     if len(given) == 1:
         return given[0]
@@ -160,7 +160,7 @@ def _columns(one: Tensor) -> tuple[RowPlace | None, ...]:
 
 
 def _index(given: Sequence[Tensor]) -> Tensor:
-    """An index in columns: row numbers beside what is of rows, or the same for all."""
+    """Join columns to an index: row numbers, with columns that have rows along the same axis."""
     shape = next(one.shape for one in given if _columns(one))
     axes = {place.axis for one in given for place in _columns(one) if place}
     if len(axes) > 1 or any(not isinstance(one.shape[-1], int) for one in given):

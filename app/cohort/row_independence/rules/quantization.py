@@ -1,4 +1,4 @@
-"""Operators that scale values to small whole numbers and back."""
+"""Rules of operators that quantize values to small integers and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UINT8 = 2
 @rule("QuantizeLinear", "DequantizeLinear")
 @rule("QuantizeLinear", "DequantizeLinear", domain=MICROSOFT)
 def _quantize(operation: Operation) -> Tensor:
-    """Scales are for all values, for each entry along an axis, or for blocks of entries."""
+    """Accept scales for all values, for each entry along an axis, or for blocks of entries."""
     one, scale, zero = operation.required(0), operation.required(1), operation.input(2)
     blocks = operation.attribute("block_size", 0)
     dtype = scale.dtype

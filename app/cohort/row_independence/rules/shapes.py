@@ -1,4 +1,4 @@
-"""Operators that keep the entries of a tensor, in another shape or order."""
+"""Rules of operators that change only the shape or order of a tensor's entries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cohort.row_independence.tensors import RowAxis, RowPlace, Tensor, mixes, si
 def moved(
     operation: Operation, labels: Sequence[str], result: Sequence[str], sizes: Any = None
 ) -> Tensor:
-    """The first input with its axes in another order, some added. Raises Unproven.
+    """Return the first input with its axes reordered, added or removed. Raises Unproven.
 
-    Values stay as they are, so that indices stay indices.
+    Values are unchanged, so indices remain indices.
     """
     one = operation.first()
     (found,) = follow(
@@ -37,7 +37,7 @@ def _axes(tensor: Tensor) -> list[str]:
 
 
 def reshaped(operation: Operation, shape: Sequence[Size | None]) -> Tensor:
-    """The first input in another shape, in which None is what is left. Raises Unproven."""
+    """Return the first input in another shape; None is the remaining size. Raises Unproven."""
     one = operation.first()
     sizes = list(shape)
     if sizes.count(None) == 1:
@@ -63,7 +63,7 @@ def reshaped(operation: Operation, shape: Sequence[Size | None]) -> Tensor:
 def _rows_after(
     operation: Operation, one: Tensor, rows: RowAxis, sizes: Sequence[Size | None]
 ) -> RowAxis:
-    """Where rows are in another shape: entries before them and after them stay as many."""
+    """Locate the rows in another shape; the numbers of entries before and after them are kept."""
     before = product([*one.shape[: rows.axis], rows.outer])
     after = product([rows.inner, *one.shape[rows.axis + 1 :]])
     for axis, size in enumerate(sizes):
@@ -85,14 +85,14 @@ def _rows_after(
 
 
 def _left(entries: Size, sizes: Sequence[Size | None]) -> Size | None:
-    """Entries divided by sizes; None where they do not divide, or are not known."""
+    """Return entries divided by sizes; None if a size is unknown or does not divide them."""
     if None in sizes:
         return None
     return quotient(entries, product(size for size in sizes if size is not None))
 
 
 def _place_after(one: Tensor, found: Tensor) -> RowPlace | None:
-    """Where row numbers are in another shape, if their axis is still one."""
+    """Locate the row numbers in another shape; None if their axis was merged or split."""
     if one.place is None:
         return None
     at = one.place.axis
@@ -124,7 +124,7 @@ def _reshape(operation: Operation) -> Tensor:
             sizes.append(size)
         elif of_rows(size):
             unknown(f"{what} follows from the number of rows in a way that is not understood")
-        else:  # it may stand for -1 or 0
+        else:  # the symbol may stand for -1 or 0
             sizes.append(operation.symbols.new())
     return reshaped(operation, sizes)
 
@@ -141,7 +141,7 @@ def _flatten(operation: Operation) -> Tensor:
 def _squeeze(operation: Operation) -> Tensor:
     one = operation.first()
     axes = operation.axes(1, one.rank)
-    if not axes:  # which to ONNX Runtime is as if there were none
+    if not axes:  # ONNX Runtime treats an empty list as omitted axes
         if one.rows:
             mixes("it removes the dimension of rows where there is one row")
         if not all(isinstance(size, int) for size in one.shape):

@@ -1,4 +1,4 @@
-"""Operators whose axes are always the same: one line each, see `cohort.row_independence.axes`."""
+"""Signatures of operators with fixed axes, one line each; see `cohort.row_independence.axes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that add up along axes."""
+"""Rules of operators that sum along axes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def multiplied(
     swapped: Sequence[bool] = (False, False),
     stacked: Sequence[bool] = (False, False),
 ) -> Tensor:
-    """The product of two matrices, or stacks of them. Raises Unproven.
+    """Return the product of two matrices or stacks of matrices. Raises Unproven.
 
-    swapped: Whether the last two axes of each are turned around.
-    stacked: Whether the last axis but one of each comes first, before those of the stack.
+    swapped: For each operand, True if its last two axes are transposed.
+    stacked: For each operand, True if its second-to-last axis comes first, before the stack axes.
     """
     if not one.rank or not other.rank:
         unknown("it multiplies plain numbers")
@@ -74,7 +74,7 @@ def _matmul_integer(operation: Operation) -> Tensor:
 
 
 def _one_scale(operation: Operation, one: Tensor, *places: int) -> None:
-    """Raise Unproven where rows have scales of their own in the file."""
+    """Raise Unproven if the file has a separate scale for each row."""
     scales = [operation.input(place) for place in places]
     if one.rows and any(scale is not None and scale.shape not in ((), (1,)) for scale in scales):
         mixes("it has a scale for each of a fixed number of rows")

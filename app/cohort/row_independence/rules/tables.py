@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml on tables of rows and columns, and operators on texts."""
+"""Rules of ai.onnx.ml operators on tables of rows and columns, and of text operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_ROW = "all rows are one row's columns to it"
 def _table(
     operation: Operation, outputs: str, sizes: dict[str, Size], *dtypes: int
 ) -> list[Tensor]:
-    """The outputs for a table; a vector is a single row."""
+    """Return the outputs for a table; a vector is a single row."""
     signature = f"N c -> {outputs}"
     if operation.first().rank == 1:
         signature = f"c -> {outputs.replace('N', '1')}"
@@ -51,7 +51,7 @@ def _regress(operation: Operation) -> list[Tensor]:
 
 @rule("Normalizer", "ZipMap", domain=ML)
 def _keep_columns(operation: Operation) -> list[Tensor]:
-    """Dictionaries of columns are served as the columns that they are made of."""
+    """Return the columns themselves, because dictionaries of columns are served as columns."""
     return _table(operation, "N c", {}, FLOAT)
 
 
@@ -59,7 +59,7 @@ def _keep_columns(operation: Operation) -> list[Tensor]:
 def _adjust(operation: Operation) -> list[Tensor]:
     lists = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
     dtype = FLOAT if operation.name == "Scaler" else operation.first().dtype
-    if any(len(operation.attribute(name, [])) > 1 for name in lists):  # a number for each column
+    if any(len(operation.attribute(name, [])) > 1 for name in lists):  # one number per column
         return _table(operation, "N c", {}, dtype)
     return apply_signature(operation, "A* -> A*", dtypes=[dtype])
 
@@ -107,7 +107,7 @@ def _count_words(operation: Operation) -> list[Tensor]:
 
 @rule("Tokenizer", domain=MICROSOFT)
 def _cut_texts(operation: Operation) -> Tensor:
-    """Shorter rows are padded to the longest of the run, so that the result is as wide as that."""
+    """Tokenize texts; shorter rows are padded to the longest row of the run."""
     one = operation.first()
     shape = (*one.shape, operation.symbols.new())
     if one.same:
@@ -130,4 +130,4 @@ def _normalize_texts(operation: Operation) -> Tensor:
 TAKES_PADDING = frozenset(
     {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "TfIdfVectorizer"}
 )
-"""Operators that take texts that are padded to the longest row."""
+"""Operators that accept texts padded to the longest row."""
