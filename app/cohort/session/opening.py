@@ -49,8 +49,8 @@ SPIN_MICROSECONDS = "50"
 class SessionOptions:
     """`session:` in a model's config: options of ONNX Runtime's session.
 
-    intra_op_threads: Threads of a run on the CPU; 0 lets ONNX Runtime choose; default None: 1.
-        With None, a run that has the machine to itself uses more threads if measured to be faster.
+    intra_op_threads: Threads of a CPU run; 0 lets ONNX Runtime choose; default None: 1, or more for
+        runs alone on the machine, if measured faster.
     graph_optimization: The level of ONNX Runtime's graph optimization; default "all".
     optimized_cache: True to keep the optimized graph in COHORT_CACHE, for a faster next start on
         the CPU; default True.
