@@ -1,4 +1,4 @@
-"""Which execution provider takes which nodes of an open model."""
+"""Assignment of an open model's nodes to execution providers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cohort.session.providers import ORT_NAMES
 
 @dataclass(frozen=True, slots=True)
 class AssignedNode:
-    """A node of the main graph, as the runtime prepared it, and who runs it.
+    """A node of the main graph, after the runtime prepared it, and the provider that runs it.
 
     provider: The provider's short name.
     operator: With its domain, unless that is ONNX's own: `com.microsoft.FusedMatMul`.
-    name: As the file has it; "" for one without.
+    name: The name in the file; "" if it has no name.
     """
 
     provider: str
@@ -25,7 +25,7 @@ class AssignedNode:
 
 
 def count_nodes(raw: Any) -> dict[str, int]:
-    """The number of nodes by provider, of ONNX Runtime's session `raw`; empty where not known."""
+    """Return the number of nodes by provider of ONNX Runtime's session `raw`; empty if unknown."""
     counts: Counter[str] = Counter()
     for part in _parts(raw):
         counts[_SHORT.get(part.ep_name, part.ep_name)] += len(part.get_nodes())
@@ -33,7 +33,7 @@ def count_nodes(raw: Any) -> dict[str, int]:
 
 
 def list_nodes(raw: Any) -> Iterator[AssignedNode]:
-    """The same nodes, one by one."""
+    """Iterate over the nodes that `count_nodes` counts."""
     for part in _parts(raw):
         provider = _SHORT.get(part.ep_name, part.ep_name)
         for node in part.get_nodes():

@@ -1,4 +1,4 @@
-"""Ending work early that goes on in another thread."""
+"""Cancellation of work that runs in another thread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from time import monotonic
 class WorkCancelled(Exception):
     """The work was cancelled, for the reason in its message.
 
-    No CohortError: whatever tries one thing after another goes on after those.
+    It is not a CohortError, because code that tries alternatives continues after a CohortError.
     """
 
 
 class CancellationToken:
-    """Cancels work in another thread, also while that waits for a call to return.
+    """A token that cancels work in another thread, even during a blocking call.
 
-    reason: Why the work was cancelled; "" while it was not.
-    stage: What the work is at, for messages; default "waiting".
+    reason: The reason for the cancellation; "" before it.
+    stage: The current stage of the work, for messages; default "waiting".
     """
 
     def __init__(self) -> None:
@@ -29,13 +29,13 @@ class CancellationToken:
         self._ends: list[Callable[[], object]] = []
 
     def cancel(self, reason: str) -> None:
-        """Have the work end as soon as it can. Only the first reason counts."""
+        """Cancel the work as soon as possible. Only the first reason is kept."""
         self.reason = self.reason or reason
         for end in list(self._ends):
             end()
 
     def check(self) -> None:
-        """Raise WorkCancelled once the work was cancelled."""
+        """Raise WorkCancelled if the work was cancelled."""
         if self.reason:
             raise WorkCancelled(self.reason)
 
@@ -46,13 +46,13 @@ class CancellationToken:
 
     @property
     def waited(self) -> float:
-        """The seconds that the work has waited for others so far, in `waiting`."""
+        """The seconds that the work has spent in `waiting` so far."""
         since = self._waits_since
         return self._waited + (0.0 if since is None else monotonic() - since)
 
     @contextmanager
     def waiting(self, stage: str) -> Iterator[None]:
-        """Wait inside for what others hold: no limit of time on the work counts that.
+        """Exclude the time inside, spent waiting for other work, from time limits.
 
         Raises WorkCancelled.
         """
@@ -65,11 +65,11 @@ class CancellationToken:
 
     @contextmanager
     def calling(self, end: Callable[[], object]) -> Iterator[None]:
-        """Have `cancel` call `end`, which may be called twice, while inside.
+        """Register `end` with `cancel` while inside. `end` may be called twice.
 
-        `end` is called at once where the work was cancelled before.
+        If the work was already cancelled, `end` is called immediately.
         """
-        self._ends.append(end)  # before the look: `cancel` sets the reason first
+        self._ends.append(end)  # before the check: `cancel` sets the reason first
         try:
             if self.reason:
                 end()

@@ -16,8 +16,8 @@ class DefaultChain:
     """The provider chain of models whose config names none.
 
     links: The providers, in order of preference.
-    asked: Whether an operator named them, by COHORT_PROVIDERS.
-    reason: Why a build for GPUs begins with the CPU; "" where there is nothing to say.
+    asked: True if an operator named them in COHORT_PROVIDERS.
+    reason: The reason why a GPU build starts with the CPU; "" if it does not.
     """
 
     links: tuple[Provider, ...]
@@ -26,11 +26,11 @@ class DefaultChain:
 
 
 def default_chain(providers: Sequence[str] = (), *, devices: Path = Path("/dev")) -> DefaultChain:
-    """What an operator asks for, or else what the installed runtime can do on this machine.
+    """Return the chain the operator requests, or the installed runtime's chain for this machine.
 
-    A GPU is looked for without CUDA, which would take memory on it: by the files of its driver.
+    A GPU is detected by the files of its driver, because using CUDA would take GPU memory.
 
-    providers: The short names that the operator asks for; default none.
+    providers: The short names that the operator requests; default none.
     devices: The folder of device files.
     """
     if providers:
@@ -49,7 +49,7 @@ def default_chain(providers: Sequence[str] = (), *, devices: Path = Path("/dev")
 
 
 def _nvidia_devices(devices: Path) -> Iterator[Path]:
-    """The files by which programs reach an NVIDIA GPU."""
+    """Iterate over the files that give programs access to an NVIDIA GPU."""
     yield from devices.glob("nvidia[0-9]*")
     yield from devices.glob("nvhost-gpu")  # Jetson
     if (devices / "dxg").exists():  # WSL's, for GPUs of any vendor; the driver is NVIDIA's

@@ -1,4 +1,4 @@
-"""What a process does that runs a model: jobs of `cohort.system.jobs`, for `child_runs`."""
+"""Jobs of a child process that runs a model: `child_runs` starts it with `cohort.system.jobs`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load(
     outgoing: str,
     most_bytes: int,
 ) -> None:
-    """Open the model of the files with these digests; other arguments are those of an `Opener`."""
+    """Open the model if its files have these digests; other arguments are those of an `Opener`."""
     libraries = tuple(options["custom_op_libraries"])
     opener = Opener(
         Path(path),
@@ -55,7 +55,7 @@ def load(
 
 
 def run(places: list[list[Any]]) -> list[Any]:
-    """Run the model, and give the places of its outputs."""
+    """Run the model, and return the places of its outputs."""
     session = _Child.session
     outputs = session.run(_Child.incoming.read(places, MOST_BYTES))
     named = {

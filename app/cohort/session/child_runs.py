@@ -1,4 +1,4 @@
-"""Runs of a model in a process of its own, where its operators may end or hang the process."""
+"""Runs of a model in a separate process, for operators that may crash or hang the process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cohort.tensors import Array
 CHILD = "cohort.session.child"
 
 LONGEST_WAIT = 5.0
-"""Seconds between two starts of a process at most: what ends it is a request, and not its code."""
+"""Maximum seconds between two starts of a process: requests crash it, not a fault at its start."""
 
 
 class ChildRuns:
-    """Runs a model in another process, one run at a time, on the thread that asks.
+    """A model in another process, with one run at a time, on the calling thread.
 
-    model: What logs call it.
-    seconds: How long a run may take; the process is ended then.
-    memory: Bytes that it may take, besides what a Python takes that did nothing yet; 0: any.
-    opening: What `child.load` needs to open the model.
+    model: The name of the model in logs.
+    seconds: The time limit of a run; the process is killed after it.
+    memory: The bytes it may use in addition to those of a new Python process; 0: no limit.
+    opening: The arguments of `child.load` that describe how to open the model.
 
-    Raises LoadFailed where the process cannot open it.
+    Raises LoadFailed if the process cannot open it.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class ChildRuns:
             arguments=opening,
             environment=bare_environment(),
             memory=memory,
-            most_bytes=MOST_BYTES,  # what a run gives is bounded where it is sent
+            most_bytes=MOST_BYTES,  # the sender limits the outputs of a run
             longest_wait=LONGEST_WAIT,
         )
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
-        """Run, as a session of ONNX Runtime does; `options` stop it before it begins only.
+        """Run, as a session of ONNX Runtime does; `options` can stop a run only before it starts.
 
-        Raises what `Session.run` does, NotReady where the process ended, and DeadlineExceeded.
+        Raises the errors of `Session.run`, NotReady if the process ended, and DeadlineExceeded.
         """
 
         def begin() -> None:

@@ -1,8 +1,8 @@
 """A classifier's scores by class, which scikit-learn's exporters write as dictionaries.
 
-They end in the operator ZipMap, which makes `{"setosa": 0.9, …}` of each row: a type that no
-protocol of requests carries. The tensor that goes into it has the same scores in columns, and
-ZipMap's attributes the class of each. So the model is opened with an Identity in its place.
+Their models end in the operator ZipMap, which converts each row to `{"setosa": 0.9, …}`. No request
+protocol supports this type. ZipMap's input tensor has the same scores in columns, and its
+attributes name the class of each column. So the model is opened with an Identity instead of it.
 
 https://onnx.ai/onnx/operators/onnx_aionnxml_ZipMap.html
 """
@@ -25,16 +25,16 @@ Classes: TypeAlias = tuple[int, ...] | tuple[str, ...]
 """The classes of a classifier, in the order of its columns."""
 
 MAX_CLASSES = 100_000
-"""More than any classifier has that writes a dictionary for each row."""
+"""An upper bound: no classifier that writes a dictionary for each row has as many classes."""
 
 ONE_LABEL = (1,)
 """The shape that onnxmltools declares for the labels of any number of rows."""
 
 ONNX_DOMAINS = ("", "ai.onnx")
-"""How ONNX's own operators are called; the second is an alias of ONNX Runtime's."""
+"""The domains of ONNX's own operators; the second is an alias in ONNX Runtime."""
 
-_FLOAT = 1  # of TensorProto.DataType
-_OPSET = 13  # of Identity, where a model has operators of other domains alone
+_FLOAT = 1  # a TensorProto.DataType
+_OPSET = 13  # the opset of Identity, if a model has only operators of other domains
 
 
 class _ZipMap(NamedTuple):
@@ -44,26 +44,26 @@ class _ZipMap(NamedTuple):
 
 
 def find_class_maps(nodes: Iterable[Node], outputs: Collection[str]) -> dict[str, Classes]:
-    """The classes of each of `outputs` that one of the nodes, a ZipMap, makes, by its name."""
+    """Return the classes of each of `outputs` that a ZipMap node makes, by output name."""
     made = map(_zip_map, nodes) if outputs else ()
     return {one.output: one.classes for one in made if one is not None and one.output in outputs}
 
 
 def spec_as_opened(spec: TensorSpec, class_maps: Mapping[str, Classes]) -> TensorSpec:
-    """What `with_columns` makes of an output that a file describes as `spec`."""
+    """Return the spec of an output after `with_columns`; `spec` is the spec in the file."""
     if classes := class_maps.get(spec.name):
         return TensorSpec(spec.name, "FP32", (None, len(classes)), classes)
     return replace(spec, shape=(None,)) if class_maps and spec.shape == ONE_LABEL else spec
 
 
 def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
-    """The model at `path` with tensors in place of `class_maps`: FP32 [rows, classes].
+    """Return the model at `path` with tensors instead of `class_maps`: FP32 [rows, classes].
 
-    Raises OSError, and ValueError where the file is not the protobuf of a model.
+    Raises OSError, and ValueError if the file is not the protobuf of a model.
     """
     with path.open("rb") as file:
         model = FileSlice(file, 0, path.stat().st_size)
-        parts: list[bytes] = []  # joined once: weights are in memory twice, and not more often
+        parts: list[bytes] = []  # joined once, so weights are in memory at most twice
         has_opset = False
         for number, value in fields(model):
             if number == 7 and not isinstance(value, int):
@@ -100,7 +100,7 @@ def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[S
 
 
 def _zip_map(node: Node) -> _ZipMap | None:
-    """What a node zips; None where it is another operator, or its classes cannot be told."""
+    """Return the ZipMap of a node; None for another operator, or if its classes are unknown."""
     if node.function[:2] != ("ai.onnx.ml", "ZipMap") or not node.inputs or not node.outputs:
         return None
     numbers, texts = node.attributes.get(CLASS_NUMBERS), node.attributes.get("classlabels_strings")
@@ -116,7 +116,7 @@ def _identity(made: _ZipMap) -> bytes:
 
 
 def _tensor(name: str, element: int, *dimensions: bytes) -> bytes:
-    """A description of an output; a dimension without bytes has any length."""
+    """Return the description of an output; a dimension without bytes has any length."""
     shape = b"".join(write_field(1, one) for one in dimensions)
     tensor = write_field(1, element) + write_field(2, shape)
     return write_field(1, name.encode()) + write_field(2, write_field(1, tensor))

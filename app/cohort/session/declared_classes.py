@@ -1,8 +1,8 @@
-"""The classes of a classifier's scores, where a model's metadata names them.
+"""The classes of a classifier's scores, as declared in a model's metadata.
 
-The key is `cohort.classes`, and its value JSON: for an output's name, the list of its columns'
-classes, texts or whole numbers. `cohort convert` writes it, since tensors have no other place for
-them.
+The key is `cohort.classes`. Its value is a JSON object: each output name has the list of its
+columns' classes, which are texts or integers. `cohort convert` writes it, because ONNX tensors
+cannot store classes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cohort.tensors import TensorSpec
 CLASSES_KEY = "cohort.classes"
 
 MAX_CLASSES_CHARACTERS = 1 << 24
-"""Of the JSON; a longer one is not read."""
+"""Maximum length of the JSON; longer JSON is not read."""
 
 
 def declared_classes(properties: Mapping[str, str]) -> dict[str, Classes]:
-    """The classes by output, of those that are named as they should be."""
+    """Return the valid class lists by output name."""
     written = properties.get(CLASSES_KEY, "")
     if not written or len(written) > MAX_CLASSES_CHARACTERS:
         return {}
@@ -36,7 +36,7 @@ def declared_classes(properties: Mapping[str, str]) -> dict[str, Classes]:
 
 
 def with_classes(spec: TensorSpec, declared: Mapping[str, Classes]) -> TensorSpec:
-    """The output with its classes, if there is one for each of its columns."""
+    """Return the output with its classes, if each of its columns has one."""
     classes = declared.get(spec.name, ())
     if not classes or spec.classes or not spec.shape or len(spec.shape) < 2:
         return spec
@@ -55,7 +55,7 @@ def _classes(listed: Any) -> Classes:
 
 
 def metadata_labels(properties: Mapping[str, str]) -> list[str]:
-    """The property "classes" of a file, a JSON list; empty where it is not one."""
+    """Return the property "classes" of a file, a JSON list; empty if it is not a list."""
     written = properties.get("classes", "")
     if not written or len(written) > MAX_CLASSES_CHARACTERS:
         return []

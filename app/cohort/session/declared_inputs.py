@@ -1,10 +1,10 @@
-"""What a model's metadata says of its inputs: names of columns, missing values, categories.
+"""Input metadata declared by a model: column names, missing values, categories.
 
-`feature_names` is JSON: the names of the columns of the only input, [rows, columns], in their
-order. `cohort.missing` is JSON, too: for an input's name, the text or number that stands for a
-missing value. So is `cohort.categories`: for the name of an input, or of a column, the list of the
-words or numbers whose places are the codes that the model takes. `cohort convert` writes them,
-since tensors have no other place for that.
+All three keys have JSON values. `feature_names` lists the columns of the only input,
+[rows, columns], in order. `cohort.missing` maps an input name to the text or number that represents
+a missing value. `cohort.categories` maps the name of an input or column to a list of words or
+numbers; the model takes their positions as codes. `cohort convert` writes the keys, because ONNX
+tensors cannot store this metadata.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MISSING_KEY = "cohort.missing"
 CATEGORIES_KEY = "cohort.categories"
 
 MAX_CHARACTERS = 1 << 22
-"""Of the JSON; a longer one is not read."""
+"""Maximum length of the JSON; longer JSON is not read."""
 
 
 def declared_inputs(
     specs: Sequence[TensorSpec], properties: Mapping[str, str]
 ) -> tuple[TensorSpec, ...]:
-    """The inputs, with what metadata says of them; what does not fit them counts for nothing."""
+    """Return the inputs with their metadata; metadata that does not fit an input is ignored."""
     if COLUMNS_KEY not in properties and MISSING_KEY not in properties:
         return tuple(specs)
     names = _read(properties.get(COLUMNS_KEY, ""))
@@ -46,7 +46,7 @@ def declared_inputs(
 def declared_categories(
     properties: Mapping[str, str],
 ) -> dict[str, tuple[str, ...] | tuple[float, ...]]:
-    """The categories by input or column, of those that are listed as they should be."""
+    """Return the valid category lists by input or column name."""
     found = _read(properties.get(CATEGORIES_KEY, ""))
     if not isinstance(found, dict):
         return {}

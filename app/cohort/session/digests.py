@@ -13,7 +13,7 @@ Stamp = tuple[int, ...]
 
 
 def stamp(path: Path) -> Stamp:
-    """What changes when the file at `path` is written to or replaced; empty where there is none."""
+    """Return a value that changes when the file at `path` does; empty if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -22,7 +22,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file, in hex, at about 0.7 ms per MB. Raises OSError, also for a pipe."""
+    """Return the SHA-256 of a file in hex (0.7 ms per MB). Raises OSError, also for a pipe."""
     if not S_ISREG(path.stat().st_mode):
         raise OSError(EINVAL, "it is not a file")
     with path.open("rb") as file:
@@ -32,27 +32,27 @@ def hash_file(path: Path) -> str:
 class Digests:
     """The SHA-256 of files, in hex. A file is read again only after its stamp has changed.
 
-    For as long as one load takes: not every file system has times so fine that each change shows.
+    Use it for one load only, because some file systems have timestamps too coarse for every change.
     """
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Stamp, str]] = {}
 
     def of(self, path: Path) -> str:
-        """The digest of the file at `path`. Raises OSError."""
-        before = stamp(path)  # a change while it is read is seen by the next call
+        """Return the digest of the file at `path`. Raises OSError."""
+        before = stamp(path)  # the next call detects a change during the read
         known = self._known.get(path)
         if known is None or known[0] != before or not before:
             known = self._known[path] = before, hash_file(path)
         return known[1]
 
     def learn(self, path: Path, seen: Stamp, digest: str) -> None:
-        """Take over the digest that the file at `path` had when its stamp was `seen`."""
+        """Store the digest that the file at `path` had when its stamp was `seen`."""
         self._known[path] = seen, digest
 
 
 def hashing_seconds(size: int) -> float:
-    """Estimate how long hashing a file of `size` bytes takes, once it is in memory."""
+    """Estimate the seconds that hashing `size` bytes takes, for a file in memory."""
     return size * _seconds_per_byte()
 
 

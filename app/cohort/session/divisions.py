@@ -1,13 +1,12 @@
-"""Divisions of whole numbers that would end the process, made safe.
+"""Safe replacements for integer divisions that could kill the process.
 
-On a processor of the x86 family the least whole number of 32 or 64 bits, divided by -1, is an error
-of the processor's: the system ends the process (SIGFPE). ONNX Runtime 1.31 tests a divisor for 0,
-not for this. So a model is opened with 1 in place of -1 where the least number is divided, in every
-node that may meet both. That gives what numbers of so many bits give everywhere else: the least
-number, and 0 as the remainder.
+On x86 processors, dividing the minimum integer of 32 or 64 bits by -1 is a processor error: the
+system kills the process (SIGFPE). ONNX Runtime 1.31 checks for a divisor of 0, but not for this
+case. So a model is opened with the divisor -1 replaced by 1 if the dividend is the minimum, in
+every node that may receive both. The result is that of wrapping arithmetic on other processors:
+the minimum, and 0 as the remainder.
 
-A node whose numbers have a type that its file does not tell is left as it is; an inspection tries
-such values on it.
+A node is unchanged if its file does not declare its number type; an inspection tries such values.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from cohort.model_file.protobuf import MessageBytes, fields
 from cohort.model_file.writing import write_field, write_parts
 
 NodePath = tuple[int, ...]
-"""The index of a node in the main graph; in another graph: the path of the node that has it, the
-index of that graph among the node's, and the index in there."""
+"""The index of a node in the main graph. In a subgraph: the path of the node that contains it, the
+subgraph's index in that node, and the node's index in the subgraph."""
 
-_BITS = {6: 32, 7: 64}  # of the types of TensorProto.DataType for which a division may be fatal
+_BITS = {6: 32, 7: 64}  # by TensorProto.DataType: types for which a division may be fatal
 _INT64, _FLOAT, _BOOL = 7, 1, 9
-_OLDEST_OPSET = 9  # of Where
+_OLDEST_OPSET = 9  # the first opset with the operator Where
 _MAIN, _BRANCHES = ("", "ai.onnx"), ("If", "Loop", "Scan")
 
 _ALWAYS = {
@@ -39,16 +38,16 @@ _ALWAYS = {
     **dict.fromkeys(("And", "Or", "Xor", "Not", "IsNaN", "IsInf"), _BOOL),
     **dict.fromkeys(("RandomNormal", "RandomUniform", "TfIdfVectorizer"), _FLOAT),
 }
-"""What operators make whose outputs have a type of their own."""
+"""Output types of operators whose outputs do not take their type from an input."""
 
 _TYPED_BY = {"Where": 1, "CastLike": 1, "DequantizeLinear": 1, "OneHot": 2, "QuantizeLinear": 2}
-"""Which input has the type of the outputs where that is not the first."""
+"""The index of the input that has the type of the outputs, if it is not the first input."""
 
 _KEEPS_SIGN = frozenset(
     {"Gather", "Slice", "Squeeze", "Unsqueeze", "Identity", "Reshape", "Flatten", "Transpose"}
     | {"Cast", "Concat", "Mul", "Add", "Max", "Expand", "Tile", "ReduceProd", "ReduceMax", "Abs"}
 )
-"""Of sizes these make sizes."""
+"""Operators whose output is at least 0 if their inputs are."""
 
 _FIRST_ONLY = frozenset(
     {"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Expand", "Tile", "ReduceProd"}
@@ -59,8 +58,9 @@ _FIRST_ONLY = frozenset(
 class Divisions(NamedTuple):
     """The nodes of a model that may divide the least whole number by -1.
 
-    bits: How many bits the numbers of each have, by its path; of those that can be made safe.
-    unknown: Whether there are others, whose numbers are of an unknown type or in a function.
+    bits: The bits of the numbers of each division that can be made safe, by its path.
+    unknown: True if a division has numbers of an unknown type, is in a function, or the opset is
+        too old.
     """
 
     bits: Mapping[NodePath, int] = MappingProxyType({})
@@ -68,12 +68,12 @@ class Divisions(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether there is any."""
+        """True if the model has such a division, or may have one."""
         return bool(self.bits) or self.unknown
 
 
 def find_divisions(graphs: ModelGraphs) -> Divisions:
-    """The divisions of a model that may be fatal."""
+    """Return the divisions of a model that may be fatal."""
     found: dict[NodePath, int] = {}
     bodies = [list(_all_nodes(body.nodes)) for body in graphs.functions.values()]
     unknown = any(_divides(node) for nodes in bodies for node in nodes)
@@ -106,12 +106,12 @@ def _divides(node: Node) -> bool:
 
 
 class _Known:
-    """What is known of the values of a graph, with those of the graphs around it.
+    """Known properties of the values of a graph and of the graphs that contain it.
 
-    types: Numbers of TensorProto.DataType by name; 0: not known.
-    sizes: Whether a value has no number below 0, by name.
+    types: Numbers of TensorProto.DataType by name; 0: unknown.
+    sizes: True for a value without a number below 0, by name.
 
-    found: The bits of each division that may be fatal, by its path; 0: not known.
+    found: The bits of each division that may be fatal, by its path; 0: unknown.
     """
 
     def __init__(self, types: ChainMap[str, int], sizes: ChainMap[str, bool]) -> None:
@@ -121,7 +121,7 @@ class _Known:
     def follow(self, graph: Graph, path: NodePath) -> None:
         for name, constant in graph.constants.items():
             self.types[name], self.sizes[name] = constant.dtype, _is_size(constant)
-        for one in graph.inputs:  # after constants: those of both are defaults
+        for one in graph.inputs:  # after constants: a constant that is also an input is a default
             self.types[one.name], self.sizes[one.name] = one.dtype, False
         declared = {one.name: one.dtype for one in graph.outputs if one.dtype}
         for place, node in enumerate(graph.nodes):
@@ -140,7 +140,7 @@ class _Known:
                 self.sizes[name] = size
 
     def _follow_inner(self, node: Node, path: NodePath) -> Sequence[int]:
-        """Follow the graphs of a node, and give the types of its outputs as these have them."""
+        """Follow the subgraphs of a node, and return the types they give to its outputs."""
         made: list[int] = []
         for number, graph in enumerate(node.graphs.values()):
             inner = _Known(self.types.new_child(), self.sizes.new_child())
@@ -194,7 +194,7 @@ def _constant_type(node: Node) -> int:
         return value.dtype
     if "value_int" in node.attributes or "value_ints" in node.attributes:
         return _INT64
-    return _FLOAT  # the default of ConstantOfShape, and no whole number otherwise
+    return _FLOAT  # the default of ConstantOfShape; all other attributes are not integers
 
 
 def _is_size(constant: ConstantTensor) -> bool:
@@ -203,7 +203,7 @@ def _is_size(constant: ConstantTensor) -> bool:
 
 
 def with_safe_divisions(model: MessageBytes, divisions: Divisions) -> bytes:
-    """The model with its divisions made safe. Raises ValueError where it is no protobuf."""
+    """Return the model with safe divisions. Raises ValueError if it is not protobuf."""
     written: list[bytes] = []
     around = {path[:end] for path in divisions.bits for end in range(1, len(path), 2)}
     for number, value in fields(model):
@@ -217,7 +217,7 @@ def with_safe_divisions(model: MessageBytes, divisions: Divisions) -> bytes:
 def _graph(
     graph: MessageBytes, bits: Mapping[NodePath, int], around: Set[NodePath], path: NodePath
 ) -> Iterator[bytes]:
-    """The fields of a graph; `around` are the paths of the nodes with a division in a graph."""
+    """Iterate over a graph's fields; `around`: paths of nodes with a division in a subgraph."""
     place = 0
     for number, value in fields(graph):
         if number != 1 or isinstance(value, int):
@@ -236,7 +236,7 @@ def _graph(
 def _with_inner(
     node: MessageBytes, bits: Mapping[NodePath, int], around: Set[NodePath], path: NodePath
 ) -> Iterator[bytes]:
-    """The fields of a node with its graphs made safe."""
+    """Iterate over the fields of a node, with the divisions in its subgraphs made safe."""
     place = 0
     for number, value in fields(node):
         held = list(fields(value)) if number == 5 and not isinstance(value, int) else []
@@ -255,7 +255,7 @@ def _with_inner(
 
 
 def _safe_division(node: MessageBytes, bits: int, path: NodePath) -> Iterator[bytes]:
-    """A division as nodes: the divisor is 1 where it is -1 and the least number is divided."""
+    """Iterate over nodes that divide safely: by 1 instead of -1 if the dividend is the minimum."""
     dividend, divisor = GraphReader(sys.maxsize).node(node).inputs
     own = "cohort/divisor/" + "/".join(map(str, path))
     least, minus_one, one = (f"{own}/{name}" for name in ("least", "minus_one", "one"))

@@ -1,7 +1,7 @@
-"""ONNX Runtime's errors as this package's, with readable sentences.
+"""Conversion of ONNX Runtime's errors to this package's errors, with readable sentences.
 
-Its errors derive from Exception (`Fail`, `InvalidArgument`, …) or are RuntimeErrors, and mix what
-helps with C++ signatures, source files and paths of this machine.
+Its errors derive from Exception (`Fail`, `InvalidArgument`, …) or are RuntimeErrors. Their messages
+mix useful text with C++ signatures, source files and paths of this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from cohort.errors import CohortError, InferenceFailed, RunRefused
 from cohort.session.runtime import ORT_VERSION, ort
 
-# Words of failures that are not the input's fault.
+# Patterns of failures that the input did not cause.
 _STOPPED = re.compile(r"terminate flag")
 _MEMORY = re.compile(
     r"Failed to allocate|bad[_ ]?alloc|out of memory|OUT_OF_MEMORY|ALLOC_FAILED|MemoryError"
@@ -32,7 +32,8 @@ _DEVICE = re.compile(
     r"|DXGI_ERROR|device (?:removed|lost|reset)|GPU device",
     re.IGNORECASE,
 )
-# After these of CUDA's "the process must be terminated and relaunched"; and their like elsewhere.
+# CUDA: after these errors "the process must be terminated and relaunched". Other devices have
+# similar ones.
 # https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
 _LOST = re.compile(
     r"illegal (?:memory access|instruction)|misaligned address|invalid program counter"
@@ -76,7 +77,7 @@ NEWEST_ONNX_BY_OPSET: Mapping[int, str] = {
     25: "1.20",
     26: "1.21",
 }
-"""The last releases of onnx that write so much at most."""
+"""The last release of onnx that writes at most this IR version or opset."""
 _STATUS = "Status Message: "
 _SOURCE = re.compile(r"(?:\S*/)?[\w.]+\.(?:cc|cpp|cxx|h|hpp|cu|cuh):\d+,? ")
 _PATH = re.compile(r"""(?:(?<=["'(\s=:])|^)(?:[A-Za-z]:[\\/]|/)[^\s"',;:)]*""")
@@ -85,7 +86,7 @@ _LONGEST = 600
 
 
 def sentence(text: str) -> str:
-    """`text`, an error of the runtime's, without paths and C++."""
+    """Return `text`, an error message of the runtime, without paths and C++."""
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
     if hint := _too_new(text) or _unknown_operator(text):
         return hint
@@ -107,7 +108,7 @@ def sentence(text: str) -> str:
 
 
 def outside_file(weight: str, offset: int, size: int) -> str:
-    """That a weight is to be where its file of `size` bytes of external data has none."""
+    """Return the error for a weight whose offset is outside its external data of `size` bytes."""
     if offset < 0:
         return f"{weight!r} is to be at {offset} of its external data: export the model again"
     return (
@@ -117,7 +118,7 @@ def outside_file(weight: str, offset: int, size: int) -> str:
 
 
 def _too_new(text: str) -> str:
-    """What to do about a model that this runtime is too old for; "" where `text` says another."""
+    """Return a hint for a model that is too new for this runtime; "" for any other error."""
     if ir := _IR.search(text):
         version, latest = ir.groups()
         onnx = NEWEST_ONNX_BY_IR.get(int(latest))
@@ -142,7 +143,7 @@ _OWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 
 
 def _unknown_operator(text: str) -> str:
-    """What to do about an operator that the runtime does not have; "" where `text` says another."""
+    """Return a hint for an operator that the runtime does not have; "" for any other error."""
     opset = ""
     if found := _UNREGISTERED.search(text):
         domain, operator = found.groups()
@@ -173,9 +174,9 @@ def _unknown_operator(text: str) -> str:
 
 
 def _without_function(text: str) -> str:
-    """Drop the function that follows a source line: a whole signature, or its name only.
+    """Remove the function that follows a source line: a whole signature, or its name only.
 
-    `T* ns::Class::Method(int, F (*)(G)) const [with T = int] what it says`, `Method what it says`.
+    `T* ns::Class::Method(int, F (*)(G)) const [with T = int] message`, `Method message`.
     """
     opening = text.find("(")
     if "::" not in text[: max(opening, 0)]:
@@ -186,7 +187,7 @@ def _without_function(text: str) -> str:
 
 
 def _after_bracket(text: str, opening: int) -> str:
-    """What follows the bracket that closes the one at `opening`; all of it where none does."""
+    """Return the text after the bracket that closes `opening`; all of it if no bracket does."""
     depth = 0
     for place in range(opening, len(text)):
         depth += (text[place] in "([") - (text[place] in ")]")
@@ -202,7 +203,7 @@ def _last_part(path: str) -> str:
 def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortError:
     """Convert `error`, raised by a run, to a CohortError.
 
-    `memory_limit_mb` is the limit of the session; default None: none.
+    `memory_limit_mb` is the memory limit of the session; default None: no limit.
     """
     text = str(error)
     if isinstance(error, CohortError):
@@ -232,14 +233,14 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
 
 
 def ran_out_of_memory(error: BaseException | None) -> bool:
-    """Whether `error`, raised by the runtime, says that memory is lacking."""
+    """Return True if `error`, raised by the runtime, reports a lack of memory."""
     return isinstance(error, MemoryError) or _MEMORY.search(str(error)) is not None
 
 
 def lacks_resources(error: BaseException) -> bool:
-    """Whether `error`, of the runtime or the interpreter, is about what may be had another time.
+    """Return True if `error`, of the runtime or the interpreter, reports a temporary shortage.
 
-    Memory, descriptors, threads, a disk, or a device that others use.
+    Such resources are memory, descriptors, threads, a disk, or a device used by other processes.
     """
     return ran_out_of_memory(error) or _LACKING.search(str(error)) is not None
 
@@ -248,8 +249,8 @@ _state = ort.capi.onnxruntime_pybind11_state
 _INVALID_ARGUMENT: type[Exception] = _state.InvalidArgument
 _FAIL: type[Exception] = _state.Fail
 _IN_A_NODE = "Non-zero status code returned while running "
-"""An operator's own check of its inputs, which ONNX Runtime has as InvalidArgument or as Fail: an
-index out of range is either, depending on the operator."""
+"""Text of an error that an operator's own input check raised. ONNX Runtime raises InvalidArgument
+or Fail; for an index out of range, the class depends on the operator."""
 _DEVICE_ERRORS: tuple[type[Exception], ...] = tuple(
     getattr(_state, name)
     for name in ("EPFail", "EngineError", "DeviceReset")

@@ -1,7 +1,7 @@
-"""Operators that decode pictures in the graph, of onnxruntime-extensions.
+"""Operators of onnxruntime-extensions that decode pictures in the graph.
 
-They end the process, or compute for ever, for some bytes that callers may send; a server around
-them can catch neither.
+Some input bytes make them crash the process or compute indefinitely. The server cannot catch
+either.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ FILE_DECODERS = frozenset(
         ("ai.onnx.contrib", "ImageReader"),
     }
 )
-"""By domain and name."""
+"""Operators by domain and name."""
 
 
 def find_decoders(graphs: ModelGraphs) -> tuple[str, ...]:
-    """The names of those in a model, subgraphs and functions included."""
+    """Return the names of a model's decoders, including those in subgraphs and functions."""
     parts = [graphs.main, *graphs.functions.values()]
     called = {(domain, name) for one in parts for domain, name, _ in called_functions(one.nodes)}
     return tuple(sorted(f"{domain}.{name}" for domain, name in called & FILE_DECODERS))

@@ -1,4 +1,4 @@
-"""What a file is that was put in the place of a model and is none: by its first bytes."""
+"""Recognition of files that are not ONNX models, by their first bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 HEAD_BYTES = 8192
-"""How much of a file is looked at: the names of a ZIP archive's first files are in it."""
+"""Bytes read from a file: enough for the names of the first files of a ZIP archive."""
 
 
 class _Kind(NamedTuple):
-    """A kind of file: how it is recognised, what it is, and how it becomes a model."""
+    """A kind of file: a test for it, its name, and the way to convert it to a model."""
 
     fits: Callable[[bytes], object]
     is_: str
@@ -107,11 +107,11 @@ KINDS = (
     _Kind(lambda head: head and not head.strip(b"\0"), "nothing but zeros", "copy it again"),
     _Kind(_is_text, "text", _AGAIN),
 )
-"""In this order: what a kind has in common with a later one is looked for first."""
+"""Kinds in the order of their tests: specific kinds precede general ones."""
 
 
 def why_pointer(path: Path) -> str:
-    """Say what to do where a file is only the pointer of one in Git LFS; "" where it is not.
+    """Return a hint if a file is only a Git LFS pointer; "" if it is not.
 
     Raises OSError.
     """
@@ -121,7 +121,7 @@ def why_pointer(path: Path) -> str:
 
 
 def recognize(path: Path) -> str:
-    """Say what a file is that is not ONNX, and what to do; "" where that is not known.
+    """Return the kind of a file that is not ONNX, and a hint; "" if the kind is unknown.
 
     Raises OSError.
     """

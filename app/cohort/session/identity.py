@@ -1,4 +1,4 @@
-"""What measurements depend on besides the model: the machine and the runtime."""
+"""Identity of the machine and the runtime, on which measurements of a model depend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRIVER = Path("/proc/driver/nvidia")
 
 @cache
 def machine() -> str:
-    """The CPU, the cores this process may use, and the GPUs with their driver."""
+    """Describe the CPU, the cores this process may use, and the GPUs with their driver."""
     described = [cpu(), f"{cores()} cores"]
     for file in [DRIVER / "version", *sorted(DRIVER.glob("gpus/*/information"))]:
         with contextlib.suppress(OSError):
@@ -25,5 +25,5 @@ def machine() -> str:
 
 
 def runtime_build() -> str:
-    """ONNX Runtime's version and build, with the providers it has."""
+    """Return ONNX Runtime's version, build and available providers."""
     return f"{ORT_VERSION} {ort.get_build_info()} {ort.get_available_providers()}"

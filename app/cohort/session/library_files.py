@@ -1,4 +1,4 @@
-"""Whether a library of custom operators is one for this machine, before anything loads it."""
+"""Check that a library of custom operators was built for this machine, before it is loaded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 ELF = b"\x7fELF"
 
 MACHINES = {3: "x86", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv"}
-"""`e_machine` of https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html."""
+"""Names by `e_machine`: https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html."""
 
 
 def why_foreign(library: Path) -> str:
-    """Why the system would not load a library, "" where it may. Raises OSError.
+    """Return the reason why the system cannot load a library; "" if it may. Raises OSError.
 
-    The system's own words for a library of another machine are that it does not exist.
+    The system's own error message for another machine's library is that it does not exist.
     """
     own, head = _head(Path(sys.executable)), _head(library)
     if not own.startswith(ELF):
@@ -35,7 +35,7 @@ def _head(file: Path) -> bytes:
 
 
 def _machine(head: bytes) -> str:
-    """The processor, and the bits of an address."""
+    """Return the processor and its address size in bits."""
     order = "little" if head[5] == 1 else "big"
     number = int.from_bytes(head[18:20], order)  # type: ignore[arg-type]
     return f"{MACHINES.get(number, f'machine {number}')} ({32 * head[4]} bits)"

@@ -1,7 +1,7 @@
-"""Memory of sessions: what runs may take, and what opening one took and no longer needs.
+"""Memory of sessions: a limit for runs, and release of memory left over from opening.
 
-While ONNX Runtime opens and optimizes a model it has the weights in memory several times, in pieces
-that the allocator keeps: 480 MB became 870 MB for ResNet-50 in two sessions, and stayed so.
+While ONNX Runtime opens and optimizes a model, it has several copies of the weights in memory. The
+allocator keeps their pages: with two sessions of ResNet-50, 480 MB became 870 MB permanently.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DEFAULT = -1
 
 @contextmanager
 def limited_memory(megabytes: int | None) -> Iterator[None]:
-    """Give sessions that are opened inside, by options of `limit_session`, that much for runs.
+    """Limit the memory for runs of sessions opened inside with options from `limit_session`.
 
-    A limit belongs to an arena, which ONNX Runtime takes from the process: a session keeps the one
-    that was registered when it was opened. So sessions with a limit are opened one by one.
+    A limit belongs to an arena, which ONNX Runtime registers for the whole process. A session keeps
+    the arena registered when it was opened, so sessions with a limit are opened one at a time.
     """
     if megabytes is None:
         yield
@@ -41,14 +41,14 @@ def limited_memory(megabytes: int | None) -> Iterator[None]:
 
 
 def limit_session(options: Any, megabytes: int | None) -> None:
-    """Let a session of these options take its memory for runs from the limited arena."""
+    """Make a session with these options allocate memory for runs from the limited arena."""
     if megabytes is not None:
         options.add_session_config_entry("session.use_env_allocators", "1")
         options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
 
 
 def limit_provider(provider: Provider, megabytes: int | None) -> dict[str, str]:
-    """The options of a link, with the limit where it is CUDA and the operator gave none."""
+    """Return the options of a link; for CUDA, add the limit unless the operator set one."""
     options = provider.ort_options
     if megabytes is not None and provider.name == "cuda":
         options.setdefault("gpu_mem_limit", str(megabytes << 20))
@@ -56,6 +56,6 @@ def limit_provider(provider: Provider, megabytes: int | None) -> dict[str, str]:
 
 
 def give_back_memory() -> None:
-    """Let the allocator return the pages it does not need; only glibc's can be asked."""
+    """Make the allocator return unused pages to the system; only glibc supports this."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

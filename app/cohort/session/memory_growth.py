@@ -1,4 +1,4 @@
-"""What the memory of the process grew by while something was done."""
+"""Measurement of the growth of the process's memory during an operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cohort.system.confinement import status_bytes
 
 
 class Growth:
-    """Memory that one thing took, in `bytes`: final once it is done, and never less than 0."""
+    """Memory that one operation took, in `bytes`: final after the operation, and at least 0."""
 
     __slots__ = ("_sum",)
 
@@ -19,21 +19,21 @@ class Growth:
 
     @property
     def bytes(self) -> int:
-        """What the process grew by."""
+        """The growth of the process in bytes."""
         return max(0, round(self._sum))
 
     def add(self, grown: float) -> None:
-        """Count what the process grew by meanwhile, which may be less than nothing."""
+        """Add a share of the process's growth, which may be negative."""
         self._sum += grown
 
 
 class MemoryGrowth:
-    """Looks at the process's resident memory when something begins and when it ends.
+    """A meter that reads the process's resident memory when an operation begins and ends.
 
-    What it grew by in between is shared equally by all that was in progress. What requests took
-    meanwhile is in it, too: ONNX Runtime's Python API tells of no session what it has.
+    Operations in progress share the growth equally. The growth includes memory that requests took,
+    because ONNX Runtime's Python API does not report the memory of a session.
 
-    resident: Gives the bytes; default: those of this process, 0 where the system does not tell.
+    resident: Returns the bytes; default: those of this process, 0 if the system does not report it.
     """
 
     def __init__(self, resident: Callable[[], int] | None = None) -> None:
@@ -44,7 +44,7 @@ class MemoryGrowth:
 
     @contextmanager
     def measured(self) -> Iterator[Growth]:
-        """Measure what is done inside. May be used on any thread."""
+        """Measure the operation inside. Any thread may use it."""
         growth = Growth()
         with self._lock:
             self._look()
@@ -70,4 +70,4 @@ def _resident_bytes() -> int:
 
 
 MEMORY_GROWTH = MemoryGrowth()
-"""What loads of versions took."""
+"""Memory taken by loading versions."""

@@ -1,4 +1,4 @@
-"""The files of one model: where they are, whether they are allowed, and what is in them."""
+"""The files of one model: their paths, the rules that allow them, and their content."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from cohort.tensors import Arrays
 log = structlog.get_logger("cohort.session")
 
 COPIES_IN_MEMORY = 2
-"""How often external data is in memory while a session that does not map it is opened."""
+"""Copies of external data in memory while a session that does not map it is opened."""
 
 ENDING_ON_EMPTY = frozenset({"LSTM", "GRU", "DynamicQuantizeLSTM"})
-"""Operators for which ONNX Runtime 1.31 ends the process where they get no rows."""
+"""Operators for which ONNX Runtime 1.31 kills the process if they get no rows."""
 
 CHANGED = "its files changed while it was loaded"
 
@@ -49,27 +49,26 @@ CHANGED = "its files changed while it was loaded"
 class ModelFiles:
     """The files of one model, each read once.
 
-    path: the model; once its external data is copied, the private copy.
-    rules: what is allowed of it.
+    path: the model; after its external data is copied, the private copy.
+    rules: the limits of the model.
     custom_op_libraries: the names of its libraries of custom operators.
 
-    origin: the model as its operator has it.
-    closed: whether what `secure` kept was given up; False where it kept nothing.
-    copy: the private copy; None where there is none.
-    in_memory: external data that sessions take instead of the files', by path in their folder.
+    origin: the operator's original model file.
+    closed: True after `close` released the data that `secure` kept; False if it kept no data.
+    copy: the private copy; None if no copy was made.
+    in_memory: external data that sessions use instead of the files, by path in the model's folder.
     digests: the digests of files that were read.
-    peak: the bytes that opening and first running it took elsewhere; 0: not known.
-    tables: the entries of the tables that inputs are places in, by the input's name; empty before
-        the model was read.
-    needs_entries: whether a run of an empty input would end the process; False before the model was
-        read.
-    class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
-        columns; empty before the model was read.
-    parts: the tensors of outputs that are sequences, which are opened as outputs of their own;
+    peak: the bytes that opening and first running it took in another process; 0: unknown.
+    tables: the number of entries of each table that an input indexes, by the input's name; empty
+        before the model was read.
+    needs_entries: True if a run of an empty input would kill the process; False before the model
+        was read.
+    class_maps: the classes of outputs that are dictionaries in the file and are opened as columns;
         empty before the model was read.
+    parts: the tensors of outputs that are sequences; each tensor is opened as a separate output.
+        Empty before the model was read.
     decoders: its operators that decode files, with their domains; none before the model was read.
-    divisions: its divisions of whole numbers that could end the process; none before the model was
-        read.
+    divisions: its integer divisions that could kill the process; none before the model was read.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class ModelFiles:
         self._stamps: dict[Path, Stamp] = {}
 
     def read(self) -> ModelFile:
-        """What is in the model's own file. Raises LoadFailed where that may not be opened."""
+        """Return the content of the model's main file. Raises LoadFailed if it is not allowed."""
         if self._model is None:
             before = stamp(self.path)
             model = self._read()
@@ -106,9 +105,9 @@ class ModelFiles:
 
     @property
     def rows(self) -> RowVerdict:
-        """Whether rows of a run influence each other: proven now, unless that was done elsewhere.
+        """The verdict on row independence: proven now, unless another process proved it.
 
-        It is not known before the model was read. A proof may take seconds.
+        It is unknown before the model was read. A proof may take seconds.
         """
         if self._rows is None and self._graphs is not None:
             self._rows = prove_rows(self._graphs)
@@ -121,9 +120,9 @@ class ModelFiles:
         self._rows = verdict
 
     def prove_for(self, requests: Sequence[Arrays]) -> RowVerdict:
-        """`rows`, from now on proven for requests such as these where they are not for all.
+        """Prove `rows` for requests like these if it is not proven for all, and return it.
 
-        It may take a second. The graph is given up: another call changes nothing.
+        It may take a second. The graph is released, so another call changes nothing.
         """
         known, graphs = self.rows, self._graphs
         if graphs is not None and requests:
@@ -132,38 +131,39 @@ class ModelFiles:
         return known
 
     def digest(self) -> str:
-        """The digest of the model, its external data and its custom operators.
+        """Return the digest of the model, its external data and its custom operators.
 
-        Raises LoadFailed or OSError where they cannot be read.
+        Raises LoadFailed or OSError if they cannot be read.
         """
         files = [*self.files(), *self.libraries()]
         return hashlib.sha256("\n".join(map(self.digests.of, files)).encode()).hexdigest()
 
     def file_digests(self) -> dict[str, str]:
-        """The SHA-256 of the model and its external data, in hex, by their paths in its folder.
+        """Return the SHA-256 of the model and its external data, in hex, by path in its folder.
 
-        Raises LoadFailed or OSError where they cannot be read.
+        Raises LoadFailed or OSError if they cannot be read.
         """
         names = [self.path.name, *self.external()]
         return dict(zip(names, map(self.digests.of, self.files()), strict=True))
 
     def external(self) -> list[str]:
-        """Where the model's external data lies in its folder. Raises LoadFailed."""
+        """Return the paths of the model's external data in its folder. Raises LoadFailed."""
         return sorted(self.read().external)
 
     def files(self) -> list[Path]:
-        """The model and its external data. Raises LoadFailed."""
+        """Return the paths of the model and its external data. Raises LoadFailed."""
         return [self.path, *(self.path.parent / location for location in self.external())]
 
     def libraries(self) -> list[Path]:
-        """The libraries of custom operators. Raises LoadFailed where one may not be loaded."""
+        """Return the libraries of custom operators. Raises LoadFailed if one may not be loaded."""
         return [self.rules.find_library(name) for name in self._library_names]
 
     def secure(self, cache: Path | None) -> None:
-        """Keep what is opened from now on from being changed; `close` ends that.
+        """Protect the files that sessions open from changes, until `close`.
 
-        External data, which ONNX Runtime maps, is copied into the folder `cache` with its model, or
-        read into memory where it cannot be. A model without is read when it is opened.
+        ONNX Runtime maps external data, so `secure` copies the data and the model into the folder
+        `cache`. If it cannot copy the data, it reads the data into memory. A model without external
+        data is read when it is opened.
 
         Raises LoadFailed.
         """
@@ -185,7 +185,7 @@ class ModelFiles:
         self._stamps = {path: one for path, one in self._stamps.items() if path not in taken}
 
     def resolve_links(self, cache: Path) -> None:
-        """As `secure`, where external data is linked from elsewhere: ONNX Runtime refuses links.
+        """Call `secure` if external data is a link out of the folder: ONNX Runtime refuses links.
 
         Raises LoadFailed.
         """
@@ -193,14 +193,14 @@ class ModelFiles:
             self.secure(cache)
 
     def close(self) -> None:
-        """Give up what `secure` keeps: no session can be opened on it any more; open ones stay."""
+        """Release the data that `secure` keeps: no new session can be opened; open ones stay."""
         self.closed = self.copy is not None or bool(self.in_memory)
         self.in_memory = {}
         if self.copy is not None:
             self.copy.close()
 
     def memory_needed(self) -> int:
-        """The bytes that opening it takes: as was measured, or else at least its size.
+        """Return the bytes that opening it takes: the measured number, or else at least its size.
 
         Raises LoadFailed.
         """
@@ -214,7 +214,7 @@ class ModelFiles:
         return max(self.peak, size + sum(map(len, self.in_memory.values())))
 
     def unchanged(self) -> bool:
-        """Whether all files are still as they were just before the model was first read."""
+        """Return True if no file has changed since just before the model was first read."""
         return all(stamp(path) == before for path, before in self._stamps.items())
 
     def _read(self) -> ModelFile:
@@ -234,10 +234,10 @@ class ModelFiles:
             self.needs_entries = uses_any(graphs, ENDING_ON_EMPTY)
             self.decoders = find_decoders(graphs)
             self.divisions = find_divisions(graphs)
-            return replace(model, graphs=NO_GRAPHS)  # they are given up once they were looked at
+            return replace(model, graphs=NO_GRAPHS)  # released after the analysis
 
     def _read_external(self, external: Sequence[str], full: OSError) -> dict[str, bytes]:
-        """External data by path in the folder; `full` is why it is not copied to the cache."""
+        """Return external data by path in the folder; `full`: why it is not copied to the cache."""
         reason = full.strerror or str(full)
         folder, names = self.origin.parent, {str(Path(location)) for location in external}
         most = available_memory()
@@ -262,9 +262,9 @@ class ModelFiles:
 
 
 def find_external(path: Path) -> list[str]:
-    """Where the external data of a model to be copied lies, in the model's folder or linked there.
+    """Return the paths of a model's external data, before a copy: files or links in its folder.
 
-    Raises LoadFailed where it is missing, or would not be taken beside the copy.
+    Raises LoadFailed if a file is missing, or its path would not be allowed for the copy.
     """
     with _told(path):
         check_model_file(path)
@@ -278,7 +278,7 @@ def find_external(path: Path) -> list[str]:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Raise LoadFailed, with what is wrong with the model's file, for what reading it raises."""
+    """Convert errors of reading the model's file to LoadFailed, with a description of the fault."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Open a model on a provider chain, link by link."""
+"""Open a model on a provider chain: try each link in order."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from cohort.system.processor import available_memory
 from cohort.tensors import BY_ORT, TensorSpec
 
 EXTERNAL_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-"""Where the weights outside a model's file are, when the model is given as bytes."""
+"""ONNX Runtime's key for the folder of external weights, for a model passed as bytes."""
 
 COPIES = 3
-"""How often another process may have a model in memory, besides a quarter of what there is."""
+"""Copies of a model that another process may have in memory, plus a quarter of all memory."""
 
 SPIN_MICROSECONDS = "50"
-"""Longer than from one node to the next, shorter than from one request to the next."""
+"""Longer than the time between two nodes, shorter than the time between two requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """`session:` in a model's config: options of ONNX Runtime's session.
 
-    intra_op_threads: Threads of a run on the CPU; 0 lets ONNX Runtime choose; default None: 1, and
-        more for runs that have the machine to themselves, where that was measured to pay.
-    graph_optimization: How far ONNX Runtime rewrites the graph when it opens it; default "all".
-    optimized_cache: Whether the rewritten graph is kept in COHORT_CACHE, so that the next start is
-        quicker, on the CPU; default True.
-    custom_op_libraries: Libraries of custom operators: files in the folders that COHORT_CUSTOM_OPS
-        names, or `extensions`, that of onnxruntime-extensions where it is installed; default none.
+    intra_op_threads: Threads of a CPU run; 0 lets ONNX Runtime choose; default None: 1, or more for
+        runs alone on the machine, if measured faster.
+    graph_optimization: The level of ONNX Runtime's graph optimization; default "all".
+    optimized_cache: True to keep the optimized graph in COHORT_CACHE, for a faster next start on
+        the CPU; default True.
+    custom_op_libraries: Libraries of custom operators; default none. Each is a file in a folder of
+        COHORT_CUSTOM_OPS, or `extensions` for the library of an installed onnxruntime-extensions.
     """
 
     intra_op_threads: int | None = None
@@ -65,29 +65,29 @@ class SessionOptions:
 
     @property
     def one_thread(self) -> bool:
-        """Whether a run on the CPU has one thread."""
+        """True if a run on the CPU has one thread."""
         return self.intra_op_threads in (None, 1)
 
 
 class Opener(ModelFiles):
-    """Opens one model file, once or several times, and knows its digest.
+    """Opener of one model file, once or several times, that also computes its digest.
 
     path: the model, `…/<model>/<version>/model.onnx`.
-    chain: providers in order of preference; the first that can serve the model does. Default None:
-        the default chain of the `rules`.
-    policy: `prefer` (default) tries the chain in order and says why in the session's `placement`;
-        under `require` the first link must take at least one node, under `require_all` every node.
-        Nodes that the active provider leaves go to later links, and at last to the CPU.
+    chain: providers in order of preference; the first that can serve the model is used. Default
+        None: the default chain of the `rules`.
+    policy: `prefer` (default) tries the chain in order and records reasons in `placement` of the
+        session. Under `require`, the first link must take at least one node; under `require_all`,
+        every node. Nodes that the active provider leaves go to later links, and finally to the CPU.
     options: `session:` of the model's config.
-    memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
-        CPU and on CUDA; default None: no limit.
-    max_output_bytes: the most that the texts of a run may take; default: any number.
-    decoder_seconds: How long a run may take of a model that decodes files in its graph, which then
-        runs in a process of its own; default None: it runs in this one.
-    rules: what is allowed of any model; default: any size, no custom operators.
+    memory_limit_mb: the maximum megabytes for runs of a session, excluding its weights, on the CPU
+        and on CUDA; default None: no limit.
+    max_output_bytes: the maximum bytes of the texts of a run; default: no limit.
+    decoder_seconds: the time limit of a run, for a model that decodes files in its graph. Such a
+        model then runs in a separate process; default None: it runs in this one.
+    rules: the limits of any model; default: any size, no custom operators.
     cache: the folder for optimized graphs; None (default) keeps none.
-    room: the memory for what is opened; default: any amount.
-    token: cancels opening; default: nothing does.
+    room: the memory available for opening models; default: no limit.
+    token: cancels opening; default: it cannot be cancelled.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class Opener(ModelFiles):
     def open(self, exclusive_threads: int = 0) -> Session:
         """Open a session on the first link of the chain that can serve the model.
 
-        With `exclusive_threads`, runs take as many threads, which spin between a run's nodes: for
-        runs that start while nothing else runs. Raises LoadFailed with a sentence for the operator,
-        or WorkCancelled, and nothing else.
+        With `exclusive_threads`, runs use this number of threads, which spin between a run's nodes:
+        for runs that start while nothing else runs. Raises only WorkCancelled, or LoadFailed with a
+        sentence for the operator.
         """
         if self.closed:
             raise LoadFailed("what it was opened on is kept no longer")
@@ -173,7 +173,7 @@ class Opener(ModelFiles):
         raise LoadFailed(f"no provider of the chain can serve it ({reasons}){hint}")
 
     def child(self, exclusive_threads: int) -> ChildRuns | None:
-        """Where the model runs; None: here."""
+        """Return the process that runs the model; None if it runs in this process."""
         if self.decoder_seconds is None or not self.decoders:
             return None
         on_cpu = all(link.name == CPU for link in self.chain)
@@ -197,7 +197,7 @@ class Opener(ModelFiles):
         )
 
     def prefers_cpu(self) -> bool:
-        """Whether the CPU is the first link of the chain that can be had."""
+        """Return True if the CPU is the first available link of the chain."""
         return next((link.name for link in self.chain if not refusal(link)), CPU) == CPU
 
 
@@ -211,22 +211,22 @@ def open_session(
     cache: Path | None = None,
     exclusive_threads: int = 0,
 ) -> Session:
-    """Open a model once. Raises LoadFailed, and nothing else.
+    """Open a model once. Raises only LoadFailed.
 
     path: The model's file.
     chain: The provider chain; default None: the default chain of the `rules`.
-    policy: Whether another provider than the first may serve; default "prefer".
+    policy: The rule for providers after the first; default "prefer".
     options: Options of ONNX Runtime's session.
-    rules: What is allowed of any model; default: any size, no custom operators.
+    rules: The limits of any model; default: any size, no custom operators.
     cache: The folder of optimized graphs; default None: none are kept.
-    exclusive_threads: The threads of a session for exclusive runs; default 0: not for those.
+    exclusive_threads: The threads of a session for exclusive runs; default 0: not exclusive.
     """
     opener = Opener(path, chain=chain, policy=policy, options=options, rules=rules, cache=cache)
     return opener.open(exclusive_threads)
 
 
 def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
-    """The links to give to ONNX Runtime: the first, and those that may take the nodes it leaves."""
+    """Return the links to pass to ONNX Runtime: the first, and those for the nodes it leaves."""
     first, *later = chain
     links = [first]
     if policy != "require_all":
@@ -241,7 +241,7 @@ def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
 
 
 def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: ProviderPolicy) -> str:
-    """Why `link` does not satisfy `policy`, or ""."""
+    """Return the reason why `link` does not satisfy `policy`, or ""."""
     if link.ort_name not in raw.get_providers():
         return "the runtime put the model on another provider and gave no reason"
     if nodes and not nodes.get(link.name):
@@ -254,7 +254,7 @@ def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: Provider
 
 
 class _Runtime:
-    """Opens one model file, with the same options, on one list of providers after another."""
+    """Opener of one model file on successive lists of providers, with the same options."""
 
     def __init__(self, opener: Opener, *, external: bool, exclusive_threads: int) -> None:
         self._path, self._options, self._cache = opener.path, opener.options, opener.cache
@@ -266,7 +266,7 @@ class _Runtime:
         self._parts = opener.parts
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
-        """ONNX Runtime's session on `links`; raises whatever it raises."""
+        """Open ONNX Runtime's session on `links`. Raises any error of ONNX Runtime."""
         if links[0].name == CPU:
             with limited_memory(self._memory_limit_mb):
                 return self._open_on_cpu()
@@ -277,10 +277,10 @@ class _Runtime:
             return self._create(self._path, options, links)
 
     def left_over(self, link: Provider) -> str:
-        """How many nodes `link` leaves to others, which `open` under require_all does not say."""
+        """Describe the nodes that `link` leaves to others; `open` with require_all does not."""
         try:
             raw = self._create(self._path, self._runtime_options(), [link])
-        except Exception:  # noqa: BLE001  then the reason was another one, which is known
+        except Exception:  # noqa: BLE001  then the known reason was a different one
             return ""
         return _shortfall(raw, link, count_nodes(raw), "require_all")
 
@@ -289,17 +289,17 @@ class _Runtime:
         if graph is not None and (kept := graph.find()):
             try:
                 return self._create(kept, self._runtime_options(optimized=True), [Provider(CPU)])
-            except Exception:  # noqa: BLE001  made anew below
+            except Exception:  # noqa: BLE001  created again below
                 graph.discard(kept)
         start = time.monotonic()
         raw = self._create(self._path, self._runtime_options(), [Provider(CPU)])
         if graph is not None:
-            with contextlib.suppress(Exception):  # what serves must not fail for the cache's sake
+            with contextlib.suppress(Exception):  # a cache failure must not stop serving
                 self._keep(graph, time.monotonic() - start)
         return raw
 
     def _graph(self) -> OptimizedGraph | None:
-        """Where this model's optimized graph is kept; None where none is to be kept."""
+        """Return the place for this model's optimized graph; None if it must not be kept."""
         wanted = self._options
         if self._cache is None or not wanted.optimized_cache or self._external:
             return None
@@ -308,7 +308,7 @@ class _Runtime:
         try:
             if self._path.stat().st_size > MAX_MODEL_BYTES:
                 return None
-            # Whatever the threads, the graph is the same.
+            # The graph does not depend on the number of threads.
             wanted = replace(wanted, intra_op_threads=None)
             settings = repr(wanted) + (" columns" if self._class_maps else "")
             settings += " parts" if self._parts else ""
@@ -368,7 +368,7 @@ class _Runtime:
             options.add_session_config_entry(EXTERNAL_DATA_FOLDER, str(path.parent))
 
         def create() -> Any:
-            # Its own fallback prints to stdout and forgets why.
+            # ONNX Runtime's own fallback prints to stdout and loses the reason.
             return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
         with self._token.calling(partial(options.set_load_cancellation_flag, True)):
@@ -377,7 +377,7 @@ class _Runtime:
         return raw
 
     def _rewritten(self, path: Path) -> bytes:
-        """The model at `path` as ONNX Runtime is to open it."""
+        """Return the model at `path`, rewritten for ONNX Runtime."""
         model = with_columns(path, self._class_maps) if self._class_maps else path.read_bytes()
         if self._parts:
             model = with_parts(model, self._parts)
@@ -437,7 +437,7 @@ def _spec(argument: Any, shapes: Mapping[str, DeclaredShape], classes: Classes =
     shape: DeclaredShape = tuple(argument.shape)
     if not kind.startswith("tensor("):
         shape = None
-    elif not shape:  # a scalar or of unknown rank: only the file tells
+    elif not shape:  # a scalar or of unknown rank: only the file distinguishes them
         shape = shapes.get(argument.name)
     datatype = BY_ORT[kind].name if kind in BY_ORT else kind
     return TensorSpec(argument.name, datatype, shape, classes)

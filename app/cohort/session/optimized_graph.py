@@ -1,8 +1,8 @@
-"""Graphs as ONNX Runtime optimized them for this CPU, kept between starts where that pays.
+"""Cache of graphs that ONNX Runtime optimized for this CPU, if keeping them saves time.
 
-Measured (one core): a kept graph saves about a third of the opening of a graph of many nodes
-(2000 nodes: 50 → 33 ms), and nothing where weights are most of the file (256 MB in 9 nodes: 0.3 s
-with or without), while making sure that it is undamaged takes 0.7 ms per MB.
+Measured on one core: a kept graph saves about a third of the opening time if it has many nodes
+(2000 nodes: 50 → 33 ms). It saves no time if weights are most of the file (256 MB in 9 nodes: 0.3 s
+with and without). Checking its digest takes 0.7 ms per MB.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from cohort.session.runtime import ORT_VERSION
 
 SLOW = 0.25  # seconds; a model that opens faster is opened from its own file each time
 MAX_MODEL_BYTES = 1 << 29  # keeping a graph opens the model a second time, in memory too
-COPIES_WHILE_KEPT = 3  # of the model in memory meanwhile, besides (measured with 500 MB)
+COPIES_WHILE_KEPT = 3  # additional copies of the model in memory (measured with 500 MB)
 
 
 def pays(opening: float, hashing: float) -> bool:
-    """Whether to keep a graph that took `opening` seconds and whose file is hashed in `hashing`.
+    """Return True if a graph that opens in `opening` seconds and hashes in `hashing` pays off.
 
-    The kept graph is hashed at each start, to save a third of the opening. (So is the model, but
-    its profile needs that as well.)
+    The kept graph is hashed at each start, to save a third of the opening time. The model is hashed
+    as well, but its profile needs that digest anyway.
     """
     return opening >= SLOW and hashing <= opening / 4
 
 
 class OptimizedGraph:
-    """Where the optimized form of one model file is kept, or will be.
+    """The place of one model file's optimized graph, whether or not it exists yet.
 
-    The name starts with what is known without reading the model, so that a model that has none
-    costs nothing; then come the digests of the model and of the kept graph itself, so that a stale
-    or damaged graph is not used.
+    The name starts with a key that is known without reading the model, so a model without a kept
+    graph costs nothing. The digests of the model and of the kept graph follow, so a stale or
+    damaged graph is not used.
 
-    folder: of the cache; the graphs are below it, in `optimized/`.
-    model: the model file. Raises OSError where it does not exist.
-    settings: everything else the graph depends on, besides the CPU and ONNX Runtime.
-    digests: of the model and of kept graphs.
+    folder: the cache folder; the graphs are in its subfolder `optimized/`.
+    model: the model file. Raises OSError if it does not exist.
+    settings: all other settings that affect the graph, except the CPU and ONNX Runtime.
+    digests: the digests of the model and of kept graphs.
     """
 
     def __init__(self, folder: Path, model: Path, settings: str, digests: Digests) -> None:
@@ -52,7 +52,7 @@ class OptimizedGraph:
         self._key = hashlib.sha256("\n".join(known).encode()).hexdigest()[:24]
 
     def find(self) -> Path | None:
-        """The kept graph; a stale or damaged one is deleted."""
+        """Return the kept graph; delete stale or damaged ones."""
         for path in self._folder.glob(f"{self._key}-*.onnx"):
             with contextlib.suppress(OSError):
                 if path.stem == self._stem(path):
@@ -61,27 +61,27 @@ class OptimizedGraph:
         return None
 
     def worth_keeping(self, opening: float) -> bool:
-        """Whether keeping it pays, given that the model took `opening` seconds to open."""
+        """Return True if keeping the graph of a model that opens in `opening` seconds pays off."""
         return pays(opening, hashing_seconds(self._size))
 
     @property
     def memory_needed(self) -> int:
-        """The bytes that keeping it takes."""
+        """The memory in bytes that `keep` requires."""
         return self._size * COPIES_WHILE_KEPT
 
     def reserve(self) -> Path:
-        """A new empty file beside the kept graphs, to be written to. Raises OSError."""
+        """Create an empty file to write to, in the folder of the kept graphs. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self._folder, prefix=".writing-", suffix=".onnx")
         os.close(handle)
         return Path(name)
 
     def keep(self, written: Path) -> None:
-        """Make `written`, from `reserve`, the kept graph. Raises OSError."""
+        """Make `written`, a file from `reserve`, the kept graph. Raises OSError."""
         written.replace(self._folder / f"{self._stem(written)}.onnx")
 
     def discard(self, path: Path) -> None:
-        """Delete, if possible, a file that turned out useless."""
+        """Delete a useless file, if possible."""
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
 
@@ -91,7 +91,7 @@ class OptimizedGraph:
 
 @cache
 def cpu() -> str:
-    """The CPU, as far as the optimizer looks at it: its kind and what it can do."""
+    """Describe the CPU properties that the optimizer uses: its model and its features."""
     described = [platform.system(), platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,14 +1,16 @@
-"""Private copies of models with external data, which ONNX Runtime maps and does not read.
+"""Private copies of models with external data, which ONNX Runtime maps instead of reading.
 
-Whoever wrote to a mapped file would change what is served, and whoever cut it would end the process
-(SIGBUS). In `weights/` of the cache folder are
+A write to a mapped file would change the served model, and truncation would kill the process
+(SIGBUS). The folder `weights/` of the cache folder has these entries:
 
-    <SHA-256>        the content of a file, read-only: made once, shared by processes and versions
-    open-XXXXXXXX/   what one loaded version has open: `lock`, and in `model/` links to those
+    <SHA-256>        the read-only content of a file, shared by processes and versions.
 
-Content is in use as long as it has a second link, and a folder as long as its lock is held, which
-ends with the process. So nothing is deleted under anybody, and what a killed process leaves is
-found. Content counts once it is whole, and is hashed again by each version that finds it.
+    open-XXXXXXXX/   the open files of one loaded version: `lock`, and links to content in `model/`.
+
+Content is in use while it has a second link. A folder is in use while its lock is held; the lock
+ends with the process. So no content in use is deleted, and the leftovers of a killed process are
+found. Content gets its name only after it is complete, and each version that finds it hashes it
+again.
 """
 
 from __future__ import annotations
@@ -29,34 +31,34 @@ from stat import S_ISREG
 from cohort.session.digests import Digests, hash_file, stamp
 
 UNUSED_SECONDS = 3600.0
-"""How long content is kept that nobody has open: a restart or a rollback finds it."""
+"""Time that unused content is kept, for a restart or a rollback."""
 
 SPARE_SHARE = 20
-"""One part in so many of the file system is left to others."""
+"""The share of the file system left free for other uses: 1 / SPARE_SHARE."""
 
 LOCKING_SECONDS = 60.0
-"""How long a folder may have no lock yet."""
+"""Maximum time between the creation of a folder and its lock."""
 
 CLEANING_SECONDS = 60.0
-"""How often a folder is cleaned at most, by whichever process."""
+"""Minimum time between two cleanups of a folder, by any process."""
 
 CHUNK_BYTES = 1 << 20
 
 FICLONE = 0x40049409
-"""Linux's request to share the blocks of another file until one of the two is written to."""
+"""The Linux ioctl that shares the blocks of another file until one of the two is written to."""
 
 _OPEN, _CLEANED = "open-", ".cleaned"
 
 
 class PrivateCopy:
-    """A folder of links to content that nobody writes to, until `close`.
+    """A folder of links to read-only content, until `close`.
 
-    path: The model in it.
+    path: The model in the folder.
     """
 
     def __init__(self, weights: Path, name: str) -> None:
-        """Make an empty one in the folder `weights`. Raises OSError."""
-        weights.mkdir(mode=0o700, parents=True, exist_ok=True)  # not everybody may read models
+        """Create an empty copy in the folder `weights`. Raises OSError."""
+        weights.mkdir(mode=0o700, parents=True, exist_ok=True)  # other users may not read models
         self._weights = weights
         self._folder = Path(tempfile.mkdtemp(dir=weights, prefix=_OPEN))
         self.path = self._folder / "model" / name
@@ -69,12 +71,14 @@ class PrivateCopy:
             raise
 
     def add(self, source: Path, location: str, digests: Digests) -> None:
-        """Have what is in `source` at `location` beside the model. Raises OSError.
+        """Add the content of `source` at `location`, relative to the model's folder.
 
-        digests: Learns the digests of both.
+        digests: Stores the digests of the source and of the copy.
+
+        Raises OSError.
         """
         here = self.path.parent / location
-        if here.exists():  # as `./location`, say
+        if here.exists():  # for example as `./location`
             return
         here.parent.mkdir(parents=True, exist_ok=True)
         before = stamp(source)
@@ -83,14 +87,14 @@ class PrivateCopy:
         digests.learn(here, stamp(here), digest)
 
     def close(self) -> None:
-        """Remove the folder. What ONNX Runtime has mapped stays until the session is closed."""
+        """Remove the folder. Files that ONNX Runtime has mapped stay until the session closes."""
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def _find(self, source: Path, here: Path, digests: Digests) -> str:
-        """Link content that was made before, and give its digest; "" where there is none."""
+        """Link existing content, and return its digest; "" if no such content exists."""
         size = source.stat().st_size
         if all(size != kept for kept in _sizes(self._weights)):
             return ""
@@ -110,13 +114,13 @@ class PrivateCopy:
         if self._link(digest, here):  # another process was faster
             made.unlink()
         else:
-            with suppress(OSError):  # then nobody shares it
+            with suppress(OSError):  # then it is not shared
                 os.link(made, self._weights / digest)
             made.rename(here)
         return digest
 
     def _link(self, digest: str, here: Path) -> bool:
-        """Whether there was such content; what is damaged is deleted."""
+        """Return True if such content was found and linked; delete it if it is damaged."""
         kept = self._weights / digest
         try:
             os.link(kept, here)
@@ -132,12 +136,12 @@ class PrivateCopy:
 def copy_privately(
     model: Path, external: Sequence[str], cache: Path, digests: Digests
 ) -> PrivateCopy:
-    """Copy a model and its external data, or find that somebody has. Raises OSError.
+    """Copy a model and its external data, or link existing copies. Raises OSError.
 
     model: The model's file.
-    external: Where its external data lies in its folder; checked before.
+    external: The paths of its external data in its folder, already checked.
     cache: The cache folder.
-    digests: Learns the digests of what was copied, and of the copies.
+    digests: Stores the digests of the originals and of the copies.
     """
     weights = cache / "weights"
     copy = PrivateCopy(weights, model.name)
@@ -154,17 +158,17 @@ def copy_privately(
 def _sizes(weights: Path) -> Iterator[int]:
     with os.scandir(weights) as entries:
         for entry in entries:
-            with suppress(OSError):  # deleted meanwhile
+            with suppress(OSError):  # deleted since the scan
                 yield entry.stat(follow_symlinks=False).st_size
 
 
 def clean_copies(cache: Path) -> None:
-    """Delete what was left of copies that nobody uses any more. Never raises."""
+    """Delete the leftovers of copies that are no longer in use. Never raises."""
     clean(cache / "weights")
 
 
 def clean(weights: Path, *, unused_seconds: float = UNUSED_SECONDS) -> None:
-    """Delete folders of processes that ended, and content unused for so long. Never raises."""
+    """Delete folders of ended processes, and content unused for `unused_seconds`. Never raises."""
     now = time.time()
     with suppress(OSError):
         for folder in weights.glob(f"{_OPEN}*"):
@@ -173,7 +177,7 @@ def clean(weights: Path, *, unused_seconds: float = UNUSED_SECONDS) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
         for content in weights.glob("[0-9a-f]*"):
             with suppress(OSError):
-                found = content.stat()  # whose change time is when it was last linked or unlinked
+                found = content.stat()  # st_ctime is the time of the last link or unlink
                 if found.st_nlink == 1 and now - found.st_ctime >= unused_seconds:
                     content.unlink()
 
@@ -202,7 +206,7 @@ def _clean_now_and_then(weights: Path) -> None:
 
 
 def _make_room(weights: Path, size: int) -> None:
-    """Delete what nobody has open where there is no room for `size` bytes. Raises OSError."""
+    """Delete unused content if `size` bytes do not fit. Raises OSError if they still do not."""
     if not _has_room(weights, size):
         clean(weights, unused_seconds=0)
     if not _has_room(weights, size):
@@ -215,7 +219,7 @@ def _has_room(weights: Path, size: int) -> bool:
 
 
 def read_content(source: Path, digests: Digests) -> bytes:
-    """The content of a file, whose digest `digests` learns. Raises OSError."""
+    """Return the content of a file, and store its digest in `digests`. Raises OSError."""
     before = stamp(source)
     with _open_file(source) as file:
         content = file.read(os.fstat(file.fileno()).st_size)
@@ -224,7 +228,7 @@ def read_content(source: Path, digests: Digests) -> bytes:
 
 
 def _open_file(path: Path) -> BufferedReader:
-    """Open what was checked to be a file, and may have become a link or a pipe by now."""
+    """Open a file that was checked before, but may have become a link or a pipe since then."""
     opened = os.open(path.resolve(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     file = os.fdopen(opened, "rb")
     if not S_ISREG(os.fstat(opened).st_mode):
@@ -234,7 +238,7 @@ def _open_file(path: Path) -> BufferedReader:
 
 
 def _share_blocks(source: BufferedReader, copy: BufferedRandom) -> bool:
-    """Make `copy` a reflink of `source`, where the file system has those."""
+    """Make `copy` a reflink of `source`; return False if the file system does not support it."""
     try:
         fcntl.ioctl(copy, FICLONE, source.fileno())
     except OSError:
@@ -243,7 +247,7 @@ def _share_blocks(source: BufferedReader, copy: BufferedRandom) -> bool:
 
 
 def _copy_content(source: BufferedReader, copy: BufferedRandom, size: int) -> str:
-    """Copy `size` bytes at most: what grows meanwhile has no end."""
+    """Copy at most `size` bytes, and return their SHA-256: a growing file may have no end."""
     sha256, chunk = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
     while size > 0 and (count := source.readinto(chunk[:size])):
         sha256.update(chunk[:count])

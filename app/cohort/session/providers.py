@@ -1,4 +1,4 @@
-"""Execution providers by short name, and why one cannot be had."""
+"""Execution providers by short name, and the reason why one is unavailable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ProviderPolicy = Literal["prefer", "require", "require_all"]
 CPU = "cpu"
 _SUFFIX = "ExecutionProvider"
 
-# What ONNX Runtime names in one release or another and this build's list may lack.
+# Providers of some releases of ONNX Runtime that this build's list may lack.
 _ELSEWHERE = (
     "ACL", "ArmNN", "Azure", "CANN", "CoreML", "CPU", "CUDA", "Dml", "Dnnl", "Js", "MIGraphX",
     "Nnapi", "NvTensorRTRTX", "OpenVINO", "QNN", "Rknpu", "ROCM", "SNPE", "Tensorrt", "TVM",
@@ -40,7 +40,7 @@ _ALIASES = {
     "ov": "openvino",
 }
 
-# What people write for hardware whose provider has another name.
+# Names for hardware, mapped to the provider that supports it.
 _MEANT = {
     "gpu": "cuda",
     "mps": "coreml",
@@ -62,10 +62,10 @@ ORT_NAMES: Mapping[str, str] = {
     _short(stem): stem + _SUFFIX
     for stem in [*_ELSEWHERE, *(name.removesuffix(_SUFFIX) for name in ort.get_all_providers())]
 }
-"""Short name → ONNX Runtime's: everything it names."""
+"""Short name → ONNX Runtime's name, for all its providers."""
 
 SPELLINGS = (*ORT_NAMES, *_ALIASES, *ORT_NAMES.values())
-"""The names that are written for providers, but for capitals and dashes, which do not count."""
+"""The accepted spellings of providers; case and dashes are ignored."""
 
 
 class ProviderInvalid(ConfigInvalid, ValueError):
@@ -87,12 +87,12 @@ class Provider:
 
     @property
     def ort_name(self) -> str:
-        """`CUDAExecutionProvider`."""
+        """ONNX Runtime's name, such as `CUDAExecutionProvider`."""
         return ORT_NAMES[self.name]
 
     @property
     def ort_options(self) -> dict[str, str]:
-        """The options as ONNX Runtime takes them: text."""
+        """The options as text, which ONNX Runtime requires."""
         return {
             key: json.dumps(value, default=str) if isinstance(value, Mapping | list) else str(value)
             for key, value in self.options.items()
@@ -100,9 +100,9 @@ class Provider:
 
     @property
     def device(self) -> str:
-        """Which piece of hardware runs what this provider takes: `cpu`, `cuda:0`, `openvino:gpu`.
+        """The hardware that runs this provider's nodes: `cpu`, `cuda:0`, `openvino:gpu`.
 
-        Providers on the same hardware have the same device, so that runs can be counted by it.
+        Providers on the same hardware have the same device, so runs can be counted by device.
         """
         if self.name in ("cpu", "dnnl", "xnnpack", "acl", "armnn"):
             return CPU
@@ -114,7 +114,7 @@ class Provider:
 
 
 def short_name(name: str) -> str:
-    """`CUDAExecutionProvider`, `Cuda` and `cuda` are `cuda`; ProviderInvalid where it is none."""
+    """Return `cuda` for `CUDAExecutionProvider`, `Cuda` or `cuda`. Raises ProviderInvalid."""
     plain = re.sub(r"[-_ ]", "", name.strip().removesuffix(_SUFFIX)).lower()
     plain = _ALIASES.get(plain, plain)
     if plain not in ORT_NAMES:
@@ -124,7 +124,7 @@ def short_name(name: str) -> str:
 
 
 def parse_provider(link: object) -> Provider:
-    """A link as config.yaml writes it: `cuda`, or `{cuda: {device_id: 0}}`.
+    """Parse a link of config.yaml: `cuda`, or `{cuda: {device_id: 0}}`.
 
     Raises ProviderInvalid, which is a ValueError and a ConfigInvalid without file and key.
     """
@@ -150,7 +150,7 @@ def parse_provider(link: object) -> Provider:
 
 
 def available_providers() -> list[Provider]:
-    """The providers that the installed runtime was built with; not each of them works here."""
+    """Return the providers that the installed runtime was built with; some may not work here."""
     built_with: list[str] = ort.get_available_providers()
     return [Provider(name) for name in built_with]
 
@@ -160,11 +160,11 @@ _refusals: dict[tuple[str, str], str] = {}
 
 
 def refusal(provider: Provider) -> str:
-    """Why `provider` cannot be had in this process: one reason, or "" where it can.
+    """Return the reason why `provider` is unavailable in this process, or "" if it is available.
 
-    Found once per provider and options, by opening a model of one node on it: ONNX Runtime lists
-    what it was built with, not what works, and serves on the CPU without a word when asked for
-    CUDA on a machine that lacks its libraries.
+    The first call for a provider and its options opens a one-node model on it. This is necessary
+    because ONNX Runtime lists the providers of its build, not those that work. If CUDA's libraries
+    are missing, it silently serves on the CPU.
     """
     if provider.name == CPU:
         return ""
@@ -185,7 +185,7 @@ def _find_refusal(provider: Provider) -> str:
     try:
         if provider.ort_name in _open_probe(provider):
             return ""
-    except Exception as error:  # noqa: BLE001  whatever it is, it is the reason
+    except Exception as error:  # noqa: BLE001  any exception is a reason
         return _missing_library(provider) or _reason_from_log(provider) or sentence(str(error))
     return _missing_library(provider) or _reason_from_log(provider) or "it gave no reason"
 
@@ -198,16 +198,17 @@ def _open_probe(provider: Provider) -> list[str]:
         PROBE,
         options,
         providers=[(provider.ort_name, provider.ort_options), "CPUExecutionProvider"],
-        enable_fallback=0,  # or ONNX Runtime prints the reason and tries again by itself
+        enable_fallback=0,  # otherwise ONNX Runtime prints the reason and retries
     )
     active: list[str] = session.get_providers()
     return active
 
 
 def _preload_cuda() -> None:
-    """Let ONNX Runtime load CUDA from NVIDIA's own packages, where they are installed.
+    """Make ONNX Runtime load CUDA from NVIDIA's own packages, if they are installed.
 
-    It prints what it misses; the probe finds the same and has a better message.
+    ONNX Runtime prints missing libraries. The output is discarded, because the probe finds the same
+    fault and has a better message.
     """
     preload = getattr(ort, "preload_dlls", None)
     if preload is not None:
@@ -216,9 +217,9 @@ def _preload_cuda() -> None:
 
 
 def _missing_library(provider: Provider) -> str:
-    """The library that the provider's own could not find.
+    """Return the error of loading the provider's library, such as a missing dependency.
 
-    ONNX Runtime has just tried to load the same file, so trying again changes nothing.
+    ONNX Runtime has just tried to load the same file, so a second try changes nothing.
     """
     stem = provider.ort_name.removesuffix(_SUFFIX).lower()
     for file in (f"libonnxruntime_providers_{stem}.so", f"onnxruntime_providers_{stem}.dll"):
@@ -231,20 +232,20 @@ def _missing_library(provider: Provider) -> str:
     return ""
 
 
-# An error; or the warning that the provider was not made, which is general. Other warnings, such as
-# the one about looking for hardware in a container, are about something else.
+# The reason is an error, or else the general warning that the provider was not created. Other
+# warnings, such as the one about hardware detection in a container, are unrelated.
 _WARNINGS = 2
-"""The severity, in ONNX Runtime's numbers."""
+"""ONNX Runtime's number for the severity "warning"."""
 
 _ERROR = re.compile(r"\[E:onnxruntime:[^\]]*\]\s*([^\x1b\n]+)")
 _WARNING = re.compile(r"\[W:onnxruntime:[^\]]*\]\s*(Failed to create [^\x1b\n]+)")
 
 
 def _reason_from_log(provider: Provider) -> str:
-    """What ONNX Runtime writes to stderr when it opens the provider, in a process of its own.
+    """Return the reason in ONNX Runtime's log when a separate process opens the provider.
 
-    The reason is in its log and nowhere else, and taking this process's stderr away, be it for a
-    moment, would take other threads' lines with it.
+    Only the log on stderr has the reason. Redirecting this process's stderr, even briefly, would
+    also redirect the lines of other threads.
     """
     function = "cohort.session.providers:log_refusal"
     arguments = {"name": provider.ort_name, "options": provider.ort_options}
@@ -258,7 +259,7 @@ def _reason_from_log(provider: Provider) -> str:
 
 
 def log_refusal(name: str, options: Mapping[str, str]) -> None:
-    """Have ONNX Runtime write to stderr why a provider cannot be had; a job."""
+    """Make ONNX Runtime log to stderr why a provider is unavailable. This function is a job."""
     ort.set_default_logger_severity(_WARNINGS)
     getattr(ort, "preload_dlls", lambda: None)()
     ort.InferenceSession(
@@ -267,7 +268,7 @@ def log_refusal(name: str, options: Mapping[str, str]) -> None:
 
 
 def _probe_model() -> bytes:
-    """`x` FP32 [1] → Add(x, x) → `y`, written out by hand."""
+    """Return a handwritten model: `x` FP32 [1] → Add(x, x) → `y`."""
 
     def message(*parts: tuple[int, bytes | int]) -> bytes:
         out = b""

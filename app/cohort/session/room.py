@@ -1,9 +1,9 @@
-"""Whether there is memory for a model that is to be opened.
+"""Admission of models to open, by available memory.
 
-What a model takes while it is opened follows its size only roughly: measured with ONNX Runtime
-1.31.1, 1.08 times that (quantized), 1.3 to 2 (MatMul), 3.2 (Conv with BatchNormalization), 3.3
-(FP16, of which the CPU makes FP32), and 0.03 for external data that stays mapped. So what the
-inspecting child took is what counts, where there was one, and else the size.
+The memory for opening a model depends only roughly on its size. Measured with ONNX Runtime 1.31.1,
+the ratio is 1.08 (quantized), 1.3 to 2 (MatMul) or 3.2 (Conv with BatchNormalization). It is 3.3
+for FP16, which the CPU converts to FP32, and 0.03 for external data that stays mapped. So the
+memory measured by an inspecting child process is used, or the size if no child measured it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ FRESH_SECONDS = 0.25
 
 
 class Room:
-    """The memory that what is being opened may still take.
+    """The memory available to models that are being opened.
 
-    free: Returns how many bytes are free, and of how many.
+    free: Returns the number of free bytes, and the limit.
     """
 
     def __init__(self, free: Callable[[], tuple[int, int]]) -> None:
         self._look = free
         self._free, self._limit, self._looked = 0, 0, -math.inf
-        self._granted = 0  # since then, and before by those who still open
+        self._granted = 0  # since the last look, and before it to models still being opened
         self._taken = 0
         self._changed = threading.Condition()
 
     @contextmanager
     def take(self, needed: int, check: Callable[[], object] = int) -> Iterator[None]:
-        """Have room for `needed` bytes inside, once others that are being opened leave so much.
+        """Reserve `needed` bytes inside; wait if other models that are being opened use them.
 
-        check: Called while it waits for those; raises to end that.
+        check: Called repeatedly during the wait; an exception ends the wait.
 
-        Raises LoadFailed where there is too little although nothing else is being opened.
+        Raises LoadFailed if the memory is too small although no other model is being opened.
         """
         with self._changed:
             while needed > self._left(needed):
@@ -69,14 +69,14 @@ class Room:
                 self._changed.notify_all()
 
     def fits(self, needed: int) -> bool:
-        """Whether there is room for `needed` bytes beside what is being opened."""
+        """Return True if `needed` bytes fit in addition to the models being opened."""
         with self._changed:
             return needed <= self._left(needed)
 
     def _left(self, needed: int) -> int:
-        """The bytes that are left; looked at again where `needed` would not fit, or now and then.
+        """Return the bytes left; measure again if `needed` would not fit or the value is old.
 
-        Looking takes half a millisecond, and a thousand small models open in a few seconds.
+        A measurement takes half a millisecond, and a thousand small models open in a few seconds.
         """
         now = time.monotonic()
         if now - self._looked > FRESH_SECONDS or needed > self._free - self._granted:
@@ -93,16 +93,16 @@ def _mebibytes(count: int) -> str:
 
 
 def free_memory(proc: Path = PROC) -> tuple[int, int]:
-    """The bytes that this process may still take, and of how many.
+    """Return the bytes that this process may still take, and the limit they belong to.
 
-    Of the machine, the cgroups it is in, with v1 or v2, and its limit of address space, the one
-    that leaves least. Pages of files that were not used lately count as free.
+    The limits are the machine, its cgroups (v1 or v2) and its address space; the one with the
+    fewest free bytes is returned. Cached file pages that were not used recently count as free.
     """
     return min([_of_machine(proc), *_of_cgroups(proc), *_of_address_space(proc)])
 
 
 ROOM = Room(free_memory)
-"""That of this process."""
+"""The room of this process."""
 
 
 def _of_machine(proc: Path) -> tuple[int, int]:
@@ -120,7 +120,7 @@ def _of_address_space(proc: Path) -> Iterator[tuple[int, int]]:
 
 
 def _of_cgroups(proc: Path) -> Iterator[tuple[int, int]]:
-    """Of the cgroup of this process and those around it, each that has a limit."""
+    """Iterate over the limits of this process's cgroup and its parents."""
     for group, limit in memory_limits(proc):
         v2 = group.version == 2
         used = group.number("memory.current" if v2 else "memory.usage_in_bytes")
@@ -131,6 +131,6 @@ def _of_cgroups(proc: Path) -> Iterator[tuple[int, int]]:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers of a file of lines such as `name: 12 kB`."""
+    """Return the numbers in a file of lines such as `name: 12 kB`."""
     words = [line.split() for line in path.read_text().splitlines()]
     return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdigit()}

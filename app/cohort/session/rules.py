@@ -1,4 +1,4 @@
-"""What an operator allows of any model, and of the files that belong to it."""
+"""The operator's rules for all models and their files."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from cohort.session.library_files import why_foreign
 from cohort.system.processor import available_memory
 
 EXTENSIONS = "extensions"
-"""In the place of a library: that of onnxruntime-extensions."""
+"""A name that stands for the library of onnxruntime-extensions."""
 
 LIBRARY_SUFFIXES = frozenset({".so", ".dll", ".dylib", ".pyd"})
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """The limits of a model, the folders of its custom operators, and what it runs on by default.
+    """The limits of a model, the folders of its custom operators, and its default providers.
 
-    max_bytes: The most bytes of a model's file and its external data; default None: any number.
-    max_nodes: The most nodes, those of functions counted at each call.
+    max_bytes: The maximum bytes of a model's file and its external data; default None: no limit.
+    max_nodes: The maximum number of nodes; the nodes of a function count once for each call.
     custom_ops: Folders whose libraries of custom operators may be loaded; default none.
     default_chain: The provider chain of a model whose config names none.
     """
@@ -37,7 +37,7 @@ class ModelRules:
     default_chain: DefaultChain = field(default_factory=default_chain)
 
     def check_size(self, files: Sequence[Path]) -> None:
-        """Raise LoadFailed where `files` are more than `max_bytes`. Raises OSError."""
+        """Raise LoadFailed if `files` have more than `max_bytes`. Raises OSError."""
         size = sum(file.stat().st_size for file in files)
         if self.max_bytes is not None and size > self.max_bytes:
             raise LoadFailed(
@@ -46,11 +46,11 @@ class ModelRules:
             )
 
     def find_library(self, name: str) -> Path:
-        """The library of custom operators `name`, links resolved.
+        """Return the path of the library of custom operators `name`, with links resolved.
 
-        `extensions` is that of onnxruntime-extensions, where it is installed. A relative name is
-        looked for in each of `custom_ops`, an absolute one must lie in one of them. Raises
-        LoadFailed where it is not there.
+        `extensions` is the library of onnxruntime-extensions, if it is installed. A relative name
+        is searched in each of `custom_ops`; an absolute path must be in one of them. Raises
+        LoadFailed if the library is not found.
         """
         if name == EXTENSIONS:
             return _find_extensions()
@@ -71,7 +71,7 @@ ANY_MODEL = ModelRules()
 
 
 def _checked(library: Path, name: str) -> Path:
-    """The library. Raises LoadFailed where it is none for this machine, or cannot be read."""
+    """Return the library. Raises LoadFailed if it is for another machine, or cannot be read."""
     try:
         why = why_foreign(library)
     except OSError as error:
@@ -82,7 +82,7 @@ def _checked(library: Path, name: str) -> Path:
 
 
 def _find_extensions() -> Path:
-    """The library of onnxruntime-extensions, which is not imported. Raises LoadFailed."""
+    """Find the library of onnxruntime-extensions without importing it. Raises LoadFailed."""
     found = find_spec("onnxruntime_extensions")
     for folder in (found and found.submodule_search_locations) or ():
         for library in sorted(Path(folder).glob("_extensions_pydll.*")):
@@ -100,19 +100,19 @@ def model_rules(
     custom_ops: tuple[Path, ...],
     providers: Sequence[str],
 ) -> ModelRules:
-    """The rules that settings ask for; a model may be as large as the memory unless they say."""
+    """Return the rules of the settings; the default maximum size is the available memory."""
     largest = available_memory() if max_megabytes is None else max_megabytes << 20
     return ModelRules(largest, max_nodes, custom_ops, default_chain(providers))
 
 
 def check_model_file(path: Path) -> None:
-    """Raise LoadFailed unless `path` is a file: opening a pipe would wait. Raises OSError."""
+    """Raise LoadFailed unless `path` is a file: opening a pipe would block. Raises OSError."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise LoadFailed(f"{path.name} is not a file")
 
 
 def check_location(location: str) -> None:
-    """Raise LoadFailed for a place of weights that cannot be in the folder of their model."""
+    """Raise LoadFailed for a path of weights that cannot be in the folder of their model."""
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     if posix.is_absolute() or windows.drive or windows.root:
         raise LoadFailed(f"its external data {location!r} is an absolute path")
@@ -121,8 +121,8 @@ def check_location(location: str) -> None:
 
 
 def missing_external(model: Path, location: str) -> LoadFailed:
-    """What to say where the weights of a model are not beside it."""
-    name = f"{model.name}{Path(location).suffix}"  # renamed as the model was, it may be
+    """Return the error for weights that are missing from the folder of a model."""
+    name = f"{model.name}{Path(location).suffix}"  # perhaps renamed together with the model
     renamed = f" ({name} is there: rename it)" if (model.parent / name).is_file() else ""
     if (model.parent / f"{location}.dvc").is_file():
         return LoadFailed(f"its external data {location!r} is missing: `dvc pull` fetches it")
@@ -135,12 +135,12 @@ def missing_external(model: Path, location: str) -> LoadFailed:
 def check_external(model: Path, location: str) -> None:
     """Raise LoadFailed unless the weights at `location` are a file in the folder of `model`.
 
-    Or a link from there to the cache of the DVC project that the folder is in, or, where the folder
-    is a snapshot of Hugging Face's cache, to the blobs of the same repository.
+    Two kinds of links out of the folder are allowed. A folder in a DVC project may link to that
+    project's cache. A snapshot of Hugging Face's cache may link to the blobs of its repository.
 
-    Nor may they be a hard link to somebody else's file: where the system lets anybody link to any
-    file, the server would read what its author cannot. Links within one owner's files are how
-    backups and package stores save space.
+    A hard link to a file of another owner is refused. On systems where any user can link to any
+    file, the server would read a file that the model's author cannot read. Links between files of
+    one owner are allowed, because backups and package stores use them to save space.
     """
     check_location(location)
     try:
@@ -169,23 +169,24 @@ def check_external(model: Path, location: str) -> None:
 
 
 def leads_out(model: Path, location: str) -> bool:
-    """Whether the file at `location` beside `model` is a link out of its folder. Raises OSError."""
+    """Return True if `location` in the model's folder is a link out of it. Raises OSError."""
     return not (model.parent / location).resolve().is_relative_to(model.parent.resolve())
 
 
 def _is_in_hub_cache(file: Path, model: Path) -> bool:
-    """Whether a file, links resolved, is a blob of the repository of whose snapshots `model` is.
+    """Return True if `file`, with links resolved, is a blob of the model's repository.
 
-    https://huggingface.co/docs/huggingface_hub/guides/manage-cache: a snapshot is links to blobs.
+    https://huggingface.co/docs/huggingface_hub/guides/manage-cache: a snapshot has links to blobs.
     """
     snapshots = [one for one in model.parent.resolve().parents if one.name == "snapshots"]
     return any(file.is_relative_to(one.parent / "blobs") for one in snapshots)
 
 
 def _is_in_dvc_cache(file: Path, model: Path) -> bool:
-    """Whether a file, links resolved, is one of those that DVC keeps for a folder above `model`.
+    """Return True if `file`, with links resolved, is in a DVC cache of a folder above `model`.
 
-    A cache that is itself a link elsewhere does not count: who writes models could make it.
+    A cache that is itself a link to another folder does not count: a model's author could create
+    it.
     """
     above = model.parent.resolve().parents
     return any(file.is_relative_to(folder / ".dvc" / "cache" / "files") for folder in above)

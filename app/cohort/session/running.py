@@ -47,10 +47,10 @@ _Run = Callable[[Sequence[str], Mapping[str, Array], Any], list[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A provider that was wanted and is not the active one, and why.
+    """A wanted provider that is not active, and the reason.
 
-    missed: Whether it should have been: it cannot be had at all, or the model's config names it.
-        False where it does not suit a model that takes what the process has.
+    missed: True if it should be active: it is unavailable, or the model's config names it. False
+        if it is a default provider that does not suit the model.
     """
 
     provider: str
@@ -65,7 +65,7 @@ class Placement:
     wanted: The provider chain of the config, in order of preference.
     active: The provider in use.
     fallbacks: The providers before it that could not be used, each with the reason; default none.
-    nodes: The number of the model's nodes by provider, before fusion; empty where the runtime does
+    nodes: The number of the model's nodes by provider, before fusion; empty if the runtime does
         not report it or every node was computed at load.
     """
 
@@ -76,21 +76,21 @@ class Placement:
 
     @property
     def fell_back(self) -> bool:
-        """Whether a provider is missed: another link serves, be it the same provider elsewhere."""
+        """True if a provider is missed: another link serves, perhaps of the same provider."""
         return any(fallback.missed for fallback in self.fallbacks)
 
     @property
     def reason(self) -> str:
-        """Why the active provider is not the first wanted, or ""."""
+        """The reason why the active provider is not the first wanted one, or ""."""
         return "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in self.fallbacks)
 
     @property
     def footnote(self) -> str:
-        """The same for people, to stand beside the active provider."""
+        """`reason` as text to display next to the active provider."""
         return f"instead of {self.reason}" if self.fell_back else self.reason
 
 
-# Shared by runs that cannot be stopped: with None, ONNX Runtime makes one for each (0.4 µs).
+# Shared by runs that cannot be stopped: with None, ONNX Runtime creates one per run (0.4 µs).
 _PLAIN: Any = ort.RunOptions()
 
 
@@ -100,7 +100,7 @@ SHRINK = ("memory.enable_memory_arena_shrinkage", "cpu:0")
 
 
 class OrtRunControl:
-    """Stops one run, or several at once."""
+    """A control that stops one run, or several at once."""
 
     __slots__ = ("options",)
 
@@ -108,7 +108,7 @@ class OrtRunControl:
         self.options: Any = ort.RunOptions()
 
     def stop(self) -> None:
-        """End the run before its next node, or before it starts; from any thread."""
+        """Stop the run before its next node, or before it starts. Any thread may call it."""
         self.options.terminate = True
 
 
@@ -121,13 +121,13 @@ class Session:
     metadata: The metadata in the model's file.
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
-    rows: Whether rows of a run influence each other, and whether its cost depends on the inputs'
-        values. What a run of such a cost took of memory is given back after it.
-    tables: The entries of the tables that inputs are places in, by the input's name.
-    needs_entries: Whether a run of an empty input would end the process; such a run is refused.
-    memory_limit_mb: The limit that it was opened with, for errors; default None: none.
-    max_output_bytes: The most that the texts of a run may take; default: any number.
-    elsewhere: Runs it in another process, and is closed with this; default None: runs are here.
+    rows: The verdict on whether rows of a run influence each other, and on whether its cost depends
+        on the inputs' values. If the cost does, the memory of a run is released after it.
+    tables: The number of entries of each table that an input indexes, by the input's name.
+    needs_entries: True if a run of an empty input would kill the process; such runs are refused.
+    memory_limit_mb: The memory limit of the session, for errors; default None: no limit.
+    max_output_bytes: The maximum bytes of the texts of a run; default: no limit.
+    elsewhere: The process that runs the model, closed with the session; default None: this process.
     """
 
     __slots__ = (
@@ -177,7 +177,7 @@ class Session:
                 _sessions.add(self)
 
     def _run_here(self) -> _Run:
-        # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
+        # Use the C++ object of `raw`: the Python `run` costs 1 µs more, prints, and falls back.
         run: _Run = self._raw._sess.run
         if any(map(_needs_ortvalue, self.outputs)):
             run = self._run_with_ortvalues
@@ -190,53 +190,53 @@ class Session:
 
     @property
     def signature(self) -> Signature:
-        """What callers must know of it."""
+        """The inputs and outputs, as callers see them."""
         return Signature(self.inputs, self.outputs, self.optional_inputs, self.tables)
 
     @property
     def unpredictable(self) -> str:
-        """Why the cost of a run depends on the inputs' values; "" where it does not."""
+        """The reason why the cost of a run depends on the inputs' values; "" if it does not."""
         return self.rows.dependence
 
     def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
-        """Every output, in the order of `outputs`; `LEFT_OUT` for one that is not a tensor.
+        """Run the model, and return all `outputs` in order; `LEFT_OUT` replaces non-tensors.
 
-        `feeds` are all of `inputs`, and any of `optional_inputs`.
+        `feeds` has all of `inputs`, and any of `optional_inputs`.
 
-        Raises InvalidInput or InferenceFailed, the latter also when `control` stopped the run. The
+        Raises InvalidInput or InferenceFailed, the latter also if `control` stopped the run. The
         arrays may be non-contiguous; their datatypes must be the inputs' in native byte order.
         """
         if len(feeds) != len(self.inputs):
             check_names(self._specs_of(feeds), feeds)
         try:
             for array in feeds.values():
-                if not array.dtype.isnative:  # would be read as other numbers
+                if not array.dtype.isnative:  # would be read as wrong numbers
                     raise InvalidInput("an input is not in this machine's byte order")
             return self._run(self._names, feeds, _PLAIN if control is None else control.options)
         except Exception as error:
             raise run_failure(error, self._memory_limit_mb) from error
 
     def control(self, *, shrink: bool = False) -> OrtRunControl:
-        """A new OrtRunControl for a run; `shrink`: what it took of memory is given back after."""
+        """Return a new OrtRunControl for a run; `shrink` releases the run's memory after it."""
         control = OrtRunControl()
         if (shrink or self.unpredictable) and self.device == CPU_DEVICE:
             control.options.add_run_config_entry(*SHRINK)
         return control
 
     def give_back(self, feeds: Mapping[str, Array]) -> None:
-        """Give back the memory that runs took, which the session keeps for later ones.
+        """Release the memory of earlier runs, which the session keeps for later runs.
 
-        `feeds` are inputs that it takes. They are not run: a run that is stopped before its first
-        node gives back as any does.
+        `feeds` are valid inputs. They are not run: a run that is stopped before its first node
+        releases memory like any other run.
         """
         if self.device == CPU_DEVICE and self._elsewhere is None:
             control = self.control(shrink=True)
             control.stop()
-            with suppress(CohortError, AttributeError):  # the latter where it is closed meanwhile
+            with suppress(CohortError, AttributeError):  # AttributeError: it was closed
                 self.run(feeds, control)
 
     def assigned_nodes(self) -> Iterator[AssignedNode]:
-        """The nodes that `placement` counts, one by one."""
+        """Iterate over the nodes that `placement` counts."""
         return list_nodes(self._raw) if self._nodes is None else iter(self._nodes)
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class Session:
     def _run_fed_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
-        """Run with inputs of datatypes that numpy lacks in OrtValues."""
+        """Run with OrtValues for inputs whose datatypes numpy does not have."""
         arrays = self._contiguous(feeds)
         values = {
             spec.name: ort.OrtValue(_to_ortvalue(array, spec)) if _needs_ortvalue(spec) else array
@@ -261,7 +261,7 @@ class Session:
     def _run_with_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
-        """Run with everything in OrtValues, as such datatypes and many texts in outputs need."""
+        """Run with OrtValues only; outputs of such datatypes or with many texts require it."""
         arrays = self._contiguous(feeds)
         values = {spec.name: _to_ortvalue(array, spec) for spec, array in arrays}
         values_out = self._raw._sess.run_with_ort_values(values, names, options)
@@ -277,7 +277,7 @@ class Session:
         ]
 
     def _contiguous(self, feeds: Mapping[str, Array]) -> list[tuple[TensorSpec, Array]]:
-        """Give contiguous arrays, to be held during the run: an OrtValue only points into them."""
+        """Return contiguous arrays. Hold them during the run: an OrtValue only points into them."""
         specs = self._specs_of(feeds)
         return [(spec, np.asarray(feeds[spec.name], order="C")) for spec in specs]
 
@@ -286,16 +286,16 @@ class Session:
 
 
 _sessions: WeakSet[Session] = WeakSet()
-"""Those that are open on the CPU."""
+"""Sessions that are open on the CPU."""
 
 _adding = threading.Lock()
 
 
 def give_back_arenas() -> None:
-    """Have every open session give back the memory that runs took; from any thread.
+    """Make every open session release the memory of earlier runs. Any thread may call it.
 
-    A run gives back what it took while its outputs still are there, which so stay taken until the
-    next run, although nobody has them any more.
+    A run releases its memory while its outputs still exist. So the memory of the outputs stays
+    allocated until the next run, although the outputs are no longer in use.
     """
     with _adding:
         sessions = list(_sessions)
@@ -304,18 +304,18 @@ def give_back_arenas() -> None:
 
 
 def _smallest(spec: TensorSpec) -> Array:
-    """An input as small as its shape allows."""
+    """Return the smallest input that the shape allows."""
     shape = [size if isinstance(size, int) else 1 for size in spec.shape or ()]
     is_object = spec.dtype.hasobject
     return np.full(shape, "", np.object_) if is_object else np.zeros(shape, spec.dtype)
 
 
 LEFT_OUT: Array = np.empty((), np.object_)
-"""In place of a sequence, a map or an optional, which is not fetched."""
+"""A placeholder for a sequence, a map or an optional, which is not fetched."""
 
 
 def _choose_by_texts(bound: Bound, few: _Run, many: _Run) -> _Run:
-    """Run as for `few` texts where the inputs say that there are no more."""
+    """Return a run that uses `few` if the inputs limit the number of texts, and else `many`."""
 
     def chosen(names: Sequence[str], feeds: Mapping[str, Any], options: Any) -> list[Array]:
         run = few if bound(feeds) <= TEXTS_AT_ONCE else many
@@ -325,7 +325,7 @@ def _choose_by_texts(bound: Bound, few: _Run, many: _Run) -> _Run:
 
 
 def _refuse_empty(run: _Run) -> _Run:
-    """Raise InvalidInput for inputs without elements."""
+    """Return `run` with a check that raises InvalidInput for inputs without elements."""
 
     def checked(names: Sequence[str], feeds: Mapping[str, Any], options: Any) -> list[Array]:
         for name, array in feeds.items():
@@ -340,9 +340,9 @@ def _refuse_empty(run: _Run) -> _Run:
 
 
 def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
-    """Give `run` without the outputs that are not tensors.
+    """Return `run` without the outputs that are not tensors.
 
-    A classifier's ZipMap would make a dict for each row, which no request can have.
+    A classifier's ZipMap would create a dict for each row, which no request protocol supports.
     """
     transportable = [spec.transportable for spec in outputs]
     if not any(transportable):
@@ -356,7 +356,10 @@ def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
 
 
 def _check_columns(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
-    """Give `run` with a column for each class, or InferenceFailed, as the model's ZipMap would."""
+    """Return `run` with a check for one column per class, as in the model's ZipMap.
+
+    The check raises InferenceFailed.
+    """
     wanted = [(place, spec) for place, spec in enumerate(outputs) if spec.classes]
 
     def run_checked(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
@@ -383,7 +386,7 @@ def _needs_ortvalue(spec: TensorSpec) -> bool:
 
 
 def _to_ortvalue(array: Array, spec: TensorSpec) -> Any:
-    """Give an OrtValue over `array`, which must outlive it, or over a packed copy of its own."""
+    """Return an OrtValue over `array`, which must outlive it, or over its own packed copy."""
     if is_text(spec):
         return hold_texts(array)
     if not _needs_ortvalue(spec):
@@ -404,7 +407,7 @@ def _to_ortvalue(array: Array, spec: TensorSpec) -> Any:
 def _from_ortvalue(value: Any, spec: TensorSpec, fed: Container[int]) -> Array:
     if not _needs_ortvalue(spec):
         plain: Array = value.numpy()
-        # It keeps the value alive, but not the memory of an input that is an output as well.
+        # The array keeps the value alive, but not the memory of an input that is also an output.
         return plain.copy() if plain.dtype.kind != "O" and value.data_ptr() in fed else plain
     datatype: Datatype = BY_NAME[spec.datatype]
     shape = tuple(value.shape())

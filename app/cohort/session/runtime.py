@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-# On by default from 1.29 and read when the library loads. Who set it to something keeps that.
+# Telemetry is on by default from 1.29; the variable is read when the library loads. A value that
+# the operator set is kept.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
-# Every failure is raised as an exception or is looked for by `providers`, and reported in our own
-# words; the runtime would print it to stderr as well.
+# The runtime would also print failures to stderr. Every failure is already reported in Cohort's own
+# words: it is an exception, or `providers` searches for it.
 FATAL_ONLY = 4
 ort.set_default_logger_severity(FATAL_ONLY)
 

@@ -1,8 +1,8 @@
-"""Sequences of tensors as outputs, of which each tensor is served as an output of its own.
+"""Outputs that are sequences of tensors: each tensor is served as a separate output.
 
-scikit-learn's exporter ends a MultiOutputClassifier in the operator SequenceConstruct, which puts
-the probabilities of each target into one sequence: a type that no protocol of requests carries. So
-the model is opened with an output more for each of its tensors, `NAME_0`, `NAME_1`, in its place.
+scikit-learn's exporter ends a MultiOutputClassifier with the operator SequenceConstruct. It puts
+the probabilities of each target into one sequence, a type that no request protocol supports. So the
+model is opened with one output for each tensor, `NAME_0`, `NAME_1`, instead of the sequence.
 
 https://onnx.ai/onnx/operators/onnx__SequenceConstruct.html
 """
@@ -18,19 +18,19 @@ from cohort.model_file.protobuf import TENSOR, MessageBytes, fields, read_value_
 from cohort.model_file.writing import write_field, write_key, write_parts, write_varint
 
 Parts: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
-"""The tensors of each sequence, by its name: the output that shows one, and what that shows."""
+"""The tensors of each sequence, by its name: the name of the new output, and of the tensor."""
 
 MAX_PARTS = 256
-"""The tensors of a sequence that are served; one with more is left out."""
+"""Maximum number of tensors of a sequence; a sequence with more is not served."""
 
 _CONSTRUCT = frozenset({("", "SequenceConstruct"), ("ai.onnx", "SequenceConstruct")})
 
 
 def find_parts(nodes: Sequence[Node], outputs: Collection[str], taken: Collection[str]) -> Parts:
-    """The tensors of those of `outputs` that a SequenceConstruct makes.
+    """Return the tensors of those `outputs` that a SequenceConstruct makes.
 
-    taken: The names of the graph's inputs, outputs and weights. A sequence one of whose parts would
-        have the name of another value is left out.
+    taken: The names of the graph's inputs, outputs and weights. A sequence is left out if the name
+        of one of its parts is already in use.
     """
     made = [
         (node.outputs[0], node.inputs)
@@ -50,12 +50,12 @@ def find_parts(nodes: Sequence[Node], outputs: Collection[str], taken: Collectio
 
 
 def names_of_ends(graph: Graph) -> set[str]:
-    """What `find_parts` takes for taken, of a graph that was read."""
+    """Return the argument `taken` of `find_parts` for a graph."""
     return {*(one.name for one in (*graph.inputs, *graph.outputs)), *graph.constants}
 
 
 def graph_with_parts(graph: Graph, parts: Parts) -> Graph:
-    """The graph that `with_parts` makes."""
+    """Return the graph of the model that `with_parts` returns."""
     if not parts:
         return graph
     nodes = [
@@ -75,9 +75,10 @@ def graph_with_parts(graph: Graph, parts: Parts) -> Graph:
 
 
 def with_parts(model: bytes, parts: Parts) -> bytes:
-    """A model with an output for each tensor in place of the sequences.
+    """Return a model with an output for each tensor instead of the sequences.
 
-    The runtime infers their types. Raises ValueError where it is not the protobuf of a model.
+    The runtime infers the types of the outputs. Raises ValueError if `model` is not the protobuf of
+    a model.
     """
     written: list[bytes] = []
     last = sum(number == 7 for number, _ in fields(memoryview(model)))

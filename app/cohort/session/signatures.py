@@ -1,4 +1,4 @@
-"""What callers must know of a model: the names, datatypes and shapes of its inputs and outputs."""
+"""Signatures of models: the names, datatypes and shapes of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from cohort.session.sequence_parts import Parts, find_parts
 from cohort.tensors import DATATYPES, TensorSpec
 
 MAX_FIELDS = 200_000
-"""Fields that are looked at, such as a node or a part of a weight: about a second on a thread."""
+"""Maximum fields read, such as a node or a part of a weight: about a second on a thread."""
 
 MOST_OPTIONAL = 32
-"""Optional inputs of a model. One with more has its weights among its inputs, as some exporters
-write them, and offers none."""
+"""Maximum optional inputs of a model. A model with more has its weights among its inputs, as some
+exporters write them, and its signature has no optional inputs."""
 
 OVERRIDABLE_FROM_IR = 4
-"""The IR version from which on a weight among the inputs is a default that requests may replace.
+"""The first IR version in which a weight among the inputs is a default that requests may replace.
 
 https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs
 """
@@ -42,10 +42,10 @@ _BY_NUMBER = {datatype.onnx: datatype.name for datatype in DATATYPES}
 
 
 class Signature(NamedTuple):
-    """The inputs that a request must have, and the outputs that it gets, in the model's order.
+    """The required inputs of a request, and its outputs, in the model's order.
 
-    `optional` are the inputs that it may have; default none. `tables` are the entries of the tables
-    that inputs are places in, by the input's name; default: they are not known.
+    `optional` are the optional inputs; default none. `tables` has the number of entries of each
+    table that an input indexes, by the input's name; default: unknown.
     """
 
     inputs: Sequence[TensorSpec]
@@ -54,13 +54,14 @@ class Signature(NamedTuple):
     tables: Mapping[str, int] = MappingProxyType({})
 
     def misfit(self, former: Signature, whose: str) -> str:
-        """Why callers of a model with the `former` signature cannot use this one; "" if they can.
+        """Return why callers of the `former` signature cannot use this one; "" if they can.
 
-        They can where the inputs have the names and datatypes that they had and take every shape
-        that they took, further ones are optional, and no output is missing, of another datatype, or
-        with other classes in its columns than more behind the former ones. Unknown ranks fit, and
-        so do other labels of a config: they are names, and whoever changes them means that.
-        `whose` is what the message calls the former one, such as "version 1".
+        Callers can use it under these conditions. Each former input has the same name and datatype,
+        and accepts all its former shapes; only inputs that were required are required now. No
+        output is missing or has another datatype. The classes of an output's columns may only gain
+        new ones at the end.
+        Unknown ranks fit. Labels from a config may change, because such a change is deliberate.
+        `whose` is the name of the former signature in messages, such as "version 1".
         """
         inputs = {spec.name: spec for spec in (*former.inputs, *former.optional)}
         required = {spec.name for spec in former.inputs}
@@ -90,7 +91,7 @@ class Signature(NamedTuple):
 
 
 def _another_datatype(now: TensorSpec, former: TensorSpec) -> bool:
-    # A file and a session word differently what cannot be sent.
+    # A file and a session use different names for types that cannot be sent.
     return now.datatype != former.datatype and (now.transportable or former.transportable)
 
 
@@ -113,7 +114,7 @@ def _takes_shapes_of(former: TensorSpec, now: TensorSpec) -> bool:
 
 
 def read_signature(path: Path) -> Signature | None:
-    """The signature of the model at `path`, without opening it; None where it cannot be told.
+    """Return the signature of the model at `path` without opening it; None if it is unknown.
 
     An input with a default among the weights is optional. Raises OSError.
     """
@@ -125,7 +126,7 @@ def read_signature(path: Path) -> Signature | None:
 
 
 def parse_signature(model: MessageBytes) -> Signature:
-    """The same from bytes; a ValueError where it is not the protobuf of a model, or too large."""
+    """Return the signature of a model's bytes. Raises ValueError if invalid or too large."""
     inputs: dict[str, TensorSpec] = {}
     outputs: dict[str, TensorSpec] = {}
     elements: dict[str, int] = {}
@@ -167,7 +168,7 @@ def parse_signature(model: MessageBytes) -> Signature:
 def specs_of_parts(
     spec: TensorSpec, elements: Mapping[str, int], parts: Parts
 ) -> Sequence[TensorSpec]:
-    """The outputs in place of one of a file: its tensors, where `parts` has it, or itself."""
+    """Return the outputs that replace one of a file: its tensors if `parts` has it, or itself."""
     if spec.name not in parts:
         return [spec]
     datatype = _BY_NUMBER.get(elements[spec.name], spec.datatype)
@@ -175,13 +176,13 @@ def specs_of_parts(
 
 
 def offered(optional: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The inputs with a default that requests may set; see MOST_OPTIONAL."""
+    """Return the inputs with a default that requests may set; see MOST_OPTIONAL."""
     sent = tuple(spec for spec in optional if spec.transportable)
     return sent if len(sent) <= MOST_OPTIONAL else ()
 
 
 def _numbered(message: MessageBytes, left: Iterator[int]) -> Iterator[tuple[int, MessageBytes]]:
-    """The fields that are messages or texts; a ValueError once `left` of all fields is 0."""
+    """Iterate over fields that are messages or texts. Raises ValueError after `left` fields."""
     for number, value in fields(message):
         if not next(left):
             raise ValueError(f"it holds more than {MAX_FIELDS:,} nodes and weights")

@@ -1,9 +1,9 @@
-"""Texts that a run gives, made Python's some at a time.
+"""Conversion of a run's text outputs to Python strings, in portions.
 
-ONNX Runtime makes a Python string of each element in one call that lets no other thread run: five
-million take more than a second, and a request of eight bytes may ask for as many. So what a run
-gives is looked at as the runtime has it: how many there are is known before the first is made, and
-a small session of the runtime's own cuts them into portions.
+ONNX Runtime converts all elements to Python strings in one call, during which no other thread runs.
+Five million strings take more than a second, and a request of eight bytes may ask for that many. So
+the outputs stay in the runtime's own values. Their number is known before the conversion, and a
+small session of the runtime cuts them into portions.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from cohort.session.runtime import FATAL_ONLY, ort
 from cohort.tensors import BY_NAME, Array, TensorSpec, held_bytes
 
 TEXTS_AT_ONCE = 4096
-"""Texts that are made in one call: about a millisecond."""
+"""Texts converted in one call: about a millisecond."""
 
 SMALLEST_TEXT = 57
-"""The bytes of the shortest text and of its place in an array."""
+"""The bytes of the shortest text and of its array element."""
 
 _MOST_HELD_BYTES = 1 << 30
 
 Bound = Callable[[Mapping[str, Array]], float]
-"""How many texts a run of these inputs may give, infinity where it cannot be told before."""
+"""Returns the maximum number of texts that a run of these inputs gives; infinity if unknown."""
 
 
 def gives_texts(outputs: Sequence[TensorSpec]) -> bool:
-    """Whether there are texts among them."""
+    """Return True if an output has texts."""
     return any(map(is_text, outputs))
 
 
 def is_text(spec: TensorSpec) -> bool:
-    """Whether it is of texts."""
+    """Return True if the elements of the tensor are texts."""
     return spec.transportable and BY_NAME[spec.datatype].kind == "text"
 
 
 def bound_texts(outputs: Sequence[TensorSpec], rows: RowVerdict) -> Bound:
-    """How many texts runs give, where it is proven how many each row has."""
+    """Return the bound on a run's texts; it is finite if the number of texts per row is proven."""
     of_row = 0
     for spec in filter(is_text, outputs):
         made, shape = rows.outputs.get(spec.name), spec.shape or ()
@@ -60,10 +60,10 @@ def bound_texts(outputs: Sequence[TensorSpec], rows: RowVerdict) -> Bound:
 
 
 class TextReader:
-    """Makes arrays of the texts of one run.
+    """Reader that converts the text outputs of one run to arrays.
 
-    max_bytes: The most that they may take.
-    stopped: Tells whether nobody waits for them any more.
+    max_bytes: The maximum bytes of all texts.
+    stopped: Returns True if the run was stopped.
     """
 
     def __init__(self, max_bytes: float, stopped: Callable[[], bool]) -> None:
@@ -71,9 +71,9 @@ class TextReader:
         self._held = 0
 
     def read(self, value: Any) -> Array:
-        """The array of an OrtValue of texts.
+        """Return the array of an OrtValue of texts.
 
-        Raises InvalidInput for more than there may be, InferenceFailed where it was stopped.
+        Raises InvalidInput for more than `max_bytes`, and InferenceFailed if the run was stopped.
         """
         shape = tuple(value.shape())
         count = prod(shape)
@@ -100,10 +100,10 @@ class TextReader:
 
 
 def hold_texts(array: Array) -> Any:
-    """An OrtValue of texts, which the runtime's binding makes of no array.
+    """Return an OrtValue of texts, which the runtime's binding cannot create from an array.
 
-    So it is what a model of one constant gives, which takes half a millisecond. Raises InvalidInput
-    where protobuf cannot hold as much.
+    So a model with one constant returns it, which takes half a millisecond. Raises InvalidInput if
+    the texts are too large for protobuf.
     """
     items = array.ravel().tolist()
     tensor = b"".join(write_field(1, size) for size in array.shape) + write_field(2, _TEXT)
@@ -142,7 +142,7 @@ def _run(operator: str, value: Any, *numbers: Sequence[int]) -> Any:
 
 @cache
 def _session(operator: str, inputs: int) -> Any:
-    """The session of one node that takes texts and `inputs` - 1 lists of whole numbers."""
+    """Open a session of one node that takes texts and `inputs` - 1 lists of integers."""
     names = "xab"[:inputs]
     node = b"".join(write_field(1, name.encode()) for name in names)
     node += write_field(2, b"y") + write_field(4, operator.encode())
@@ -170,7 +170,7 @@ def _open(graph: bytes) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = FATAL_ONLY
     options.intra_op_num_threads = 1
-    options.enable_cpu_mem_arena = False  # which would keep what the largest texts took
+    options.enable_cpu_mem_arena = False  # an arena would keep the memory of the largest texts
     options.enable_mem_pattern = False
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     raw = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

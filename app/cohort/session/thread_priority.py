@@ -1,9 +1,9 @@
-"""The threads that help ONNX Runtime with a run, and their priority.
+"""Priority of ONNX Runtime's helper threads.
 
-They start while a session opens, at the priority of the thread that opens it. Theirs should be that
-of the threads that wait for them (`cohort.scheduling` starts those at the same niceness): helpers
-that give way to other runs delay the runs that wait for them. With a run on each of two cores,
-helpers of the same priority cost 5 % of the throughput, of a lower one 15 to 25 %.
+Helper threads start while a session opens, at the priority of the thread that opens it. They should
+have the priority of the threads that wait for them, which `cohort.scheduling` starts at the same
+niceness. Helpers of lower priority yield to other runs and delay their own. With a run on each of
+two cores, helpers of the same priority cost 5 % of the throughput, of a lower one 15 to 25 %.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NICENESS = 10
 
 
 def lower_priority() -> None:
-    """Give way to threads that do not run models. Only Linux has priorities by thread."""
+    """Lower this thread's priority below threads without model runs. Only Linux supports this."""
     if sys.platform == "linux":
         with suppress(OSError):  # lowering it needs no privilege
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 def with_low_priority(call: Callable[[], T]) -> T:
-    """Call in a thread of low priority, which those that it starts take over.
+    """Call in a thread of low priority; threads that `call` starts inherit the priority.
 
     Raises what `call` raises.
     """

@@ -1,7 +1,7 @@
 """The types of all values in a model, as ONNX Runtime infers them.
 
-Most exporters write none but those of inputs and outputs. ONNX Runtime tells only those of
-outputs, so each value is made one: fields that are appended to a message are added to it.
+Most exporters write only the types of inputs and outputs. ONNX Runtime reports only the types of
+outputs, so each value becomes an output. Fields appended to a protobuf message are added to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cohort.session.runtime import FATAL_ONLY, ort
 from cohort.tensors import BY_ORT
 
 MAX_INFERRED_BYTES = 1 << 28
-"""A larger model is not opened for it: it is in memory three times meanwhile."""
+"""Maximum size of a model to open for its types: it is in memory three times."""
 
 MAX_INFERRED_VALUES = 50_000
 
@@ -26,12 +26,12 @@ _GRAPH, _OUTPUT, _NAME = 7, 12, 1  # fields of ModelProto, GraphProto and ValueI
 
 
 def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
-    """The datatype and shape of each tensor that a node of the main graph makes, by its name.
+    """Return the datatype and shape of each tensor that a main-graph node makes, by its name.
 
-    A shape without dimensions is None, like one that is not known: ONNX Runtime tells no more.
+    A shape without dimensions is None, like an unknown one: ONNX Runtime does not distinguish them.
 
-    Empty where the model is large or does not open without its custom operators. It is opened,
-    and may do to the process what that may. Raises OSError.
+    The result is empty if the model is too large or does not open without its custom operators. The
+    model is opened, so it can crash the process. Raises OSError.
     """
     if path.stat().st_size > MAX_INFERRED_BYTES:
         return {}

@@ -1,1 +1,1 @@
-"""The machine and its processes: cores, children, files that are replaced whole."""
+"""The machine and its processes: cores, child processes, atomically replaced files."""

@@ -1,7 +1,7 @@
-"""Arrays that pass between two processes, in a file in memory.
+"""Exchange of arrays between two processes, through a file in memory.
 
-Both sides read and write it; none maps it, since a mapped file that the other side makes shorter
-ends the process.
+Both processes read and write the file. Neither maps it: if the other process truncated a mapped
+file, an access would kill the process.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from cohort.tensors import BY_DTYPE, BY_NAME, Array, Arrays
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - a file there has a name that nobody can guess
 MOST_ARRAYS = 1024
 MOST_BYTES = 1 << 40
-"""For arrays whose size is known to be bounded."""
+"""A limit for arrays whose size is already bounded."""
 MOST_AXES = 64
 KEPT_BYTES = 1 << 20
-"""What a file may hold between two calls."""
+"""Maximum size of a file between two calls."""
 
 
 class Place(NamedTuple):
-    """Where an array lies in a file; JSON has it as a list.
+    """The place of an array in a file; in JSON it is a list.
 
-    name: Its name.
-    datatype: The Open Inference name.
-    shape: Its shape.
-    offset, size: Its bytes; those of BYTES are the lengths of all elements, 8 bytes each, whose
-        sign says that one is text, and the elements.
+    name: The name of the array.
+    datatype: The Open Inference name of its datatype.
+    shape: The shape of the array.
+    offset, size: The bytes of the array. For BYTES, they are the lengths of all elements, 8 bytes
+        each, followed by the elements. The length of a text is stored as its complement (negative).
     """
 
     name: str
@@ -43,9 +43,9 @@ class Place(NamedTuple):
 
 
 class ArrayFile:
-    """A file that holds the arrays of one call.
+    """A file with the arrays of one call.
 
-    path: The file; default None: a new one, which is deleted when this is closed.
+    path: The file; default None: a new file, which is deleted on `close`.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -57,18 +57,18 @@ class ArrayFile:
             self._file, self.path = os.open(path, os.O_RDWR), path
 
     def hide(self) -> None:
-        """Delete its name, once the other side has opened it: it ends with both processes."""
+        """Delete the file's name after the other process opened it: it ends with both processes."""
         if self._own:
             self._own = False
             os.unlink(self.path)  # noqa: PTH108
 
     def shrink(self) -> None:
-        """Give back the memory of large arrays."""
+        """Release the memory of large arrays."""
         if os.fstat(self._file).st_size > KEPT_BYTES:
             os.ftruncate(self._file, 0)
 
     def write(self, arrays: Mapping[str, Array], most_bytes: int = MOST_BYTES) -> list[Place]:
-        """Put arrays in the place of those before.
+        """Write arrays over the earlier ones, and return their places.
 
         Raises OSError if the file system is full, and ValueError for more than `most_bytes`.
         """
@@ -86,9 +86,9 @@ class ArrayFile:
         return places
 
     def read(self, places: Sequence[Sequence[Any]], most_bytes: int) -> Arrays:
-        """Copy arrays out of it. Raises ValueError for what does not fit the file or `most_bytes`.
+        """Copy arrays from the file. Raises ValueError if invalid or more than `most_bytes`.
 
-        places: As `write` gave them, or anything at all.
+        places: The result of `write`, or any untrusted value.
         """
         if not isinstance(places, list) or len(places) > MOST_ARRAYS:
             raise ValueError("these are not the places of arrays")
@@ -109,13 +109,13 @@ class ArrayFile:
         return arrays
 
     def close(self) -> None:
-        """Close the file, and delete it where it is this one's own."""
+        """Close the file, and delete it if this object created it."""
         os.close(self._file)
         self.hide()
 
 
 def _datatype(array: Array) -> str:
-    """Raises ValueError for an array of another type than tensors have."""
+    """Return the datatype of an array. Raises ValueError if tensors do not have that type."""
     if array.dtype.kind in "OV" and array.dtype not in BY_DTYPE:
         return "BYTES"
     known = BY_DTYPE.get(array.dtype.newbyteorder("="))

@@ -1,4 +1,4 @@
-"""A child process that works on arrays, and is started again after it ended."""
+"""A child process that works on arrays, and is restarted after a crash."""
 
 from __future__ import annotations
 
@@ -25,25 +25,28 @@ from cohort.tensors import Arrays
 log = structlog.get_logger("cohort")
 
 LOAD_SECONDS = 60.0
-"""For importing the module, and what it does then."""
+"""Time limit for importing the module and running its load function."""
 
 LONGEST_WAIT = 60.0
-"""Seconds between two starts at most, after crashes."""
+"""Maximum seconds between two starts, after crashes."""
 
 
 class ArrayProcess:
-    """Does jobs with arrays, one at a time, on the thread that asks.
+    """A process that runs jobs with arrays, one at a time, on the calling thread.
 
-    what: What errors and logs call it: "transform", as in "the transform of this model".
-    model: What logs call the model.
-    load: The first job, `module:function`. It gets `arguments`, the paths of two array files,
-        `incoming` for a job and `outgoing` for its answer, and `most_bytes`.
-    environment: Variables of the process.
-    memory: Bytes that it may take, besides what a Python takes that did nothing yet; 0: any.
-    most_bytes: The most that a job gives.
-    longest_wait: Seconds between two starts at most, after crashes.
+    what: The name of the process in errors and logs, such as "transform" in "the transform of this
+        model".
+    model: The name of the model in logs.
+    load: The first job, `module:function`. It gets `arguments`, the paths of two array files
+        (`incoming` for a job, `outgoing` for its answer), and `most_bytes`.
+    environment: The environment variables of the process.
+    memory: The bytes it may use in addition to those of a new Python process; 0: no limit.
+    most_bytes: The maximum bytes of a job's answer.
+    longest_wait: Maximum seconds between two starts, after crashes.
 
-    facts: What `load` gave. Raises LoadFailed where the process cannot be started.
+    facts: The answer of `load`.
+
+    Raises LoadFailed if the process cannot be started.
     """
 
     def __init__(
@@ -78,15 +81,15 @@ class ArrayProcess:
         self, function: str, arrays: Arrays, *, wait: float, seconds: float,
         begin: Callable[[], object], **arguments: object,
     ) -> Arrays:  # fmt: skip
-        """Do a job with arrays by name, and give the arrays that it gives.
+        """Run a job with arrays by name, and return the arrays of its answer.
 
-        function: `module:function`; it gets the `arguments`, and `places` of the arrays in the
-            file `incoming`, and gives those in `outgoing`.
-        wait: Seconds to wait for jobs of others.
-        seconds: How long it may take.
-        begin: Called before it begins; may raise.
+        function: `module:function`; it gets the `arguments` and the `places` of the arrays in the
+            file `incoming`, and returns the places of its answer in `outgoing`.
+        wait: Maximum seconds to wait for other jobs.
+        seconds: The time limit of the job.
+        begin: Called before the job begins; may raise.
 
-        Raises JobTimedOut for either, JobRaised where the function raised, NotReady where the
+        Raises JobTimedOut after either limit, JobRaised if the function raised, NotReady if the
         process ended, and InferenceFailed for arrays that cannot be passed.
         """
         if not self._lock.acquire(timeout=wait):
@@ -123,7 +126,7 @@ class ArrayProcess:
         return result
 
     def close(self) -> None:
-        """End the process. A call that goes on fails."""
+        """End the process. A call in progress fails."""
         self._closed = True
         process = self._process
         if process is not None:
@@ -203,5 +206,5 @@ class ArrayProcess:
         self._crashes += 1
 
     def _wait(self) -> float:
-        """Seconds until it may be started: none after a first crash."""
+        """Return the seconds until the next start is allowed: 0 after a first crash."""
         return min(2.0 ** (self._crashes - 1), self._longest_wait) if self._crashes else 0.0

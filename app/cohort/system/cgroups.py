@@ -1,6 +1,6 @@
-"""The control groups of this process: where the limits of containers and of systemd are written.
+"""The control groups of this process, which contain the limits of containers and of systemd.
 
-A process is in a group for each controller, and what limits a group also limits those inside it.
+A process is in one group for each controller. The limits of a group also apply to groups inside it.
 https://man7.org/linux/man-pages/man7/cgroups.7.html
 """
 
@@ -22,14 +22,14 @@ class Cgroup(NamedTuple):
     version: int
 
     def number(self, name: str) -> int | None:
-        """The number in a file; None without the file, or where it has "max" or -1."""
+        """Return the number in a file; None if the file is missing, or has "max" or -1."""
         with suppress(OSError, ValueError):
             return value if (value := int((self.folder / name).read_text())) >= 0 else None
         return None
 
 
 class _Mount(NamedTuple):
-    """Where groups are mounted: `root` is the group at `folder`."""
+    """A mount of groups: `root` is the group at `folder`."""
 
     root: PurePosixPath
     folder: Path
@@ -38,9 +38,10 @@ class _Mount(NamedTuple):
 
 
 def cgroups(controller: str, proc: Path = PROC) -> Iterator[Cgroup]:
-    """The groups this process is in for a controller such as "memory", innermost first.
+    """Iterate over this process's groups for a controller such as "memory", innermost first.
 
-    Those outside the mounted ones, as around a container, cannot be seen. Without Linux: none.
+    Groups outside the mount, such as those that contain a container, are not visible. Systems
+    other than Linux have no groups.
     """
     paths = _paths(proc, controller)
     for mount in _mounts(proc):
@@ -56,7 +57,7 @@ def cgroups(controller: str, proc: Path = PROC) -> Iterator[Cgroup]:
 
 
 def _paths(proc: Path, controller: str) -> dict[int, PurePosixPath]:
-    """The paths of this process's groups by version, as its namespace of groups has them."""
+    """Return the paths of this process's groups by version, in its cgroup namespace."""
     paths = {}
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
@@ -70,7 +71,7 @@ def _paths(proc: Path, controller: str) -> dict[int, PurePosixPath]:
 
 @lru_cache(maxsize=8)
 def _mounts(proc: Path) -> tuple[_Mount, ...]:
-    """The mounted hierarchies: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html."""
+    """List mounted hierarchies: https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html."""
     mounts = []
     with suppress(OSError):
         for line in (proc / "self/mountinfo").read_text().splitlines():
@@ -85,5 +86,5 @@ def _mounts(proc: Path) -> tuple[_Mount, ...]:
 
 
 def _unescaped(word: str) -> str:
-    """A path of mountinfo, in which blanks and the like are octal numbers."""
+    """Decode a path of mountinfo, which escapes spaces and similar characters as octal numbers."""
     return word.encode().decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")

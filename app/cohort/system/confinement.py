@@ -1,4 +1,4 @@
-"""Limits that a process sets itself before it looks at what somebody else wrote."""
+"""Limits that a process sets for itself before it reads untrusted files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 MAX_DESCRIPTORS = 256
 
 SECONDS_PER_CPU_SECOND = 10
-"""The machine may do something else as well, and files may come over a network."""
+"""Wall-clock seconds per CPU second: the machine may be busy, and files may be on a network."""
 
 
 def be_first_to_go() -> None:
-    """Leave no core, and be the first that the system kills for want of memory."""
+    """Disable core dumps, and make this process the first one that the OOM killer ends."""
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):  # not Linux
@@ -24,22 +24,22 @@ def be_first_to_go() -> None:
 
 
 def confine(nice: int) -> None:
-    """Write no file, open few, and have at least this niceness, as do threads that start later."""
+    """Forbid file writes, limit open files, and set a minimum niceness, also for later threads."""
     for limit, most in (
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, MAX_DESCRIPTORS),
     ):
         with suppress(OSError, ValueError):
             resource.setrlimit(limit, (most, most))
-    with suppress(OSError):  # it had a higher one already
+    with suppress(OSError):  # its niceness is already higher
         os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 def limit_process(cpu_seconds: int, memory: int) -> None:
-    """Have the system end this process by a signal, or refuse it memory.
+    """Make the system kill this process after a time, or refuse it memory.
 
-    cpu_seconds: CPU time from now on; ten times as much passes at most. 0: as before.
-    memory: Bytes besides what it has now; 0: as before.
+    cpu_seconds: CPU time from now on; the wall-clock limit is ten times as long. 0: unchanged.
+    memory: Bytes in addition to its current memory; 0: unchanged.
     """
     if cpu_seconds:
         signal.alarm(cpu_seconds * SECONDS_PER_CPU_SECOND)
@@ -48,12 +48,12 @@ def limit_process(cpu_seconds: int, memory: int) -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
     if memory:
         with suppress(OSError, ValueError):  # ValueError: not Linux
-            most = status_bytes("VmData:") + memory  # what counts for RLIMIT_DATA
+            most = status_bytes("VmData:") + memory  # RLIMIT_DATA limits VmData
             resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
 
 def status_bytes(name: str) -> int:
-    """The number of bytes that the system says of this process under `name`."""
+    """Return the bytes of the field `name` in this process's status. Raises ValueError."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) << 10

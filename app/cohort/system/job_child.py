@@ -1,6 +1,7 @@
-"""The child's end of jobs: `cohort.system.jobs` describes what passes between the two.
+"""The child's side of jobs; `cohort.system.jobs` describes the protocol.
 
-It runs in environments that may lack all that Cohort needs, and imports the standard library only.
+It runs in environments that may lack all of Cohort's dependencies, so it imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from typing import Any, TextIO
 
 from cohort.system.confinement import be_first_to_go, confine, limit_process
 
-_answers: TextIO | None = None  # where the parent reads
+_answers: TextIO | None = None  # the pipe that the parent reads
 _doing: tuple[int, int] = 0, 0  # this process, and the number of its job
 
 
 def tell(message: object) -> None:
-    """Tell the caller of the job something that JSON has. Without a caller, do nothing."""
+    """Send a JSON value to the caller of the job. Without a caller, do nothing."""
     if _answers is not None:
         _send(json.dumps({"told": message}))
 
 
 def do_jobs() -> None:
-    """Do the jobs on standard input until it ends."""
+    """Run the jobs from standard input until it ends."""
     global _answers, _doing  # noqa: PLW0603 - a process has one parent
     jobs = os.fdopen(os.dup(0), "rb")
     _answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    os.dup2(2, 1)  # what the job and its libraries print is not an answer
+    os.dup2(2, 1)  # text printed by the job and its libraries is not an answer
     be_first_to_go()
     for line in jobs:
         job = json.loads(line)
@@ -49,7 +50,7 @@ def do_jobs() -> None:
 
 
 def end_copy() -> None:
-    """End this process if a job made it by a fork and had it come back, as its parent does."""
+    """End this process if a job forked it and it returned from the job, as its parent does."""
     if _doing[0] not in {0, os.getpid()}:
         os._exit(0)
 
@@ -70,7 +71,5 @@ def _do(function: str, arguments: Mapping[str, Any], limits: Mapping[str, Any]) 
 
 def _send(line: str) -> None:
     assert _answers is not None  # noqa: S101 - a job runs
-    _answers.write(
-        f"\n{_doing[1]} {line}\n"
-    )  # something may have been printed there before, without an end
+    _answers.write(f"\n{_doing[1]} {line}\n")  # earlier output there may lack a line end
     _answers.flush()

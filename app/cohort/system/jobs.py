@@ -1,19 +1,19 @@
-"""Jobs: functions that run in a child process, so that a crash or a limit costs the answer only.
+"""Jobs: functions that run in a child process, so a crash or a limit loses only the answer.
 
-A job is a function by its dotted path, `module:function`, with arguments and an answer that JSON
-has. The child (`cohort.system.job_child`) reads jobs from its standard input, a line each. It
-writes lines to its standard output: what the job tells, and at last its answer or what it raised.
+A job is a function, named by its dotted path `module:function`, with JSON arguments and a JSON
+answer. The child (`cohort.system.job_child`) reads jobs from its standard input, one per line. It
+writes lines to its standard output: messages of the job, and finally its answer or its exception.
 Each line begins with the number of the job.
-What the job and its libraries print goes to standard error; the end of that is kept.
+Output of the job and its libraries goes to standard error; the end of it is kept.
 
-The child leads a process group. All of it is killed with the job's process, and if this process
-ends, however that happens. What the child has started in a session of its own is killed with it,
-too, unless the child ended by itself, or with this process.
+The child leads a process group. The whole group is killed with the job's process, and also if this
+process ends for any reason. Processes that the child started in separate sessions are killed with
+it. They survive if the child exited on its own, or was killed because this process ended.
 
 JobFailed
-├── JobRaised          the function raised something
+├── JobRaised          the function raised an exception
 │   └── JobOutOfMemory the system refused it memory
-├── JobTimedOut        its time was over
+├── JobTimedOut        it exceeded its limit
 └── JobCrashed         the process ended otherwise
 """
 
@@ -35,41 +35,41 @@ from time import monotonic
 from typing import Any
 
 PYTHON = (sys.executable, "-P")
-"""Begins the command: Python, which does not look for modules in the working folder."""
+"""The start of the command: Python, without the working folder in its module search path."""
 
 MAX_ANSWER_BYTES = 1 << 26
 
 MAX_PRINTED_BYTES = 1 << 16
-"""Of the end of what a job prints, which may be any amount."""
+"""Maximum bytes kept from the end of a job's output, which may have any length."""
 
 LINES_SHOWN = 15
-"""Of what a job printed before it failed."""
+"""Maximum lines shown of a failed job's output."""
 
 MAX_SENTENCE = 1000
 
 _CHILD = "from cohort.system.job_child import do_jobs; do_jobs()"
 
 _LOOK_SECONDS = 0.2
-"""Between two looks whether the process is there: something that it started may hold its pipes."""
+"""Interval of checks that the process is alive: its own child processes may hold its pipes open."""
 
 _ENDING_SECONDS = 10.0
-"""For what a process does at its exit."""
+"""Time limit for the exit handlers of a process."""
 
 _SHELL_SIGNAL = 128
-"""What is added to a signal's number in the exit status of who passes it on, as uv does."""
+"""Offset of a signal's number in the exit status of programs that pass it on, such as uv."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """What a job may take; by default whatever it likes.
+    """The limits of a job; by default it has no limits.
 
-    seconds: Wall-clock time until its process is killed; None: any.
-    cpu_seconds: CPU time until the system ends its process; 0: any.
-    memory: Bytes besides what the process has when the job begins; 0: any.
-    confined: Whether the process may write no file and open few.
+    seconds: Wall-clock time until its process is killed; None: no limit.
+    cpu_seconds: CPU time until the system kills its process; 0: no limit.
+    memory: Bytes in addition to the memory of the process when the job begins; 0: no limit.
+    confined: True to forbid file writes and to limit open files.
     nice: The niceness of a confined process.
 
-    All but `seconds` hold for the process's later jobs, too, unless those have limits of their own.
+    All limits except `seconds` also apply to later jobs of the process, unless those set their own.
     """
 
     seconds: float | None = None
@@ -80,10 +80,11 @@ class JobLimits:
 
 
 class JobFailed(Exception):
-    """A job gave no answer.
+    """A job returned no answer.
 
-    printed: The end of what it printed.
-    signal: The signal that ended its process, also if another process passed that on; None: none.
+    printed: The end of its output.
+    signal: The signal that ended its process, also if another process passed it on; None: no
+        signal.
     """
 
     signal: signal.Signals | None = None
@@ -94,19 +95,19 @@ class JobFailed(Exception):
 
     @property
     def last_lines(self) -> str:
-        """The last few lines that it printed, where the reason is."""
+        """The last few lines of its output, which usually contain the reason."""
         return "\n".join(self.printed.strip().splitlines()[-LINES_SHOWN:])
 
     @property
     def last_line(self) -> str:
-        """The last of them, of which there may be none."""
+        """The last line of its output, or ""."""
         return self.last_lines.rpartition("\n")[2]
 
 
 class JobRaised(JobFailed):
-    """The function raised an exception, whose message this has.
+    """The function raised an exception; this exception has the same message.
 
-    kinds: The full names of its class and of those that this inherits from, the closest first.
+    kinds: The full names of the exception's class and its base classes, the closest first.
     number: The errno of an OSError, else 0.
     """
 
@@ -115,7 +116,7 @@ class JobRaised(JobFailed):
         self.kinds, self.number = kinds, number
 
     def is_a(self, kind: type[BaseException]) -> bool:
-        """Whether the exception was one of `kind`."""
+        """Return True if the exception was an instance of `kind`."""
         return f"{kind.__module__}.{kind.__qualname__}" in self.kinds
 
     @property
@@ -127,11 +128,11 @@ class JobRaised(JobFailed):
 
 
 class JobOutOfMemory(JobRaised):
-    """The function needed more memory than it was given."""
+    """The function needed more memory than its limit."""
 
 
 class JobTimedOut(JobFailed):
-    """The job's time was over: CPU time if `signal` is SIGXCPU, else wall-clock time."""
+    """The job exceeded its time limit: CPU time if `signal` is SIGXCPU, else wall-clock time."""
 
 
 class JobCrashed(JobFailed):
@@ -142,9 +143,9 @@ class JobCrashed(JobFailed):
 
 
 class JobProcess:
-    """A child process that does jobs, one at a time, until it is closed.
+    """A child process that runs jobs, one at a time, until it is closed.
 
-    Where a job fails in any other way than by raising, the process is of no more use.
+    After a job fails for any reason except an exception, the process is unusable.
     """
 
     def __init__(
@@ -157,12 +158,12 @@ class JobProcess:
     ) -> None:
         """Start a process.
 
-        name: What lists of processes show: the function, say.
-        python: Begins the command; default None: this Python.
-        environment: Its variables, with PYTHONPATH; default None: this process's.
-        cwd: Its working folder; default None: this process's.
+        name: The name in process lists, such as the function.
+        python: The start of the command; default None: this Python.
+        environment: Its variables, with PYTHONPATH; default None: this process's variables.
+        cwd: Its working folder; default None: this process's folder.
 
-        Raises OSError where it cannot be started.
+        Raises OSError if it cannot be started.
         """
         self._lock = threading.Lock()
         self._closed = self._busy = False
@@ -182,7 +183,7 @@ class JobProcess:
         )
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._stdin, self._stdout, self._stderr = (one.fileno() for one in streams if one)
-        self._open = {self._stdout, self._stderr}  # that may bring more
+        self._open = {self._stdout, self._stderr}  # pipes that may have more output
         for descriptor in (self._stdin, *self._open):
             os.set_blocking(descriptor, False)
         try:
@@ -200,7 +201,7 @@ class JobProcess:
 
     @property
     def printed(self) -> str:
-        """The end of what the last job printed."""
+        """The end of the last job's output."""
         return self._printed.decode(errors="replace")
 
     def do(
@@ -211,11 +212,12 @@ class JobProcess:
         limits: JobLimits = JobLimits(),
         told: Callable[[Any], None] = lambda _: None,
     ) -> Any:
-        """Do a job; blocks.
+        """Run a job, and block until it ends.
 
         function: `module:function`.
-        arguments: By name; what JSON does not have is sent as text.
-        told: Called with what the job tells (`job_child.tell`); may raise, which ends the process.
+        arguments: Arguments by name; values that JSON does not support are sent as text.
+        told: Called with each message of the job (`job_child.tell`). It may raise; the process is
+            unusable after that.
 
         Returns the answer. Raises JobFailed.
         """
@@ -241,11 +243,11 @@ class JobProcess:
                 ended = self._move()
 
     def allow(self, seconds: float | None) -> None:
-        """Give the job that runs so many seconds from now on; None: any."""
+        """Set the time limit of the running job to `seconds` from now; None: no limit."""
         self._ends = None if seconds is None else monotonic() + seconds
 
     def kill(self) -> None:
-        """End the process at once, with all that it started; from any thread."""
+        """Kill the process and all processes that it started. Any thread may call it."""
         with self._lock:
             if not self._closed:
                 others = _descendants(self._process.pid)
@@ -256,7 +258,7 @@ class JobProcess:
                         os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the process, at once if a job runs, and all that it started."""
+        """End the process, immediately if a job runs, and all processes that it started."""
         if self._closed:
             return
         try:
@@ -269,18 +271,18 @@ class JobProcess:
         finally:
             self.kill()
             with self._lock:
-                self._closed = True  # the group's number may soon be another's
+                self._closed = True  # the group's number may be reused
             self._process.wait()
             self._watch.kill()
             self._watch.communicate()
 
     def _message(self) -> Mapping[str, Any]:
-        """The next message of this job that has come; {} if none has."""
+        """Return the next received message of this job; {} if no message was received."""
         while self._lines:
             number, _, line = self._lines.popleft().partition(b" ")
-            if number != b"%d" % self._job:  # printed, or of who came back from a job before
+            if number != b"%d" % self._job:  # printed text, or a process forked by an earlier job
                 continue
-            with suppress(ValueError):  # something printed it before the child's end began
+            with suppress(ValueError):  # text printed before the child started its jobs
                 try:
                     message = json.loads(line)
                 except RecursionError:
@@ -293,7 +295,7 @@ class JobProcess:
         return {}
 
     def _move(self) -> bool:
-        """Send and take what can be, and wait for that; return whether the process has ended."""
+        """Wait for the pipes, then send and receive. Return True if the process has ended."""
         left = _LOOK_SECONDS if self._ends is None else self._ends - monotonic()
         if left <= 0:
             self.kill()
@@ -307,7 +309,7 @@ class JobProcess:
         ended = self._process.poll() is not None
         if self._stdin in moving:
             self._send()
-        if self._stdout not in self._open:  # nothing comes any more
+        if self._stdout not in self._open:  # the output has ended
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)
             self.kill()
@@ -319,11 +321,11 @@ class JobProcess:
     def _send(self) -> None:
         try:
             self._outgoing = self._outgoing[os.write(self._stdin, self._outgoing) :]
-        except BrokenPipeError:  # then there will be no answer either
+        except BrokenPipeError:  # then no answer will follow
             self._outgoing = memoryview(b"")
 
     def _take(self, descriptor: int) -> None:
-        """Take what has come through a pipe, which holds no more than this at a time."""
+        """Read the received bytes of a pipe, which holds at most 1 MiB at a time."""
         try:
             more = os.read(descriptor, 1 << 20)
         except BlockingIOError:
@@ -339,7 +341,7 @@ class JobProcess:
                 self._lines.append(bytes(self._unread))
                 self._unread = bytearray(line)
             if len(self._unread) > MAX_ANSWER_BYTES:
-                self._unread = bytearray()  # an exception keeps this for a while
+                self._unread = bytearray()  # an exception would keep it in memory
                 self.kill()
                 raise JobCrashed("its answer is too long", self.printed)
 
@@ -354,26 +356,26 @@ def run_job(
     limits: JobLimits = JobLimits(),
     told: Callable[[Any], None] = lambda _: None,
 ) -> Any:
-    """Do one job in a process that this call does not outlive: see `JobProcess`.
+    """Run one job in a new process, which ends with this call: see `JobProcess`.
 
-    Raises JobFailed, and OSError where no process can be started.
+    Raises JobFailed, and OSError if no process can be started.
     """
     with JobProcess(function, python=python, environment=environment, cwd=cwd) as process:
         return process.do(function, arguments, limits=limits, told=told)
 
 
 def python_path() -> str:
-    """PYTHONPATH for a child: the folders in which this process looks for modules, in order."""
+    """Return PYTHONPATH for a child: the module search path of this process."""
     paths = [os.path.abspath(path) for path in sys.path]  # noqa: PTH100 - "" is the working folder
     return os.pathsep.join(paths)
 
 
 KEPT_VARIABLES = ("PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "ORT_DISABLE_TELEMETRY")
-"""The bare environment of a child, besides LC_* and the path of imports: no keys and no tokens."""
+"""Variables that a child's bare environment keeps, with LC_* and PYTHONPATH, but no secrets."""
 
 
 def bare_environment() -> dict[str, str]:
-    """The environment of a child that looks at what somebody else wrote."""
+    """Return the environment of a child that reads untrusted files: it has no keys or tokens."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -400,7 +402,7 @@ def _answer(message: Mapping[str, Any], printed: str) -> Any:
 
 
 def _ended(status: int, printed: str) -> JobFailed:
-    """The failure of a job whose process ended with an exit status, negative for a signal."""
+    """Return the failure for the exit status of a job's process, which is negative for a signal."""
     number = -status if status < 0 else status - _SHELL_SIGNAL
     if number not in set(signal.Signals):
         return JobCrashed(f"the process ended with status {status}", printed)
@@ -413,9 +415,10 @@ def _ended(status: int, printed: str) -> JobFailed:
 
 
 def _descendants(pid: int) -> list[int]:
-    """What a process has started, and what these have, also in sessions of their own.
+    """Return the descendants of a process, including those in separate sessions.
 
-    Those whose parent has ended are not found; without Linux, none is.
+    Descendants whose parent has ended are not found. On systems other than Linux, the list is
+    empty.
     """
     found = [pid]
     for one in found:
@@ -426,9 +429,9 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _end_with_this_process(group: int) -> subprocess.Popen[bytes]:
-    """End a group of processes when this one ends: what a shell reads from it ends then.
+    """Start a shell that kills a process group when this process ends and closes the shell's input.
 
-    A thread of the child could not: a library may hold the interpreter's lock for ever.
+    A thread of the child could not do this: a library may hold the interpreter's lock indefinitely.
     """
     return subprocess.Popen(  # noqa: S603 - with a number that is ours
         ("/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "sh", str(group)),

@@ -1,4 +1,4 @@
-"""Small files of the cache folder, each for a key in words, so that what differs can be named."""
+"""Small files of the cache folder, each for a readable key, so a difference can be reported."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from uuid import uuid4
 
 
 def path_for(folder: Path, form: int, key: Mapping[str, str]) -> Path:
-    """The file for exactly this key in a form: named after the model's digest and all of it.
+    """Return the file for this key and form; its name has the model's digest and a hash of both.
 
-    folder: Where such files are.
-    form: The number of their form, raised whenever their content changes.
-    key: What the content depends on; "model" is the model's digest.
+    folder: The folder of the files.
+    form: The version of their format, raised whenever the format changes.
+    key: All values that determine the content; "model" is the model's digest.
     """
     known = json.dumps([form, dict(key)], sort_keys=True)
     rest = hashlib.sha256(known.encode()).hexdigest()[:24]
@@ -28,9 +28,9 @@ def path_for(folder: Path, form: int, key: Mapping[str, str]) -> Path:
 def read_small(path: Path, most: int) -> str:
     """Read a file of up to `most` bytes.
 
-    Raises OSError, and ValueError where it is none of ours: no file, larger, or not UTF-8.
+    Raises OSError, and ValueError if it is not a regular file, is larger, or is not UTF-8.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no pipe holds it
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe: no wait
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is not a file")
         content = file.read(most + 1)
@@ -41,9 +41,9 @@ def read_small(path: Path, most: int) -> str:
 
 @contextmanager
 def written_beside(path: Path, text: str) -> Iterator[Path]:
-    """Write a new file beside `path`, through to the disk, and give it, to take the place of that.
+    """Write a temporary file next to `path`, sync it, and yield it as a replacement for `path`.
 
-    What is left of it is deleted at the end. Raises OSError.
+    If the file is still there at the end, it is deleted. Raises OSError.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -57,7 +57,7 @@ def written_beside(path: Path, text: str) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file in place of what is there, so that nobody reads half of it. Raises OSError."""
+    """Replace a file atomically, so no reader gets a partial file. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:

@@ -1,4 +1,4 @@
-"""How many cores and how much memory the process may use."""
+"""The cores and the memory that this process may use."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ _sharing = 1
 
 
 def share_machine(processes: int) -> None:
-    """Have `cores` count this process's part: so many processes do the same work side by side."""
-    global _sharing  # noqa: PLW0603 - what is shared is the machine, of which there is one
+    """Make `cores` return this process's share; `processes` is the number of equal processes."""
+    global _sharing  # noqa: PLW0603 - all code of the process shares one machine
     _sharing = processes
 
 
 def cores(proc: Path = PROC) -> int:
-    """The cores for this process, in whole ones; at least 1."""
+    """Return the number of whole cores for this process; at least 1."""
     limit = cpu_limit(proc)
     return max(1, math.ceil(limit) if _sharing == 1 else math.floor(limit / _sharing))
 
 
 def cpu_limit(proc: Path = PROC) -> float:
-    """The cores it may keep busy, by its affinity and the quotas of its cgroups, such as 1.5."""
+    """Return the cores the process may use, by affinity and cgroup quotas, such as 1.5."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     return min([float(count), *_quotas(proc)])
 
 
 def available_memory(proc: Path = PROC) -> int:
-    """The bytes that it may have at most: of its cgroups, its address space, or the machine."""
+    """Return the memory limit of the process: that of its cgroups, address space or machine."""
     return min([machine_memory(), *(limit for _, limit in memory_limits(proc)), *_address_space()])
 
 
 def machine_memory() -> int:
-    """The memory of the machine, in bytes."""
+    """Return the memory of the machine, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def memory_limits(proc: Path = PROC) -> Iterator[tuple[Cgroup, int]]:
-    """The cgroups of this process that limit memory, with their limits in bytes."""
+    """Iterate over this process's cgroups that limit memory, with their limits in bytes."""
     for group in cgroups("memory", proc):
         limit = group.number("memory.max" if group.version == 2 else "memory.limit_in_bytes")
         if limit is not None:
@@ -52,14 +52,14 @@ def memory_limits(proc: Path = PROC) -> Iterator[tuple[Cgroup, int]]:
 
 
 def _address_space() -> Iterator[int]:
-    """What `ulimit -v` leaves, in bytes, where it is set."""
+    """Yield the limit of `ulimit -v` in bytes, if it is set."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         yield limit
 
 
 def _quotas(proc: Path) -> Iterator[float]:
-    """The cores that its cgroups let it have, of each that has a quota."""
+    """Iterate over the quotas of the process's cgroups, in cores."""
     for group in cgroups("cpu", proc):
         if group.version == 2:
             with suppress(OSError, ValueError, ZeroDivisionError):  # ValueError: "max"

@@ -1,4 +1,4 @@
-"""The addresses of remote repositories."""
+"""Addresses of remote repositories."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ SCHEMES = ("s3", "gs", "az", "http", "https")
 
 
 def is_remote(address: str) -> bool:
-    """Whether `address` is that of a remote repository, and not a folder's."""
+    """Return True if `address` is the address of a remote repository, and not of a folder."""
     scheme, separator, _ = address.partition("://")
     return bool(separator) and scheme.isalnum()
 
 
 def check_remote(address: str) -> str:
-    """`address` as it is used, without a slash at the end.
+    """Return `address` without a slash at the end.
 
-    Raises ValueError where nothing can be there, or where it carries what belongs nowhere near a
-    log: a password or a signature.
+    Raises ValueError if the address is invalid, or contains a secret that must not be logged: a
+    password or a signature.
     """
     try:
         parts = urlsplit(address)
@@ -40,6 +40,6 @@ def check_remote(address: str) -> str:
 
 
 def mirror_folder(cache: Path, address: str) -> Path:
-    """Where in the cache folder the repository at `address` is kept: one folder for each."""
+    """Return the cache subfolder for the repository at `address`: one folder per address."""
     digest = hashlib.sha256(address.encode()).hexdigest()[:16]
     return cache / "remote" / f"{urlsplit(address).scheme}-{digest}"
