@@ -59,4 +59,4 @@ def test_runs_are_filled_up_and_callers_get_what_they_asked_for(tmp_path: Path) 
     folders = ["--models", str(tmp_path / "models"), "--cache", str(tmp_path / "cache")]
     shown = run_command("profile", "counts", *folders).stdout
     assert "Smaller runs: filled up to 32 rows" in shown
-    assert "100 ms longer" in shown
+    assert "costs 100 ms" in shown

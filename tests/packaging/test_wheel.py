@@ -169,5 +169,5 @@ def test_a_missing_or_second_runtime_is_told_with_what_mends_it(
 
     (bare.site / RUNTIME).unlink()  # as pip leaves it when one of two is removed
     line = problem(bare)
-    assert "lacks its files" in line
+    assert "lost its files" in line
     assert "--force-reinstall" in line

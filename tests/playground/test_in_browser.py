@@ -54,6 +54,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     onnx_models.save_with_external_data(onnx_models.mlp(), models / "outside/1/model.onnx")
     for name in ("halves", "outside"):
         (models / name / "config.yaml").write_text(GIVEN_OUT)
+    with (models / "outside/config.yaml").open("a") as config:
+        config.write("example: {x: [[0.5, -1.25, 2.0, 0.1]]}\n")
     onnx_models.save(onnx_models.mlp(), models / "kept/1/model.onnx")
     with cohort(models, folder) as started:
         yield started

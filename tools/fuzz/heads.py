@@ -23,7 +23,7 @@ from tests.waiting import iterations
 
 WORDS = re.compile(
     rb"content-length: [0-9]+"
-    rb'(\r\nconnection: close\r\n\r\n{"error":"this is not an HTTP request: )[^"]*'
+    rb'(\r\nconnection: close\r\n\r\n{"error":"not a valid HTTP request: )[^"]*'
 )
 """Part of the error for bytes with several faults. Its text depends on where they are cut."""
 
