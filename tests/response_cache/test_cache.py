@@ -212,17 +212,18 @@ def test_keys_are_a_part_of_what_is_kept(width: int) -> None:
     """Those of a table with many columns take more than its answers: the memory is what counts."""
     counts = CacheCounts()
     store = AnswerStore(1 << 40, counts)
+    gc.collect()  # tracemalloc does not count tuples of free lists
     tracemalloc.start()
     try:
         begun = tracemalloc.get_traced_memory()[0]
-        for number in range(100):
+        for number in range(600):
             table = {f"column {place}": np.full(width, number, "f4") for place in range(50)}
             store.put(key_of(table), [np.zeros(1, np.float32)])
         del table
         taken = tracemalloc.get_traced_memory()[0] - begun
     finally:
         tracemalloc.stop()
-    assert 0.8 < counts.size / taken < 1.6
+    assert 0.8 < counts.size / taken < 1.4
 
 
 def test_what_is_kept_is_no_part_of_a_larger_run() -> None:
