@@ -33,7 +33,7 @@ from benchmarks.usage import cpu_seconds
 from tests.e2e.processes import ROOT, Cohort, cohort
 from tests.waiting import wait_until
 
-MOST_CLIENTS = 8
+MAX_CLIENTS = 8
 CHANGING = (1, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 1, 2, 3, 1, 4, 2, 3, 8, 1, 1)
 SHAPES = {"encoder": ["--shape", "input_ids=1,64", "--shape", "attention_mask=1,64"]}
 SETUPS = {
@@ -169,7 +169,7 @@ def _differences(name: str, servers: Mapping[str, Cohort]) -> Iterator[str]:
 
 
 def _turn(name: str, server: Cohort, connections: int, seconds: float, turns: Turns) -> None:
-    clients = min(MOST_CLIENTS, connections)
+    clients = min(MAX_CLIENTS, connections)
     address = server.url.removeprefix("http://")
     command = [
         sys.executable, "-m", "cohort", "bench", address, "--model", name, "--binary", "--json",

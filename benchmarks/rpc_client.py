@@ -30,7 +30,7 @@ WARM_SECONDS = 0.5
 HEADS_AHEAD = 1500
 """Of each connection, where each call has one of its own."""
 
-LONGEST_OK = 40
+MAX_OK = 40
 """Bytes of the trailers of a call that went well, at most: they have no message."""
 
 
@@ -104,7 +104,7 @@ class Peer:
             elif kind in (SETTINGS, PING) and not flags & ACK:
                 replies += frame(kind, ACK, 0, data[at + 9 : end] if kind == PING else b"")
             elif kind in (RESET, GOAWAY) or (
-                kind == HEADERS and flags & END_STREAM and length > LONGEST_OK
+                kind == HEADERS and flags & END_STREAM and length > MAX_OK
             ):
                 failed = True
             at = end

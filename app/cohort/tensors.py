@@ -285,7 +285,7 @@ class TensorSpec:
         return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
-MOST_SHOWN = 8
+MAX_SHOWN = 8
 """Limit of a row's elements for a message that shows how to send it."""
 
 
@@ -294,7 +294,7 @@ def _nested(array: Array, spec: TensorSpec) -> str:
     shape = spec.shape or ()
     rank = len(shape)
     if array.ndim == rank - 1:
-        few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MOST_SHOWN
+        few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MAX_SHOWN
         row = f"[{', '.join(f'{number:g}' for number in array)}]" if few else "…"
         return f"; is it one row? Wrap it in a list: [{row}]"
     if array.ndim == rank + 1 and len(array) == 1:

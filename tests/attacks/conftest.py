@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.processes import ROOT, Cohort
 from tests.waiting import wait_until
 
-LONGEST_WAIT = 1.0
+MAX_WAIT = 1.0
 """Seconds for which the server may compute while somebody else waits, whatever is done to it.
 
 It was 0.03 beside runs without end, each of which would take three on the event loop.
@@ -62,7 +62,7 @@ def bystanders(request: pytest.FixtureRequest) -> Iterator[None]:
     """Ask the module's `server` for its health and what the module's OTHERS say, all along.
 
     OTHERS are `path=body` of a request to a model that is not attacked. At the end of the module
-    each was answered by 200; the server let none wait for LONGEST_WAIT, by what
+    each was answered by 200; the server let none wait for MAX_WAIT, by what
     `tests.attacks.asker` takes for that; and memory and descriptors are back where they were, but
     for MORE_MEMORY. A module says by constants of these names where it is otherwise with it: where
     callers wait for one another, or large bodies leave room for the next.
@@ -72,7 +72,7 @@ def bystanders(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     server: Cohort = request.getfixturevalue("server")
     others: list[str] = getattr(request.module, "OTHERS", [])
-    longest: float = getattr(request.module, "LONGEST_WAIT", LONGEST_WAIT)
+    longest: float = getattr(request.module, "MAX_WAIT", MAX_WAIT)
     more: int = getattr(request.module, "MORE_MEMORY", MORE_MEMORY)
     before = held(server)
     with asking(server, others) as asked:

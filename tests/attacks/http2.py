@@ -28,7 +28,7 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION =
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 INITIAL_WINDOW_SIZE = 4
 FIRST_WINDOW = 65535
-LARGEST_FRAME = 16384
+MAX_FRAME = 16384
 
 Header = tuple[str, str]
 
@@ -119,7 +119,7 @@ class Peer:
             self.read()
             if self.gone or stream not in self._windows or stream in self.statuses:
                 return sent
-            size = min(len(data) - sent, self._windows[0], self._windows[stream], LARGEST_FRAME)
+            size = min(len(data) - sent, self._windows[0], self._windows[stream], MAX_FRAME)
             if size <= 0:
                 self.read(0.1)
                 continue

@@ -42,7 +42,7 @@ It grew by 1.2 at most. One that is due to each connection would grow it by 15 a
 ROUNDS = 5
 """Measurements at most of what an answer costs; the least counts."""
 
-LONGEST_WAIT = 10.0
+MAX_WAIT = 10.0
 """Seconds: who comes to a crowd waits for those who came before."""
 
 X = [[0.1, 0.2, 0.3, 0.4]]

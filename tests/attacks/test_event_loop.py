@@ -32,7 +32,7 @@ RAW_TEXT = len(WORD).to_bytes(4, "little") + WORD
 BAD = b"\xff" * (len(WORD) - 1)  # in place of the last one: all are read, and no model runs
 JSON_BYTES = 32 << 20
 
-LONGEST_WAIT = 1.0
+MAX_WAIT = 1.0
 """Seconds: parsing these bodies of JSON keeps the interpreter's lock for a tenth of that."""
 
 MORE_MEMORY = 800 << 20

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 
 VERSIONS = int(os.environ.get("COHORT_TEST_VERSIONS", "200"))
 
-LONGEST_WAIT = 0.3
+MAX_WAIT = 0.3
 """Seconds: it was 0.03, and would be twice this limit where the document of 200 is made at once."""
 
 

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cohort.codec import PredictRequest, decode_inputs, parse_v1
-from cohort.codec.json_tensors import MOST_TEXTS
+from cohort.codec.json_tensors import MAX_TEXTS
 from cohort.codec.long_json import CUT_FROM_BYTES, LongList, read_long
 from cohort.errors import InvalidInput
 from cohort.http.v2.message import parse_infer
@@ -235,7 +235,7 @@ def test_elements_of_bytes_are_as_many_as_the_runtime_takes_at_once(
 ) -> None:
     """One more is refused, before the rest is looked at."""
     spec = TensorSpec("x", "BYTES", None)
-    most = b"[" + b",".join([b'"a"'] * MOST_TEXTS) + b"]"
-    assert read(spec, most)["x"].shape == (MOST_TEXTS,)
+    most = b"[" + b",".join([b'"a"'] * MAX_TEXTS) + b"]"
+    assert read(spec, most)["x"].shape == (MAX_TEXTS,)
     with pytest.raises(InvalidInput, match="more than the 262144 elements of BYTES"):
         read(spec, most[:-1] + b',"a"]')

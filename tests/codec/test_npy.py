@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 from numpy.typing import NDArray
 
-from cohort.codec.npy import LONGEST_HEADER, fit_array, fit_work, read_npy, write_npy
+from cohort.codec.npy import MAX_HEADER_BYTES, fit_array, fit_work, read_npy, write_npy
 from cohort.errors import DeadlineExceeded, InvalidInput
 from cohort.tensors import BY_DTYPE, DATATYPES, TensorSpec
 
@@ -127,7 +127,7 @@ def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
         (b"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "never loaded"),
         (b"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "which no input is"),
         (b"{'descr': 7, 'fortran_order': False, 'shape': (1,)}", "which no input is"),
-        (b" " * (LONGEST_HEADER + 1), "more than 1024"),
+        (b" " * (MAX_HEADER_BYTES + 1), "more than 1024"),
     ],
 )
 def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cohort.cli.options import MISUSED, OK
-from cohort.inspection.drawing import LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing import MIN_FOLDED, find_blocks
 from cohort_prepare.overview.costs import NO_RULE, count_flops
 from cohort_prepare.overview.parts import Uncounted
 from cohort_prepare.overview.shapes import Lengths, with_lengths
@@ -336,5 +336,5 @@ def test_layers_are_found_by_what_repeats() -> None:
     assert start <= 2
     irregular = [f"Op{place}" for place in range(200)]
     assert find_blocks(irregular) == []
-    few = [*irregular, *["Same"] * (LEAST_FOLDED - 4)]
+    few = [*irregular, *["Same"] * (MIN_FOLDED - 4)]
     assert find_blocks(few) == []

@@ -255,7 +255,7 @@ def test_a_version_whose_runs_take_for_ever_keeps_out_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One runs at a time, but waits for another only so long; what it waits is none of its time."""
-    monkeypatch.setattr(turns, "LONGEST_TURN_SECONDS", 0.3)
+    monkeypatch.setattr(turns, "MAX_TURN_SECONDS", 0.3)
     token = CancellationToken()
     with turns.RUNNING.turn(CancellationToken()):
         prepared = prepare_version(Source(path, "", CONFIG), VersionOpener(None), token)

@@ -11,7 +11,7 @@ import pytest
 from cohort.errors import InvalidInput
 from cohort.open_inference import NO_PARAMETERS, InputTensor, Parameters, make_request
 from cohort.open_inference.inference import decode_input
-from cohort.open_inference.parameters import LARGEST_NUMBER, read_timeout, whole_number
+from cohort.open_inference.parameters import MAX_NUMBER, read_timeout, whole_number
 from cohort.tensors import TensorSpec
 
 
@@ -29,7 +29,7 @@ def tensor(name: str = "x", **fields: Any) -> InputTensor:
         (1, 1e-6),
         ("1000", 1e-3),
         (10**16, 1e10),
-        (LARGEST_NUMBER, LARGEST_NUMBER / 1e6),
+        (MAX_NUMBER, MAX_NUMBER / 1e6),
         ("0" * 19 + "1", 1e-6),
     ],
 )
@@ -39,7 +39,7 @@ def test_a_timeout_is_in_microseconds(value: object, seconds: float | None) -> N
 
 
 @pytest.mark.parametrize(
-    "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, LARGEST_NUMBER + 1, "9" * 21]
+    "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, MAX_NUMBER + 1, "9" * 21]
 )
 def test_what_is_no_whole_number_is_refused(value: object) -> None:
     """With the place where it stands."""

@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from cohort import Runtime
 from cohort.errors import InvalidInput, NotReady
 from cohort.processing.patterns import is_explosive
-from cohort.processing.tokenizing import MOST_CHARACTERS, TextTokenizer, open_tokenizer
+from cohort.processing.tokenizing import MAX_CHARACTERS, TextTokenizer, open_tokenizer
 from tests import text_models
 
 CONFIG = "inputs: {text: {tokenizer: tokenizer.json, max_length: 8}}\n"
@@ -193,7 +193,7 @@ async def test_another_models_tokenizer_is_found_out(folder: Path) -> None:
 async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> None:
     """Before any work, with the row; others are answered."""
     path = text_models.save(folder, CONFIG)
-    long = "good " * (MOST_CHARACTERS // 5 + 2)
+    long = "good " * (MAX_CHARACTERS // 5 + 2)
     raw = np.array([b"good", b"\xff\xfe\xfd\xfc"], "V4")
     fine, too_long, not_text, hundred = await ask(
         folder, texts("good"), texts("bad", long), {"text": raw}, texts("bad " * 25_600)
@@ -253,7 +253,7 @@ def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
     )
     slow.save(str(tmp_path / "tokenizer.json"))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), 8)
-    assert opened.most_characters < MOST_CHARACTERS / 8
+    assert opened.most_characters < MAX_CHARACTERS / 8
     opened.encode(["a" * opened.most_characters], lambda: None)
 
 

@@ -27,7 +27,7 @@ WORDS = re.compile(
 )
 """Part of the error for bytes with several faults. Its text depends on where they are cut."""
 
-MOST_PIECES = 8
+MAX_PIECES = 8
 PIPELINE = 10
 """Iterations of the event loop within which the next pipelined request must be answered."""
 
@@ -92,7 +92,7 @@ def check(data: bytes) -> None:
 
 def cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
     """Cut `data` into a few pieces."""
-    count = chance.randrange(MOST_PIECES)
+    count = chance.randrange(MAX_PIECES)
     places = sorted(chance.randrange(len(data) + 1) for _ in range(count))
     for begin, end in pairwise([0, *places, len(data)]):
         if begin != end:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-LONGEST_CONTEXT = 70
+MAX_CONTEXT = 70
 """Characters of source that name a change; more only if the change itself is longer."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -174,7 +174,7 @@ class _Place:
         for outer in self.trail[::-1]:
             if isinstance(outer, ast.stmt) or not isinstance(shown, ast.expr):
                 break
-            if isinstance(outer, ast.expr) and len(ast.unparse(outer)) <= LONGEST_CONTEXT:
+            if isinstance(outer, ast.expr) and len(ast.unparse(outer)) <= MAX_CONTEXT:
                 shown = outer
         before = _first_line(shown)
         self.put(changed)

@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 MAX_RANK = 64  # numpy's limit
 
-MOST_TEXTS = 1 << 18
+MAX_TEXTS = 1 << 18
 """Maximum elements of BYTES in a request.
 
 The runtime takes 100 ns to copy each in and as long to copy each out, and holds the interpreter.
@@ -193,9 +193,9 @@ ALL = Among()
 
 def check_texts(name: str, count: int) -> None:
     """Raise InvalidInput for more elements of BYTES than a request may have."""
-    if count > MOST_TEXTS:
+    if count > MAX_TEXTS:
         raise InvalidInput(
-            f"input {quoted(name)} has more than the {MOST_TEXTS} elements of BYTES that a request "
+            f"input {quoted(name)} has more than the {MAX_TEXTS} elements of BYTES that a request "
             "may have: send fewer rows"
         )
 

@@ -23,7 +23,7 @@ from cohort.tensors import BY_DTYPE, BY_NAME, Array, TensorSpec
 
 NPY = "application/x-npy"
 
-LONGEST_HEADER = 1024
+MAX_HEADER_BYTES = 1024
 """Maximum bytes of a header; arrays of one datatype have about 128."""
 
 COPIED_AT_ONCE = 1 << 20
@@ -47,8 +47,10 @@ def read_npy(body: bytes) -> Array:
     if where is None:
         raise InvalidInput("the .npy file is of a format version that is none of 1.0, 2.0 and 3.0")
     length = int.from_bytes(body[where], "little")
-    if length > LONGEST_HEADER:
-        raise InvalidInput(f"the .npy file's header has {length} bytes, more than {LONGEST_HEADER}")
+    if length > MAX_HEADER_BYTES:
+        raise InvalidInput(
+            f"the .npy file's header has {length} bytes, more than {MAX_HEADER_BYTES}"
+        )
     start = where.stop + length
     dtype, fortran, shape = _read_header(body[where.stop : start])
     expected = prod(shape) * dtype.itemsize

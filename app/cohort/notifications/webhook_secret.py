@@ -18,7 +18,7 @@ log = structlog.get_logger("cohort")
 
 SECRET_SETTING = "COHORT_WEBHOOK_SECRET_FILE"  # noqa: S105 - the name of a setting
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of a secret in base64
-MOST_SECRET_BYTES = 4096
+MAX_SECRET_BYTES = 4096
 
 
 def decode_secret(text: str) -> bytes:
@@ -42,7 +42,7 @@ def decode_secret(text: str) -> bytes:
 def load_secret(path: Path) -> bytes:
     """Read the key from a file. Raises ConfigProblems if the file is missing or invalid."""
     try:
-        return decode_secret(read_small(path, MOST_SECRET_BYTES))
+        return decode_secret(read_small(path, MAX_SECRET_BYTES))
     except FileNotFoundError:
         said = "is missing"
     except OSError as error:

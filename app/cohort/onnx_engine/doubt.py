@@ -18,7 +18,7 @@ FACTOR = 3.0
 MATTERS_SECONDS = 0.0001
 """Smaller differences between estimate and run do not matter, regardless of the factor."""
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE = 300.0, 86_400.0
+FIRST_PAUSE_SECONDS, MAX_PAUSE = 300.0, 86_400.0
 """Initial and maximum pause between doubts, in seconds; doubled each time the profile was right."""
 
 
@@ -59,4 +59,4 @@ class Doubt:
         """Set the next pause by a new profile: a run takes `after` seconds, not `before`."""
         self._looks.clear()
         right = 1 / 2 <= after / max(before, 1e-9) <= 2
-        self._pause = min(self._pause * 2, LONGEST_PAUSE) if right else FIRST_PAUSE_SECONDS
+        self._pause = min(self._pause * 2, MAX_PAUSE) if right else FIRST_PAUSE_SECONDS

@@ -9,7 +9,7 @@ from time import monotonic
 
 from cohort.session import CancellationToken
 
-LONGEST_TURN_SECONDS = 10.0
+MAX_TURN_SECONDS = 10.0
 """Maximum wait for a turn, so that a slow or hung model does not block the others."""
 
 LOOK_SECONDS = 0.2
@@ -24,8 +24,8 @@ class Turns:
 
     @contextmanager
     def turn(self, token: CancellationToken) -> Iterator[None]:
-        """Hold the turn; continue without it after LONGEST_TURN_SECONDS. Raises WorkCancelled."""
-        held, until = False, monotonic() + LONGEST_TURN_SECONDS
+        """Hold the turn; continue without it after MAX_TURN_SECONDS. Raises WorkCancelled."""
+        held, until = False, monotonic() + MAX_TURN_SECONDS
         with token.waiting("waiting for its turn to run"):
             while not held and monotonic() < until:
                 held = self._lock.acquire(timeout=LOOK_SECONDS)

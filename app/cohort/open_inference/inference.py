@@ -279,8 +279,8 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     return array if array.ndim != 1 else spec.fit(array)
 
 
-MOST_EMPTY_ROWS = 1024
-MOST_EMPTY_COLUMNS = 1 << 20
+MAX_EMPTY_ROWS = 1024
+MAX_EMPTY_COLUMNS = 1 << 20
 
 
 def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
@@ -293,10 +293,10 @@ def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
     lengths = [1 if isinstance(fixed, int) else size
                for size, fixed in zip(shape, declared, strict=False)]  # fmt: skip
     zero = shape.index(0)
-    if prod(lengths[:zero]) > MOST_EMPTY_ROWS or prod(lengths[zero + 1 :]) > MOST_EMPTY_COLUMNS:
+    if prod(lengths[:zero]) > MAX_EMPTY_ROWS or prod(lengths[zero + 1 :]) > MAX_EMPTY_COLUMNS:
         raise InvalidInput(
             f"input {quoted(spec.name)} of shape {list(shape)} has no elements: the lengths before "
-            f"its first 0 may multiply to {MOST_EMPTY_ROWS}, those after it to {MOST_EMPTY_COLUMNS}"
+            f"its first 0 may multiply to {MAX_EMPTY_ROWS}, those after it to {MAX_EMPTY_COLUMNS}"
         )
 
 

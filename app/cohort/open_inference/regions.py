@@ -20,13 +20,13 @@ from cohort.errors import Forbidden, InvalidInput, NotFound, TooLarge, quoted
 
 FOLDER = "/dev/shm"  # noqa: S108 - the folder of shm_open's objects
 
-MOST_REGIONS = 256
+MAX_REGIONS = 256
 """Maximum regions of all callers; each needs a file descriptor."""
 
-MOST_OF_A_CALLER = 64
+MAX_PER_CALLER = 64
 """Maximum regions of one caller, if callers need keys."""
 
-LONGEST_NAME = 255
+MAX_NAME = 255
 """Maximum characters of a region's name, and bytes of a key."""
 
 WRITTEN_AT_ONCE = 1 << 30
@@ -160,10 +160,8 @@ class Regions:
         Raises Forbidden for a key that the caller may not use, and InvalidInput.
         """
         self._check_key(owner, key, admin=admin)
-        if not 0 < len(name) <= LONGEST_NAME:
-            raise InvalidInput(
-                f"a region's name has 1 to {LONGEST_NAME} characters, got {len(name)}"
-            )
+        if not 0 < len(name) <= MAX_NAME:
+            raise InvalidInput(f"a region's name has 1 to {MAX_NAME} characters, got {len(name)}")
         if not size:
             raise InvalidInput("byte_size must be > 0")
         if (owner, name) in self._regions:
@@ -171,11 +169,11 @@ class Regions:
                 f"shared memory region {quoted(name)} is registered already: unregister it first"
             )
         own = sum(one == owner for one, _ in self._regions)
-        if len(self._regions) >= MOST_REGIONS or (owner and own >= MOST_OF_A_CALLER):
+        if len(self._regions) >= MAX_REGIONS or (owner and own >= MAX_PER_CALLER):
             raise InvalidInput(
                 f"{own} shared memory regions are registered by this caller, and "
-                f"{len(self._regions)} by all: no more than {MOST_OF_A_CALLER} by a caller with a "
-                f"key, and {MOST_REGIONS} in all, can be; unregister those that are not used"
+                f"{len(self._regions)} by all: no more than {MAX_PER_CALLER} by a caller with a "
+                f"key, and {MAX_REGIONS} in all, can be; unregister those that are not used"
             )
         self._regions[owner, name] = Region(name, key, offset, size)
 
@@ -188,7 +186,7 @@ class Regions:
                 f"{self._workers} (COHORT_WORKERS): send tensors in the request"
             )
         file = key.removeprefix("/")
-        if not key.isprintable() or "/" in file or len(key.encode()) > LONGEST_NAME:
+        if not key.isprintable() or "/" in file or len(key.encode()) > MAX_NAME:
             raise InvalidInput(f"{quoted(key)} is no key of shared memory, such as /name")
         prefix = self._prefix if not owner or admin else f"{self._prefix}{owner}:"
         if not key.startswith(prefix):

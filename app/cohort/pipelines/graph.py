@@ -12,7 +12,7 @@ from cohort.errors import LoadFailed, did_you_mean, quoted
 from cohort.pipelines.conditions import Condition
 from cohort.pipelines.document import Pipeline, Sources, Step
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Maximum number of steps of a cycle that an error message names."""
 
 
@@ -99,7 +99,7 @@ def build_graph(pipeline: Pipeline) -> Graph:
         order = list(TopologicalSorter({n: one.steps for n, one in found.items()}).static_order())
     except CycleError as error:
         circle = list(reversed(error.args[1]))
-        names = " → ".join([*map(quoted, circle[:MOST_NAMED]), "…"][: len(circle)])
+        names = " → ".join([*map(quoted, circle[:MAX_NAMED]), "…"][: len(circle)])
         raise LoadFailed(
             f"step {quoted(circle[0])}: it needs its own outputs, by way of {names}; take one of "
             "these inputs from elsewhere"

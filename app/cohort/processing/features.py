@@ -11,7 +11,7 @@ from cohort.errors import InvalidInput, LoadFailed, quoted
 from cohort.processing.steps import StepContext
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
-MOST_COLUMN_BYTES = 1 << 30
+MAX_COLUMN_BYTES = 1 << 30
 """Maximum bytes of the inputs made from one column of a request."""
 
 
@@ -78,10 +78,10 @@ class Features:
         size = rows * sum(
             (self.width if spec is self._whole else 1) * spec.dtype.itemsize for spec in self.specs
         )
-        if size > MOST_COLUMN_BYTES:
+        if size > MAX_COLUMN_BYTES:
             raise InvalidInput(
                 f"input {quoted(self._name)}: its {rows} rows become {size:,} bytes, and "
-                f"{MOST_COLUMN_BYTES:,} are the most in one request"
+                f"{MAX_COLUMN_BYTES:,} are the most in one request"
             )
         return size
 

@@ -17,7 +17,7 @@ from cohort.tensors import BY_NAME, Array, TensorSpec
 Finish = Callable[[Array], Array]
 """A function that converts an output for callers, and keeps its shape and datatype."""
 
-MOST_LABEL_BYTES = 16 << 20
+MAX_LABEL_BYTES = 16 << 20
 
 
 def label_spec(
@@ -81,8 +81,8 @@ def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
         raise LoadFailed(f"{where}: must be the name of a file in the version's folder")
     file = folder / name
     try:
-        if file.stat().st_size > MOST_LABEL_BYTES:
-            raise LoadFailed(f"{where}: {name} has more than {MOST_LABEL_BYTES >> 20} MB")
+        if file.stat().st_size > MAX_LABEL_BYTES:
+            raise LoadFailed(f"{where}: {name} has more than {MAX_LABEL_BYTES >> 20} MB")
         text = file.read_text("utf-8-sig")
     except FileNotFoundError:
         raise LoadFailed(

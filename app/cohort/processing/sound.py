@@ -14,10 +14,10 @@ from cohort.processing.steps import Check, StepContext
 from cohort.repository import AudioInput
 from cohort.tensors import Array, Arrays, TensorSpec
 
-MOST_SAMPLES = 1 << 26
+MAX_SAMPLES = 1 << 26
 """Maximum numbers from all files of one request, unless max_seconds allows one file more."""
 
-MOST_RATE = 768_000
+MAX_RATE = 768_000
 """Maximum sample rate of a file in hertz."""
 
 _FLOATS = ("FP16", "FP32", "FP64")
@@ -76,7 +76,7 @@ class SoundStep:
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
         """Return the bytes of all samples. Raises InvalidInput for invalid or too long sound."""
-        most = max(MOST_SAMPLES, self._longest * self._config.channels)
+        most = max(MAX_SAMPLES, self._longest * self._config.channels)
         total = 0
         first = 0
         for row, element in enumerate(values.tolist()):
@@ -135,8 +135,8 @@ class SoundStep:
         """Return the number of samples of a file. Raises InvalidInput for too many or too few."""
         config = self._config
         seconds = reader.frames / reader.rate
-        if reader.rate > MOST_RATE:
-            raise self._wrong(row, f"at most {MOST_RATE} samples a second, got {reader.rate}")
+        if reader.rate > MAX_RATE:
+            raise self._wrong(row, f"at most {MAX_RATE} samples a second, got {reader.rate}")
         if seconds > config.max_seconds:
             raise self._wrong(
                 row, f"at most {config.max_seconds:g} seconds (max_seconds), got {seconds:.6g}"

@@ -33,7 +33,7 @@ _ENCODINGS = {
 BLOCK = 1 << 16
 """Samples of all channels to decode in one call."""
 
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64
 
 UNKNOWN_SIZES = frozenset({0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0x7FFFF000})
 """Values used instead of a size in WAV files that were written to a pipe."""
@@ -72,8 +72,8 @@ class SoundReader:
         self.rate, self.frames, self.channels = file.samplerate, file.frames, file.channels
         if file.format not in _DECODERS[self.kind] or file.subtype not in _ENCODINGS:
             raise BadSound(f"its encoding {file.format} {file.subtype} is not decoded here")
-        if not 0 < self.channels <= MOST_CHANNELS:
-            raise BadSound(f"it has {self.channels} channels, and at most {MOST_CHANNELS} may be")
+        if not 0 < self.channels <= MAX_CHANNELS:
+            raise BadSound(f"it has {self.channels} channels, and at most {MAX_CHANNELS} may be")
         if self.rate <= 0:
             raise BadSound(f"its sample rate is {self.rate}")
         if self.frames <= 0:

@@ -26,12 +26,12 @@ Text = str | tuple[str, str]
 
 DEFAULT_LENGTH = 512
 
-MOST_FILE_BYTES = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 
-MOST_CHARACTERS = 1 << 18
+MAX_CHARACTERS = 1 << 18
 """Maximum characters of a text, which takes 0.1 s to 0.5 s with common tokenizers."""
 
-LEAST_CHARACTERS = 1 << 10
+MIN_CHARACTERS = 1 << 10
 """Characters that a tokenizer must process in less than SLOW_SECONDS."""
 
 SLOW_SECONDS = 1.0
@@ -39,7 +39,7 @@ SLOW_SECONDS = 1.0
 PROBED = (1 << 8, 1 << 10, 1 << 12, 1 << 14)
 """Lengths of the measured texts in characters."""
 
-MOST_GROWTH = 32
+MAX_GROWTH = 32
 """Maximum ids per character, and maximum characters that a normalizer writes for one."""
 
 ASKED_AT_ONCE = 1 << 16
@@ -55,8 +55,8 @@ def open_tokenizer(file: Path) -> Tokenizer:
     """Read a tokenizer.json. Raises LoadFailed."""
     name = file.name
     try:
-        if (size := file.stat().st_size) > MOST_FILE_BYTES:
-            raise LoadFailed(f"{name} has {size >> 20} MiB, of {MOST_FILE_BYTES >> 20} at most")
+        if (size := file.stat().st_size) > MAX_FILE_BYTES:
+            raise LoadFailed(f"{name} has {size >> 20} MiB, of {MAX_FILE_BYTES >> 20} at most")
         data = file.read_bytes()
     except FileNotFoundError:
         raise LoadFailed(
@@ -120,7 +120,7 @@ class TextTokenizer:
         patterns = list(_check_parts(tokenizer))
         self.most_characters = _find_most_characters(tokenizer, patterns)
         known = all(one in HARMLESS for one in patterns)
-        self.is_quick = known and self.most_characters == MOST_CHARACTERS
+        self.is_quick = known and self.most_characters == MAX_CHARACTERS
         direction = truncation.get("direction", "right")
         self._pairs = _Pairs(tokenizer, self.max_length, direction) if pairs else None
         if not pairs:
@@ -266,10 +266,9 @@ def _check_parts(tokenizer: Tokenizer) -> Iterator[str]:
         for found in _objects(json.loads(part.__getstate__())):
             content = found.get("content") or found.get("prepend")
             written *= max(len(content), 1) if isinstance(content, str) else 1
-            if written > MOST_GROWTH:
+            if written > MAX_GROWTH:
                 raise LoadFailed(
-                    f"its normalizer writes {written:,} characters for one, "
-                    f"of {MOST_GROWTH} at most"
+                    f"its normalizer writes {written:,} characters for one, of {MAX_GROWTH} at most"
                 )
             pattern = found.get("Regex")
             if not isinstance(pattern, str):
@@ -294,7 +293,7 @@ def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
 
     The CPU time of this thread is measured, so other load on the machine has little effect.
     """
-    most = float(MOST_CHARACTERS)
+    most = float(MAX_CHARACTERS)
     for unit in (*_hard_units(tokenizer), *_units_of(patterns)):
         former = (1, 0.0)
         for size in PROBED:
@@ -305,15 +304,15 @@ def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
                 most = most if size == PROBED[0] else min(most, former[0])
                 break
             taken = max(thread_time() - begun, 1e-6)
-            if len(encoding.ids) > MOST_GROWTH * size + tokenizer.num_special_tokens_to_add(False):
+            if len(encoding.ids) > MAX_GROWTH * size + tokenizer.num_special_tokens_to_add(False):
                 raise LoadFailed(f"it makes {len(encoding.ids)} ids of {size} characters")
             if size == PROBED[-1] or taken > SLOW_SECONDS / 64:
                 most = min(most, _extrapolate(former, (size, taken)))
                 break
             former = (size, taken)
-    if most < LEAST_CHARACTERS:
+    if most < MIN_CHARACTERS:
         raise LoadFailed(
-            f"it takes more than {SLOW_SECONDS:g} s for a text of {LEAST_CHARACTERS} characters"
+            f"it takes more than {SLOW_SECONDS:g} s for a text of {MIN_CHARACTERS} characters"
         )
     return int(most)
 

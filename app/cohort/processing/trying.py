@@ -17,7 +17,7 @@ from cohort.processing.steps import TriedStep
 from cohort.session import Signature
 from cohort.tensors import Arrays, TensorSpec, check_inputs
 
-MOST_EXAMPLE_BYTES = 64 << 20
+MAX_EXAMPLE_BYTES = 64 << 20
 
 
 class TriedProcessing:
@@ -88,8 +88,8 @@ class TriedProcessing:
             raise InvalidInput(f"input {quoted(spec.name)}: {quoted(name)} is no name of a file")
         file = self._folder / name
         try:
-            if file.stat().st_size > MOST_EXAMPLE_BYTES:
-                raise InvalidInput(f"{quoted(name)} has more than {MOST_EXAMPLE_BYTES >> 20} MiB")
+            if file.stat().st_size > MAX_EXAMPLE_BYTES:
+                raise InvalidInput(f"{quoted(name)} has more than {MAX_EXAMPLE_BYTES >> 20} MiB")
             return {"b64": b64encode(file.read_bytes()).decode()}
         except FileNotFoundError:
             raise InvalidInput(

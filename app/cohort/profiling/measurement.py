@@ -34,7 +34,7 @@ PADDED_FAILED = "padded requests failed"
 MEASURING = "it is being measured"
 """Reason given for a feature that stays off until the measurement ends."""
 
-SHORTEST_SECONDS = 1e-7
+MIN_SECONDS = 1e-7
 """Lower bound of a run's duration."""
 
 CHANGES, CHANGE_SECONDS = 3, 0.001
@@ -324,4 +324,4 @@ def _seconds(run: RunFeeds, feeds: Arrays, until: float, clock: Callable[[], flo
         best = min(best, ended - started)
         if ended > until:
             break
-    return max(best, SHORTEST_SECONDS)
+    return max(best, MIN_SECONDS)

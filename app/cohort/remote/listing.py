@@ -22,7 +22,7 @@ from cohort.repository import (
     models_beside,
 )
 
-LONGEST_NAME_BYTES = 255
+MAX_NAME_BYTES = 255
 """Limit of one file's or folder's name, as in most file systems."""
 
 DEEPEST = 16
@@ -168,7 +168,7 @@ def _why_no_path(path: str) -> str:
         return "it would lie outside the version's folder"
     if not path.isprintable() or "\\" in path or ":" in path:
         return "its name has a character that not every file system takes"
-    if max(len(part.encode()) for part in parts) > LONGEST_NAME_BYTES or len(parts) > DEEPEST:
+    if max(len(part.encode()) for part in parts) > MAX_NAME_BYTES or len(parts) > DEEPEST:
         return "its name is too long, or too many folders deep"
     return ""
 

@@ -43,13 +43,13 @@ REMOTE_QUIET_SECONDS = 2.0
 REMOTE_EMPTY_SECONDS = 10.0
 """Seconds without any model in the repository after which all models are removed."""
 
-FETCHES_AT_ONCE, MOST_FETCHES = 4, 16
+FETCHES_AT_ONCE, MAX_FETCHES = 4, 16
 """Versions fetched at a time. Each slow version allows one more, up to the second number."""
 
 PACE_SECONDS = 2.0
 """Seconds between two checks of the download rates."""
 
-FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 2.0, 300.0
 """Seconds before a failed fetch is retried: the first pause, doubled each time, and the limit."""
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -369,7 +369,7 @@ class Mirror:
     @property
     def _at_once(self) -> int:
         slow = sum(job.progress.slow for job in self._jobs.values())
-        return min(FETCHES_AT_ONCE + slow, MOST_FETCHES)
+        return min(FETCHES_AT_ONCE + slow, MAX_FETCHES)
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -411,7 +411,7 @@ class Mirror:
         if failure:
             before = self._failures.get(place)
             count = 1 if before is None else before.count + 1
-            pause = min(FIRST_RETRY_SECONDS * 2 ** (count - 1), LONGEST_RETRY_SECONDS)
+            pause = min(FIRST_RETRY_SECONDS * 2 ** (count - 1), MAX_RETRY_SECONDS)
             retry_at = time.monotonic() + pause
             self._failures[place] = _Failure(job.identity, failure, count, retry_at)
             self._wake.set()  # an older version may now be wanted
@@ -448,7 +448,7 @@ class Mirror:
         return not missing or any(self._files.numbers(name) for name in self._files.names())
 
     def _is_waited_for(self, progress: Progress) -> bool:
-        """True if it is expected soon: not slow, and not queued behind MOST_FETCHES slow ones."""
+        """True if it is expected soon: not slow, and not queued behind MAX_FETCHES slow ones."""
         if not progress.began:
-            return sum(job.progress.slow for job in self._jobs.values()) < MOST_FETCHES
+            return sum(job.progress.slow for job in self._jobs.values()) < MAX_FETCHES
         return not progress.slow

@@ -20,7 +20,7 @@ from cohort.repository import (
 from cohort.repository.manifest import MAX_MANIFEST_BYTES
 from cohort.system.remote_address import check_remote
 
-MOST_TRIES = 100
+MAX_TRIES = 100
 """Limit of tries to claim a number that no other upload claims at the same time."""
 
 
@@ -68,7 +68,7 @@ def upload_version(
     return number
 
 
-MOST_MANIFESTS = 10
+MAX_MANIFESTS = 10
 """Limit of manifests that are fetched to check if a version is published already."""
 
 
@@ -76,7 +76,7 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
     """Fetch the manifest and signature of a model's newest versions, the newest first.
 
     Yields the number and the folder, `<model>/<version>` in `folder`, of each version; at most
-    MOST_MANIFESTS.
+    MAX_MANIFESTS.
 
     Raises RemoteFailed, and ValueError if the address is unusable.
     """
@@ -86,7 +86,7 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
         _, version, path = (*file.path.split("/", 2), "", "")[:3]
         if path and VERSION_NUMBER.fullmatch(version):
             versions.setdefault(int(version), {})[path] = file
-    for number in sorted(versions, reverse=True)[:MOST_MANIFESTS]:
+    for number in sorted(versions, reverse=True)[:MAX_MANIFESTS]:
         files = versions[number]
         if MANIFEST_FILE in files and not files.keys().isdisjoint(VERSION_FILES):
             into = folder / model / str(number)
@@ -116,11 +116,11 @@ def has_files(address: str, model: str, number: int, digests: Mapping[str, str])
 
 def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
     number = 1 + max(_numbers(store, model), default=0)
-    for candidate in range(number, number + MOST_TRIES):
+    for candidate in range(number, number + MAX_TRIES):
         if store.create(f"{model}/{candidate}/{MANIFEST_FILE}", manifest):
             return candidate
     raise RemoteFailed(
-        f"{store.address}/{model}: versions {number} to {number + MOST_TRIES - 1} were taken by "
+        f"{store.address}/{model}: versions {number} to {number + MAX_TRIES - 1} were taken by "
         "others meanwhile; try again"
     )
 

@@ -50,7 +50,7 @@ QUIET_SECONDS = 1.0
 EMPTY_SECONDS = 10.0
 """Seconds without any model in a readable folder after which all models are removed."""
 
-MOST_LOOKS = 3
+MAX_READS = 3
 """Maximum reads per scan of a folder behind a link whose target keeps changing."""
 
 EMPTY_FOLDER = "has no model; put one at <name>/1/model.onnx in it"
@@ -161,9 +161,9 @@ def scan(
 
 
 def _look(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
-    """Read one tree; repeat it, at most MOST_LOOKS times, if a link changed its target."""
+    """Read one tree; repeat it, at most MAX_READS times, if a link changed its target."""
     tree = os.path.realpath(models)
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_READS):
         seen = _Scan(models, previous, quiet, kinds).snapshot()
         before, tree = tree, os.path.realpath(models)
         if tree == before:

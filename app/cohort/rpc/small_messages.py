@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from cohort.auth.authority import Caller
-from cohort.codec import LONGEST_BODY
+from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.errors import CohortError, DeadlineExceeded
 from cohort.http2 import Stream
 from cohort.http2.heads import OK_TRAILERS, trailers
@@ -169,7 +169,7 @@ class SmallCall(StreamContext, SmallMessage):
         """Process the complete message, or the end of the caller's stream."""
         if self.response_complete:
             return
-        body = self.stream.take_small(LONGEST_BODY)
+        body = self.stream.take_small(MAX_ROWS_BODY_BYTES)
         remaining = self.time_remaining()
         if body is None:
             self._hand_over().arrived()

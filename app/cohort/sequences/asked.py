@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cohort.codec.json_tensors import shown
 from cohort.errors import InvalidInput, quoted
 
-LONGEST_ID = 256
+MAX_ID = 256
 
 EXACT_TO = 2.0**53
 """Integers below this bound are exact as floats; larger ids could collide with other ids."""
@@ -51,9 +51,9 @@ def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSe
             f"sequence_id is {quoted(text)}, and the header x-sequence-id {quoted(header)}: send "
             "one of them, or the same in both"
         )
-    if len(text) > LONGEST_ID:
+    if len(text) > MAX_ID:
         raise InvalidInput(
-            f"sequence_id may have {LONGEST_ID} characters, and has {len(text)}: {quoted(text)}"
+            f"sequence_id may have {MAX_ID} characters, and has {len(text)}: {quoted(text)}"
         )
     return AskedSequence(
         text, _flag(parameters, "sequence_start"), _flag(parameters, "sequence_end")

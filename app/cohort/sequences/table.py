@@ -17,7 +17,7 @@ from cohort.sequences.state import StatePlan
 Key = tuple[str, str]
 """The name of a client, and the id of a sequence."""
 
-MOST_LOST = 4096
+MAX_LOST = 4096
 """Maximum number of remembered sequences of unloaded versions; their requests get SequenceEnded."""
 
 
@@ -39,7 +39,7 @@ class OtherVersions:
             del self._tables[table.model]
         for key in table.sequences:
             self._lost[table.model, key] = table.version
-            if len(self._lost) > MOST_LOST:
+            if len(self._lost) > MAX_LOST:
                 self._lost.popitem(last=False)
 
     def begin(self, table: SequenceTable, key: Key) -> None:

@@ -11,13 +11,13 @@ import structlog
 
 from cohort.errors import InferenceFailed, InvalidInput, shortened
 from cohort.processing import Watch
-from cohort.system.array_process import LONGEST_WAIT, ArrayProcess
+from cohort.system.array_process import MAX_WAIT, ArrayProcess
 from cohort.system.jobs import JobRaised, JobTimedOut, python_path
 from cohort.tensors import Arrays
 
 log = structlog.get_logger("cohort")
 
-MOST_SAID = 2000
+MAX_ERROR_CHARACTERS = 2000
 """Maximum number of characters of an error that clients receive."""
 
 CHILD = "cohort.transforms.child"
@@ -84,7 +84,7 @@ class TransformProcess:
             return self._process.call(
                 f"{CHILD}:run",
                 arrays,
-                wait=min(watch.seconds, LONGEST_WAIT),
+                wait=min(watch.seconds, MAX_WAIT),
                 seconds=self._seconds if seconds is None else seconds,
                 begin=watch,
                 stage=stage,
@@ -108,7 +108,7 @@ class TransformProcess:
 
 def _said(failure: JobRaised) -> str:
     """Return the error text for clients, without characters that UTF-8 cannot encode."""
-    return shortened(str(failure).encode(errors="replace").decode(), MOST_SAID)
+    return shortened(str(failure).encode(errors="replace").decode(), MAX_ERROR_CHARACTERS)
 
 
 def _environment() -> Mapping[str, str]:

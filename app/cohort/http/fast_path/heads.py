@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from cohort.auth.authority import Caller
-from cohort.codec import LONGEST_BODY
+from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.errors import InvalidInput
 from cohort.http.calls import Encoded, Read, Route, RowForm
 from cohort.http.compression import choose_coding
@@ -144,7 +144,7 @@ class Head:
         """Check the headers once, and return the reader of bodies. Raises what the route raises."""
         if self._read is None:
             self._read = self.route.reader(self.headers)
-            if self.length <= LONGEST_BODY:
+            if self.length <= MAX_ROWS_BODY_BYTES:
                 self._take_rows()
         return self._read
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cohort.errors import shortened
-from cohort.inspection.drawing.words import LONGEST_WORDS, describe_tensor
+from cohort.inspection.drawing.words import MAX_WORDS, describe_tensor
 from cohort.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields, signed, varints
 
 SHOWN = 16
@@ -74,8 +74,8 @@ def _write(number: int, value: int | MessageBytes) -> Iterator[str]:
         most = SHOWN + 1 if len(value) > FileSlice.MAX_READ_BYTES else None
         yield from (str(signed(one)) for one in varints(value, most))
     elif number in (4, 9):
-        start = bytes(value[0 : min(len(value), 4 * LONGEST_WORDS)])
-        yield shortened(start.decode("utf-8", "replace"), LONGEST_WORDS)
+        start = bytes(value[0 : min(len(value), 4 * MAX_WORDS)])
+        yield shortened(start.decode("utf-8", "replace"), MAX_WORDS)
     elif number in (5, 10):
         yield describe_tensor(value)[1]
     else:
