@@ -122,7 +122,7 @@ def test_searches_are_never_predictable(operator: str) -> None:
 def test_unknown_operators_are_not_predictable() -> None:
     """Nobody knows what an operator of another domain does."""
     node = helper.make_node("Anything", ["x"], ["y"], domain="org.example")
-    reason = "what 'org.example.Anything' does may depend on input values"
+    reason = "the run time of 'org.example.Anything' may depend on input values"
     assert dependence(graph([node], {})) == reason
 
 

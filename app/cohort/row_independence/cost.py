@@ -100,7 +100,7 @@ def deciding(
     """
     domain, operator = key
     if domain not in KNOWN_DOMAINS or operator in SEARCHES or redefined:
-        return f"what {quoted('.'.join(filter(None, key)))} does may depend on input values"
+        return f"the run time of {quoted('.'.join(filter(None, key)))} may depend on input values"
     if bool(node.graphs) != (operator in WITH_GRAPHS):
         return f"the graph of {quoted(operator)} is not where it should be"
     if operator == "Loop" and not (node.inputs and node.inputs[0]):
