@@ -149,8 +149,8 @@ ANY = "ANY"
 
 
 UNKNOWN_LENGTH = (
-    ": how many tensors it has is known after a run only; export each as an output of its own, or "
-    "put them together by SequenceConstruct"
+    ": its number of tensors is known only after a run; export each as a separate output, or join "
+    "them with SequenceConstruct"
 )
 """Advice for a model whose output is a sequence."""
 

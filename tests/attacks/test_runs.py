@@ -276,8 +276,8 @@ def ask_empty(server: Cohort, api: str, shape: list[int], classes: int) -> Answe
 def test_small_values_do_not_bring_such_models_to_the_event_loop(server: Cohort) -> None:
     """However short their runs were, none executes there, and the description says why."""
     for model, reason in (
-        ("loop", "what Loop does depends on input values"),
-        ("limited", "what Expand does depends on input values"),
+        ("loop", "the run time of Loop depends on input values"),
+        ("limited", "the run time of Expand depends on input values"),
         ("plain", ""),
         ("shaped", ""),
     ):

@@ -249,7 +249,7 @@ def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int)
             if one.key == "offset":
                 one.value = "-4"
     path.write_bytes(model.SerializeToString())
-    assert "is to be at -4" in inspected(path, code=MISUSED)["error"]
+    assert "has the offset -4" in inspected(path, code=MISUSED)["error"]
 
 
 def test_file_that_is_absent_is_said(tmp_path: Path) -> None:

@@ -234,10 +234,10 @@ def test_what_is_no_category_is_the_callers_fault(server: Cohort) -> None:
     rows = [*ROWS, {"city": "Base", "size": 3, "age": 1}]
     said = predicted(server, "told", rows)
     assert said == (
-        "input 'city' row 2: 'Base' is none of its 3 categories: 'Bern', 'Basel', 'Ulm'; did you "
-        "mean 'Basel'?"
+        "input 'city' row 2: 'Base' is not one of its 3 categories: 'Bern', 'Basel', 'Ulm'; did "
+        "you mean 'Basel'?"
     )
-    assert "input 'size' row 0: 4 is none of its 2" in predicted(
+    assert "input 'size' row 0: 4 is not one of its 2" in predicted(
         server, "told", [{"city": "Ulm", "size": 4, "age": 1}]
     )
 
@@ -281,7 +281,7 @@ def test_numbers_and_dates_come_as_people_have_them(server: Cohort) -> None:
     rows = [{"age": 50, "day": "2026-02-01"}, {"age": None, "day": "2026-03-02T23:30:00+01:00"}]
     assert predicted(server, "dated", rows) == [[1, 2026, 2, 6], [GAP, 2026, 3, 0]]
     assert predicted(server, "dated", [{"age": 1, "day": "1.2.2026"}]) == (
-        "input 'day' row 0: '1.2.2026' is no date, as 2026-01-31 or 2026-01-31T09:30"
+        "input 'day' row 0: '1.2.2026' is not a date such as 2026-01-31 or 2026-01-31T09:30"
     )
 
 
@@ -336,7 +336,7 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
         ("city: {categories: [Bern, 3]}", "they are all words, or all numbers"),
         ("city: {categories: none.txt}", "inputs.city.categories: there is no none.txt in the"),
         ("city: {unknown: Zug}", "unknown is for an input with categories"),
-        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is none of its categories"),
+        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is not one of its categories"),
         ("town: {categories: [a]}", "the model has no such input; available: age, city, size"),
         ("town: {categories: [a, b], one_hot: true}", "neither an input town nor town_b"),
         ("city: {categories: [a, b], one_hot: true}", "each row becomes 2 numbers"),
@@ -344,7 +344,7 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
         ("x: {standardise: {mean: [1], std: 1}}", "1 numbers in mean for 3 columns"),
         ("x: {standardise: {mean: 1, std: 0}}", "std is 0"),
         ("city: {date: [year], categories: [a]}", "it is either categories or date"),
-        ("city: {date: []}", "date: it names none of year"),
+        ("city: {date: []}", "date: it is empty; name at least one of year"),
         ("town: {date: [year]}", "neither an input town nor town_year"),
     ],
 )

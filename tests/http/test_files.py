@@ -222,7 +222,7 @@ def test_bytes_of_two_lengths_are_sent_one_by_one(client: httpx.Client) -> None:
     """The runtime takes them only so, and the error says it."""
     rows = [{"b64": b64encode(one).decode()} for one in (IMAGE, IMAGE + b"\0")]
     said = refusal(client.post("/models/known/predict", json={"input": rows}))
-    assert "send each in a request of its own" in said
+    assert "send each in a separate request" in said
 
 
 def test_bytes_that_a_model_gives_back_must_be_text(client: httpx.Client) -> None:

@@ -155,7 +155,9 @@ def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any],
 
 def test_nothing_is_converted() -> None:
     """A datatype that is not the model's is refused with both."""
-    with pytest.raises(InvalidInput, match="'x' is INT64, but the request says datatype 'FP32'"):
+    with pytest.raises(
+        InvalidInput, match="'x' is INT64, but the request declares datatype 'FP32'"
+    ):
         decode_input(TensorSpec("x", "INT64", None), tensor())
 
 

@@ -109,10 +109,10 @@ def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The note says why it is where it is, and not that it should be elsewhere."""
-    unsuited = Fallback("cuda", "it took none", missed=False)
+    unsuited = Fallback("cuda", "it runs no node", missed=False)
     engine = ControlledEngine(placement=Placement(("cuda", "cpu"), "cpu", (unsuited,)))
     text = shown(capsys, make_catalog({"a": [make_entry(1, engine)]}))
-    assert "(1) cuda: it took none" in text
+    assert "(1) cuda: it runs no node" in text
 
 
 def test_nothing_to_serve_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

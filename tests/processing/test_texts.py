@@ -212,7 +212,7 @@ async def test_a_file_that_is_no_tokenizer_is_named(folder: Path, text: str) -> 
     text_models.save(folder, CONFIG)
     (folder / "1/tokenizer.json").write_text(text)
     (refused,) = await ask(folder, texts("good"))
-    assert "tokenizer.json is no tokenizer.json that the library reads" in str(refused)
+    assert "tokenizer.json is not a tokenizer.json that the library can read" in str(refused)
 
 
 def _of(pattern: str | None = None, normalizer: Any = None, model: Any = None) -> Tokenizer:

@@ -102,7 +102,7 @@ def test_rows_that_do_not_influence_each_other_may_batch(
 ) -> None:
     """Whatever their datatypes and lengths; what is chosen is then a matter of speed."""
     found_out = tried(build(), tmp_path)
-    assert found_out.reason in ("", "larger batches are no faster here")
+    assert found_out.reason in ("", "larger batches are not faster here")
     assert found_out.seconds[1] > 0
 
 

@@ -225,7 +225,7 @@ def test_empty_repository_is_not_believed_at_once(bucket: Bucket, mirror: MakeMi
     bucket.delete("m/1/model.onnx")
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
-    assert "has no model any more" in local.status.trouble
+    assert "no longer has a model" in local.status.trouble
 
 
 def test_half_published_version_waits(bucket: Bucket, mirror: MakeMirror) -> None:
@@ -328,7 +328,7 @@ def test_file_that_is_a_folder_as_well_is_told(bucket: Bucket, mirror: MakeMirro
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
     (problem,) = local.status.problems
-    assert "model.onnx/x: it lies in what is a file itself" in str(problem)
+    assert "model.onnx/x: its folder is also the name of a file" in str(problem)
 
 
 def test_listing_without_end_is_given_up(

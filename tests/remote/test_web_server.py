@@ -203,7 +203,7 @@ def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, 
         mirror.close()
     assert not inside.asked
     said = " ".join([mirror.status.trouble, *map(str, mirror.status.problems)])
-    assert f"redirects to another host, '{name}:{inside.port}', which is not asked" in said
+    assert f"redirects to another host, '{name}:{inside.port}', which is not followed" in said
     assert "password" not in said
 
 

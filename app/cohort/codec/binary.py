@@ -141,8 +141,8 @@ def from_texts(parts: Sequence[bytes], name: str = "", *, files: bool = False) -
 
 def _uneven(name: str) -> InvalidInput:
     return InvalidInput(
-        f"input {quoted(name)} has elements that are not UTF-8 and not all of one length, which "
-        "the runtime takes only one at a time: send each in a request of its own"
+        f"input {quoted(name)} has elements that are not UTF-8 and differ in length. The runtime "
+        "accepts only one of these per run: send each in a separate request"
     )
 
 

@@ -147,8 +147,8 @@ def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
 def _no_file(spec: TensorSpec, media: str) -> UnsupportedMedia:
     csv = ", or CSV to /invocations?model=NAME" if media == "text/csv" else ""
     return UnsupportedMedia(
-        f"input {quoted(spec.name)} takes {spec.datatype} {spec.shape_text}, not a file of "
-        f"{quoted(media)}: send JSON, or a .npy file ({NPY}), or the array's bytes to "
+        f"input {quoted(spec.name)} must be {spec.datatype} {spec.shape_text}, not a file of "
+        f"{quoted(media)}. Send JSON, a .npy file ({NPY}), or the array's bytes to "
         f"/v2/models/…/infer with Inference-Header-Content-Length: 0{csv}. To send a picture, "
         "a sound or a text, describe the input in the model's config.yaml (image, audio, "
         "tokenizer). Models that decode files take BYTES, or UINT8 of one open dimension"

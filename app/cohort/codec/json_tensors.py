@@ -83,7 +83,7 @@ def from_any(name: str, value: object) -> Array:
             return to_array(name, datatype, leaves, shape)
     odd = next((leaf for leaf in leaves if type(leaf) not in _SCALARS), None)
     raise InvalidInput(
-        f"input {quoted(name)} has {shown(odd)}, which is no number, boolean or string"
+        f"input {quoted(name)} has {shown(odd)}, which is not a number, boolean or string"
         if odd is not None or None in leaves
         else f"input {quoted(name)} has values of several kinds"
     )

@@ -177,9 +177,9 @@ class Labeller:
         check_classes(spec, len(scores), count)
         if len(scores) * count * self.widest > MAX_LABEL_TEXT:
             raise InvalidInput(
-                f"{len(scores)} rows of {count} labels of output {quoted(spec.name)} are more than "
-                f"the {MAX_LABEL_TEXT >> 20} MB that one request gets: send fewer rows, or ask "
-                "for fewer labels"
+                f"{len(scores)} rows of {count} labels of output {quoted(spec.name)} exceed the "
+                f"limit of {MAX_LABEL_TEXT >> 20} MiB per request: send fewer rows, or ask for "
+                "fewer labels"
             )
         places = best_of(scores, self._kind, count, check)
         found = scores_at(scores, places)
@@ -266,13 +266,12 @@ def _without(labellers: Sequence[Labeller | None]) -> InvalidInput:
     having = [one.spec.name for one in labellers if one is not None]
     if having:
         return InvalidInput(
-            f"'top' asks for labels, and the requested outputs have none; {quoted_names(having)} "
-            f"{'has' if len(having) == 1 else 'have'}"
+            "'top' asks for labels, but the requested outputs have no labels; only "
+            f"{quoted_names(having)} {'has' if len(having) == 1 else 'have'} labels"
         )
     return InvalidInput(
-        "'top' asks for labels, and this model's outputs have none; `outputs: {<name>: {labels: "
-        "labels.txt}}` in its config.yaml, or in a pipeline's pipeline.yaml, gives an output "
-        "labels, one for each column"
+        "'top' asks for labels, but this model's outputs have no labels. Set `outputs: {<name>: "
+        "{labels: labels.txt}}` in its config.yaml or pipeline.yaml, with one label per column"
     )
 
 

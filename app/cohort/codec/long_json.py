@@ -148,7 +148,7 @@ class _Source:
         self._members += len(value)
         if self._members > MAX_MEMBERS:
             raise InvalidInput(
-                f"the body has more than {MAX_MEMBERS} members and elements besides its tensors"
+                f"the body has more than {MAX_MEMBERS} members and elements outside its tensors"
             )
         return value
 

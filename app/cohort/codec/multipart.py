@@ -110,7 +110,7 @@ class _Reader:
         if coding not in _PLAIN:
             raise InvalidInput(
                 f"part {number} has the content-transfer-encoding {quoted(coding)}: "
-                "multipart/form-data has none"
+                "multipart/form-data must not use one"
             )
         disposition, options = parse_options_header(self._headers.get(b"content-disposition"))
         if disposition != b"form-data" or b"name" not in options:

@@ -45,7 +45,7 @@ def read_npy(body: bytes) -> Array:
         raise InvalidInput("the body is not a .npy file: it does not begin as numpy.save does")
     where = _LENGTHS.get(body[6:8])
     if where is None:
-        raise InvalidInput("the .npy file is of a format version that is none of 1.0, 2.0 and 3.0")
+        raise InvalidInput("the .npy file has an unknown format version; use 1.0, 2.0 or 3.0")
     length = int.from_bytes(body[where], "little")
     if length > MAX_HEADER_BYTES:
         raise InvalidInput(
@@ -56,8 +56,8 @@ def read_npy(body: bytes) -> Array:
     expected = prod(shape) * dtype.itemsize
     if len(body) - start != expected:
         raise InvalidInput(
-            f"the .npy file says {dtype.str} of shape {list(shape)}, which is {expected} bytes, "
-            f"but {max(len(body) - start, 0)} follow its header"
+            f"the .npy file declares {dtype.str} of shape {list(shape)}, which is {expected} "
+            f"bytes, but {max(len(body) - start, 0)} follow its header"
         )
     if not expected:
         return np.empty(shape, dtype)
@@ -82,11 +82,11 @@ def _read_header(header: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     if isinstance(descr, str) and descr.lstrip("|") == "O":
         raise InvalidInput(
             "the .npy file has pickled objects, which are never loaded; save text as numpy.str_, "
-            "numbers with a dtype of their own"
+            "numbers with a numeric dtype"
         )
     dtype = _dtype(descr)
     if len(shape) > MAX_RANK or any(size.__class__ is not int or size < 0 for size in shape):
-        raise InvalidInput(f"the .npy file has the shape {quoted(str(shape))}, which is no array's")
+        raise InvalidInput(f"the .npy file has an invalid shape: {quoted(str(shape))}")
     # numpy's strides must be able to count the bytes, even of an empty array.
     if prod(size or 1 for size in shape) * dtype.itemsize >= 1 << 63:
         raise InvalidInput("the .npy file has a shape of too many elements")

@@ -53,7 +53,7 @@ class Doubt:
             return ""
         self._looks.clear()
         self._not_before = now + self._pause
-        return f"runs take {pace:.2g} times as long as it says"
+        return f"runs take {pace:.2g} times as long as in the profile"
 
     def settle(self, before: float, after: float) -> None:
         """Set the next pause by a new profile: a run takes `after` seconds, not `before`."""

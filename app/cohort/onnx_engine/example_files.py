@@ -40,4 +40,4 @@ def read_example(path: Path, specs: Sequence[TensorSpec]) -> Arrays:
     except OSError as error:
         raise InvalidInput(f"{name} cannot be read: {error.strerror or error}") from error
     except (BadZipFile, EOFError, RuntimeError, ValueError, zlib.error) as error:
-        raise InvalidInput(f"{name} is no .npz file, or is truncated: {error}") from error
+        raise InvalidInput(f"{name} is not a .npz file, or is truncated: {error}") from error

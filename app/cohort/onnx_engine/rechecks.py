@@ -177,7 +177,7 @@ def _compare(run: RunFeeds, version: Rechecked, sample: Sample) -> str:
     if not changed_output(outputs, alone, sample.answer):
         return "" if changed_output(outputs, alone, again, SAME_BITS) else other_bits
     if changed_output(outputs, alone, again):
-        log.warning("a request gave different answers alone, too", of=version.name)
+        log.warning("a request gave different answers although it ran alone", of=version.name)
         return ""
     if not isinstance(version.stacking, PadPlan):
         proven = version.session.rows.independent

@@ -262,7 +262,7 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     if sent.datatype != spec.datatype:
         raise InvalidInput(
             f"input {quoted(spec.name)} is {spec.datatype}, "
-            f"but the request says datatype {quoted(sent.datatype)}"
+            f"but the request declares datatype {quoted(sent.datatype)}"
         )
     if sent.raw is not None:
         array = from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name, files=spec.files)

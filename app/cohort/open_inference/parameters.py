@@ -55,7 +55,7 @@ def read_shared(place: str, parameters: Parameters) -> SharedPart | None:
     if not isinstance(region, str):
         raise InvalidInput(f"{place}.{_REGION} must be a string, got {shown(region)}")
     if parameters.get(_SIZE) is None:
-        raise InvalidInput(f"{place}.{_SIZE} is missing beside {_REGION}")
+        raise InvalidInput(f"{place}.{_SIZE} is missing; {_REGION} needs it")
     return SharedPart(
         f"{place}.{_REGION}",
         region,

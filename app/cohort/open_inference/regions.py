@@ -171,9 +171,9 @@ class Regions:
         own = sum(one == owner for one, _ in self._regions)
         if len(self._regions) >= MAX_REGIONS or (owner and own >= MAX_PER_CALLER):
             raise InvalidInput(
-                f"{own} shared memory regions are registered by this caller, and "
-                f"{len(self._regions)} by all: no more than {MAX_PER_CALLER} by a caller with a "
-                f"key, and {MAX_REGIONS} in all, can be; unregister those that are not used"
+                f"this caller has {own} shared memory regions, and all callers have "
+                f"{len(self._regions)}. The limits are {MAX_PER_CALLER} for a caller with a key, "
+                f"and {MAX_REGIONS} for all. Unregister unused regions"
             )
         self._regions[owner, name] = Region(name, key, offset, size)
 
@@ -187,7 +187,7 @@ class Regions:
             )
         file = key.removeprefix("/")
         if not key.isprintable() or "/" in file or len(key.encode()) > MAX_NAME:
-            raise InvalidInput(f"{quoted(key)} is no key of shared memory, such as /name")
+            raise InvalidInput(f"{quoted(key)} is not a valid key of shared memory, such as /name")
         prefix = self._prefix if not owner or admin else f"{self._prefix}{owner}:"
         if not key.startswith(prefix):
             whose = "" if prefix == self._prefix else " followed by this caller's name and ':'"

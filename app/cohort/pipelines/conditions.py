@@ -141,8 +141,8 @@ class _Reader:
                 self.tensors.append(f"{step}.{output}")
                 return f"{step}.{output}"
         raise ConditionWrong(
-            f"{_written(node)} is no tensor; write step.output, the name of an input, or a name in "
-            "quotes that holds other characters: 'step.output:0'"
+            f"{_written(node)} is not a tensor; write step.output or the name of an input, in "
+            "quotes if it has other characters: 'step.output:0'"
         )
 
     def _of(self, function: str, tensor: str) -> Evaluate:

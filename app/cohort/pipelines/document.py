@@ -106,7 +106,7 @@ def _why_no_name(name: Any) -> str:
     """Return the reason why a string cannot name a tensor; "" if it can."""
     if 0 < len(name) <= MAX_NAME and name.isprintable():
         return ""
-    return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
+    return f"{quoted(name)} is not a valid tensor name: use 1 to {MAX_NAME} printable characters"
 
 
 def _parse_each(value: object) -> Sources | None:
@@ -119,7 +119,7 @@ def _parse_output(value: object) -> Sources:
     if unknown := [key for key in value if key != "from"]:
         raise invalid(unknown_key(unknown[0], ["from"]))
     if "from" not in value:
-        raise invalid("says not where it is from; write {from: step.output}")
+        raise invalid("'from' is missing; write {from: step.output}")
     return _parse_sources(value["from"])
 
 
@@ -308,7 +308,10 @@ def _wrong(pipeline: Pipeline) -> Any:
             yield from ((key, why) for name in named if (why := _why_no_name(name)))
     for name, step in pipeline.steps.items():
         if not STEP_NAME.fullmatch(name):
-            yield "steps", f"{quoted(name)} is no name of a step: use letters, digits, '_' and '-'"
+            yield (
+                "steps",
+                f"{quoted(name)} is not a valid step name: use letters, digits, '_' and '-'",
+            )
         if not MODEL_NAME.fullmatch(step.model):
             yield f"steps.{name}.model", f"{quoted(step.model)} is no model: {MODEL_NAME_RULE}"
         if not step.inputs or len(step.inputs) > MAX_TENSORS:

@@ -203,6 +203,6 @@ def _place(tensor: str, pipeline: Pipeline, where: str) -> Place:
         raise LoadFailed(f"{where} is from {quoted(tensor)}: there is no step {quoted(step)}{hint}")
     hint = did_you_mean(tensor, declared or ())
     raise LoadFailed(
-        f"{where} is from {quoted(tensor)}, which is no input of the pipeline{hint}; write the "
+        f"{where} is from {quoted(tensor)}, which is not an input of the pipeline{hint}; write the "
         "output of a step as step.output"
     )

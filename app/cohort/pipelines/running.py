@@ -238,8 +238,8 @@ class PipelineRun:
                 if count >= 0 and (not array.ndim or len(array) != count):
                     raise InferenceFailed(
                         f"step {step.name!r}: output {spec.name!r} has shape "
-                        f"{list(array.shape)} for {count} rows; if these are no rows, write "
-                        "conditions: request"
+                        f"{list(array.shape)} for {count} rows; if axis 0 does not count rows, "
+                        "set conditions: request"
                     )
                 self._progress.parts[tensor] = Part(array, rows)
         self._settle(step.name)

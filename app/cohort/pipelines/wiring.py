@@ -233,7 +233,7 @@ class _Wires:
         if tensor not in self.tensors:
             declared = f"{{{tensor}: {{datatype: FP32, shape: [N]}}}}"
             raise LoadFailed(
-                f"nothing tells the datatype of {tensor}; write it under inputs: {declared}"
+                f"the datatype of {tensor} is unknown; write it under inputs: {declared}"
             )
         return self.tensors[tensor]
 

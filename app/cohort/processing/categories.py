@@ -69,7 +69,7 @@ class CategoryStep:
         if value == "nan" and self._one_hot:
             return -1.0
         if isinstance(value, str) and value != "nan":
-            raise context.problem(f"{key}: {quoted(value)} is none of its categories")
+            raise context.problem(f"{key}: {quoted(value)} is not one of its categories")
         code = float(value)
         if self._one_hot:
             raise context.problem(f"{key}: with one_hot it is one of its categories, or nan")
@@ -120,7 +120,7 @@ class CategoryStep:
         shown = quoted(str(word), 40) if isinstance(word, str) else f"{word:g}"
         known = [str(one) for one in self._words]
         raise InvalidInput(
-            f"input {quoted(self._name)} row {row}: {shown} is none of its {len(known)} "
+            f"input {quoted(self._name)} row {row}: {shown} is not one of its {len(known)} "
             f"categories: {quoted_names(known)}{_hint(str(word), known)}"
         )
 

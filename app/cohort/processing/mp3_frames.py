@@ -32,7 +32,7 @@ def check_mp3(data: bytes, check: Check) -> None:
             raise ValueError(f"byte {at} is not the begin of an MP3 frame: it is damaged")
         fixed = header & 0x1E0C00  # the version, layer and rate of all frames
         if at + size > end:
-            raise ValueError(f"the MP3 frame at byte {at} is not whole: it was cut off")
+            raise ValueError(f"the MP3 frame at byte {at} is not whole: the file is truncated")
         at += size
         count += 1
     if not count:
@@ -92,4 +92,6 @@ def _check_count(data: bytes, count: int) -> None:
             continue
         said = int.from_bytes(head[at + 8 : at + 12], "big")
         if said > count:
-            raise ValueError(f"it says {said} MP3 frames, and has {count}: it was cut off")
+            raise ValueError(
+                f"its header declares {said} MP3 frames, but it has {count}: it is truncated"
+            )

@@ -256,7 +256,7 @@ def _make(
         step = STEPS[kind](context)
         for fills in step.fills:
             if fills in filled:
-                raise context.problem(f"input {fills} comes from inputs.{filled[fills]}, too")
+                raise context.problem(f"inputs.{filled[fills]} already makes the input {fills}")
             filled[fills] = name
         steps.append(step)
     required = signature.inputs if block is None else block.specs()

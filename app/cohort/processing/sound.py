@@ -87,7 +87,7 @@ class SoundStep:
             if row and samples != first:
                 raise InvalidInput(
                     f"input {quoted(self._name)}: row 0 has {first} samples and row {row} has "
-                    f"{samples}; send sounds of different length in requests of their own"
+                    f"{samples}; send sounds of different lengths in separate requests"
                 )
             first = samples
             total += samples * self._config.channels

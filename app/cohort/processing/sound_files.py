@@ -92,7 +92,8 @@ class SoundReader:
                 raise BadSound(_said(error)) from None
             if not len(block):
                 raise BadSound(
-                    f"its header says {self.frames} samples, and it ends after {self.frames - left}"
+                    f"its header declares {self.frames} samples, but it ends after "
+                    f"{self.frames - left}"
                 )
             if not np.isfinite(block).all():
                 raise BadSound("it has samples that are not finite numbers")
@@ -127,7 +128,9 @@ def _check_wav(data: bytes) -> None:
     """Raise BadSound if the file is shorter than its header states, or has no chunk of samples."""
     size = int.from_bytes(data[4:8], "little")
     if size not in UNKNOWN_SIZES and data[:4] == b"RIFF" and size + 8 > len(data) + 1:
-        raise BadSound(f"its header says {size + 8} bytes, and it has {len(data)}: it was cut off")
+        raise BadSound(
+            f"its header declares {size + 8} bytes, but it has {len(data)}: it is truncated"
+        )
     at = 12
     while at + 8 <= len(data):
         name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
@@ -135,12 +138,12 @@ def _check_wav(data: bytes) -> None:
             unknown = size in UNKNOWN_SIZES or data[:4] == b"RF64"
             if not unknown and at + 8 + size > len(data):
                 raise BadSound(
-                    f"its header says {size} bytes of samples, and it has {len(data) - at - 8}: it "
-                    "was cut off"
+                    f"its header declares {size} bytes of samples, but it has "
+                    f"{len(data) - at - 8}: it is truncated"
                 )
             return
         at += 8 + size + size % 2
-    raise BadSound("it has no chunk of samples: it was cut off")
+    raise BadSound("it has no chunk of samples: it is truncated")
 
 
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -164,13 +167,13 @@ def _check_ogg(data: bytes, check: Check) -> None:
         body = at + 27 + head[26]
         end = body + sum(data[at + 27 : body])
         if end > len(data):
-            raise BadSound(f"the OGG page at byte {at} is not whole: it was cut off")
+            raise BadSound(f"the OGG page at byte {at} is not whole: the file is truncated")
         page = head[:22] + _NO_SUM + data[at + 26 : end]
         if ogg_sum(page) != int.from_bytes(head[22:26], "little"):
             raise BadSound(f"the OGG page at byte {at} does not match its checksum: it is damaged")
         at, last = end, head[5]
     if not last & 4:
-        raise BadSound("its last OGG page is not there: it was cut off")
+        raise BadSound("its last OGG page is missing: the file is truncated")
 
 
 def ogg_sum(page: bytes) -> int:

@@ -147,7 +147,9 @@ class TextStep:
             raise InvalidInput(f"input {quoted(self.spec.name)}, {error}") from None
         lengths = [len(one.ids) for one in encoded]
         if not all(lengths):
-            raise self._wrong(lengths.index(0), "has no ids: the tokenizer makes none of its text")
+            raise self._wrong(
+                lengths.index(0), "has no ids: the tokenizer returns no ids for its text"
+            )
         if not self._masked:
             self._check_even(lengths)
         longest = self._length or max(lengths, default=0)
@@ -182,9 +184,9 @@ class TextStep:
         for row, (one, other) in enumerate(pairwise(lengths), 1):
             if one != other:
                 raise InvalidInput(
-                    f"input {quoted(self.spec.name)}: the model's answers change with padding, so "
-                    f"texts of one request must have as many ids each, got {one} in row {row - 1} "
-                    f"and {other} in row {row}: send them in requests of their own"
+                    f"input {quoted(self.spec.name)}: rows {row - 1} and {row} have {one} and "
+                    f"{other} ids, and padding changes this model's answers. Send texts with "
+                    "different numbers of ids in separate requests"
                 )
 
     def _texts(self, values: Array) -> list[Text]:
@@ -201,7 +203,7 @@ class TextStep:
                 texts.flat[place] = one.tobytes().decode()
             except UnicodeDecodeError:
                 row = place // (2 if self._pairs else 1)
-                raise self._wrong(row, "is not UTF-8, which text is to be") from None
+                raise self._wrong(row, "is not UTF-8") from None
         return texts
 
     def _wrong(self, row: int, sentence: str) -> InvalidInput:

@@ -69,7 +69,9 @@ def open_tokenizer(file: Path) -> Tokenizer:
     try:
         tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_buffer(data))
     except ValueError as error:
-        raise LoadFailed(f"{name} is no tokenizer.json that the library reads: {error}") from error
+        raise LoadFailed(
+            f"{name} is not a tokenizer.json that the library can read: {error}"
+        ) from error
     return tokenizer
 
 
@@ -276,7 +278,7 @@ def _check_parts(tokenizer: Tokenizer) -> Iterator[str]:
             if is_explosive(pattern):
                 raise LoadFailed(
                     f"its regular expression {quoted(pattern, 80)} repeats a group with "
-                    "repetitions or alternatives in it, which some texts make take for ever"
+                    "repetitions or alternatives in it; for some texts it would never finish"
                 )
             yield pattern
 

@@ -85,7 +85,7 @@ class TriedProcessing:
 
     def _read_file(self, spec: TensorSpec, name: str) -> dict[str, str]:
         if Path(name).name != name:
-            raise InvalidInput(f"input {quoted(spec.name)}: {quoted(name)} is no name of a file")
+            raise InvalidInput(f"input {quoted(spec.name)}: {quoted(name)} is not a file name")
         file = self._folder / name
         try:
             if file.stat().st_size > MAX_EXAMPLE_BYTES:

@@ -187,7 +187,7 @@ def measure_profile(
         complete = True
     chosen = 1 if reason else choose_size(seconds, longest)
     if chosen == 1 and not reason:
-        reason = "larger batches are no faster here" if complete else MEASURING
+        reason = "larger batches are not faster here" if complete else MEASURING
     return Profile(
         dict(sorted(seconds.items())),
         chosen,

@@ -157,7 +157,7 @@ def _why_no_version(files: Mapping[str, RemoteFile]) -> str:
         if problem := _why_no_path(path):
             return f"{printable(path)}: {problem}"
         if any(str(above) in files for above in PurePosixPath(path).parents):
-            return f"{printable(path)}: it lies in what is a file itself"
+            return f"{printable(path)}: its folder is also the name of a file"
     there = not files.keys().isdisjoint(VERSION_FILES)
     return "" if there else f"has no {MODEL_FILE}, or not yet"
 

@@ -241,7 +241,9 @@ class Mirror:
         store = self._fetcher.store
         listing = arrange(look(store, known=self._files.names()))
         if self._is_empty_for_now(listing):
-            raise RemoteFailed(f"{self._address} has no model any more; what is here stays for now")
+            raise RemoteFailed(
+                f"{self._address} no longer has a model; the local models stay for now"
+            )
         problems = [*listing.problems]
         for name, model in listing.models.items():
             problems += self._follow_config(store, name, model)

@@ -120,8 +120,8 @@ def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
         if store.create(f"{model}/{candidate}/{MANIFEST_FILE}", manifest):
             return candidate
     raise RemoteFailed(
-        f"{store.address}/{model}: versions {number} to {number + MAX_TRIES - 1} were taken by "
-        "others meanwhile; try again"
+        f"{store.address}/{model}: other uploads claimed versions {number} to "
+        f"{number + MAX_TRIES - 1}; try again"
     )
 
 

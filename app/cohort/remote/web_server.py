@@ -100,8 +100,8 @@ class _OwnRedirects(HTTPRedirectHandler):
         if not _is_same_host(self._address, newurl):
             host = urlsplit(newurl).netloc.rpartition("@")[2]
             raise RemoteFailed(
-                f"{req.full_url} redirects to another host, {quoted(host)}, which is not asked: "
-                "where that is right, name its address"
+                f"{req.full_url} redirects to another host, {quoted(host)}, which is not followed; "
+                "if that host is right, use its address"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

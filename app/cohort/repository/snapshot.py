@@ -228,7 +228,7 @@ class _Scan:
     def _all_stay(self, reason: str) -> Snapshot:
         """Return the last snapshot, because this scan failed for the given `reason`."""
         some = ", ".join(islice(self._previous.models, 5))
-        stays = f"what was found before stays ({some})"
+        stays = f"the models found before stay ({some})"
         advice = stays if some else "make it with <name>/1/model.onnx in it, or set --models"
         self._say(str(self._folder), f"{reason}; {advice}")
         return replace(self._previous, problems=tuple(self._problems))

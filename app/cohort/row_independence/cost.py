@@ -107,7 +107,7 @@ def deciding(
         return "a Loop has no trip count"
     for place in DECIDING_INPUTS.get(operator, ()):
         if place < len(values) and depends_on_values(values[place]):
-            return f"what {operator} does depends on input values"
+            return f"the run time of {operator} depends on input values"
     return ""
 
 

@@ -124,7 +124,8 @@ def read_parameters(
 def _raw(position: int, content: BytesLike, *, has_contents: bool) -> BytesLike:
     if has_contents:
         raise InvalidInput(
-            f"inputs[{position}] has contents beside raw_input_contents: use one of them"
+            f"inputs[{position}] has contents, but the request has raw_input_contents: use only "
+            "one of them"
         )
     return content
 

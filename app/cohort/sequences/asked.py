@@ -42,9 +42,9 @@ def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSe
     text = header if given is None or given in (0, "") else _text(given)
     if not text:
         raise InvalidInput(
-            "this model has state: send the parameters sequence_id, a number or a string, with "
-            "sequence_start: true in the first request of a sequence and sequence_end: true in the "
-            "last"
+            "this model has state: send the parameter sequence_id, a number or a string. Add "
+            "sequence_start: true to the first request of a sequence, and sequence_end: true to "
+            "the last"
         )
     if header and header != text:
         raise InvalidInput(

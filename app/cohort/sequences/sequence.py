@@ -113,7 +113,9 @@ class Sequence:
                 f"sequence {quoted(self.key[1])} did not start: its first request failed"
             )
         elif problem := owner.plan.fits(state, inputs):
-            raise InvalidInput(f"sequence {quoted(self.key[1])} goes on as it began: {problem}")
+            raise InvalidInput(
+                f"sequence {quoted(self.key[1])} must continue as it began: {problem}"
+            )
         self._running = request
         try:
             request.submit(owner.queue, {**inputs, **state})

@@ -127,7 +127,7 @@ class SequenceTable:
             now = "it was loaded again" if version == self.version else f"{self.version} answers"
             return SequenceEnded(
                 f"sequence {name} ended because the version changed: it began with version "
-                f"{version} of the model, and now {now}; begin it anew with sequence_start: true"
+                f"{version} of the model, and now {now}; start it again with sequence_start: true"
             )
         return InvalidInput(
             f"sequence {name} has not started: send sequence_start: true in its first request. It "

@@ -245,9 +245,9 @@ class ModelFiles:
             size = sum((folder / name).stat().st_size for name in names)
             if size * COPIES_IN_MEMORY > most:
                 raise LoadFailed(
-                    f"its external data of {size >> 20:,} MiB can neither be copied to "
-                    f"COHORT_CACHE ({reason}) nor be read into memory, where it takes "
-                    f"{COPIES_IN_MEMORY} times that of {most >> 20:,} MiB"
+                    f"its external data of {size >> 20:,} MiB cannot be copied to COHORT_CACHE "
+                    f"({reason}). Reading it into memory needs {COPIES_IN_MEMORY} times its "
+                    f"size, but {most >> 20:,} MiB are available"
                 ) from full
             log.warning(
                 "external data is read into memory, since it cannot be copied to COHORT_CACHE",

@@ -51,10 +51,10 @@ class Room:
             while needed > self._left(needed):
                 if not self._taken:
                     raise LoadFailed(
-                        f"it takes about {_mebibytes(needed)} to open, and "
-                        f"{_mebibytes(self._free)} of {_mebibytes(self._limit)} are free (a "
-                        "version that it replaces keeps its memory until then): give the process "
-                        "more, or unload another model",
+                        f"opening it needs about {_mebibytes(needed)}, but only "
+                        f"{_mebibytes(self._free)} of {_mebibytes(self._limit)} are free: give the "
+                        "process more, or unload another model. The replaced version keeps its "
+                        "memory until this one is open",
                         transient=needed <= self._limit,
                     )
                 self._changed.wait(RECHECK_SECONDS)

@@ -120,7 +120,7 @@ def _datatype(array: Array) -> str:
         return "BYTES"
     known = BY_DTYPE.get(array.dtype.newbyteorder("="))
     if known is None:
-        raise ValueError(f"arrays of {array.dtype} are no tensors")
+        raise ValueError(f"arrays of {array.dtype} are not tensors")
     return known.name
 
 

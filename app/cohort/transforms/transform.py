@@ -136,7 +136,9 @@ def _declared(side: str, declared: Mapping[str, Sequence[object]]) -> list[Tenso
     specs = []
     for name, (datatype, shape) in declared.items():
         if datatype not in BY_NAME:
-            raise LoadFailed(f"transform: {side} of {name}: {datatype!r} is no datatype: FP32, say")
+            raise LoadFailed(
+                f"transform: {side} of {name}: {datatype!r} is not a datatype such as FP32"
+            )
         sizes = tuple(one if isinstance(one, int | str) else None for one in shape)  # type: ignore[attr-defined]
         specs.append(TensorSpec(name, str(datatype), sizes))
     return specs

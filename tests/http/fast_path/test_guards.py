@@ -557,7 +557,7 @@ async def test_a_bug_is_a_500_and_is_logged(body: bytes) -> None:
     first, second = server.transport.answers
     assert (first.status, first.json) == (
         500,
-        {"error": "the server failed; its log says more", "code": "InferenceFailed"},
+        {"error": "the server failed; its log has the cause", "code": "InferenceFailed"},
     )
     assert second.body == b"2"
     assert [(one["log_level"], type(one["exc_info"])) for one in logged] == [

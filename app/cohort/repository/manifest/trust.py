@@ -127,7 +127,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(one for one in path.iterdir() if one.suffix == ".pem" and one.name[0] != ".")
     if not files:
-        raise _invalid(path, "has no .pem file; an empty folder trusts nobody by mistake")
+        raise _invalid(path, "has no .pem file, so no publisher would be trusted")
     if len(files) > MAX_KEY_FILES:
         raise _invalid(path, f"has {len(files)} keys; at most {MAX_KEY_FILES} are read")
     return files
