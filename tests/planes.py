@@ -99,4 +99,4 @@ def make_control_plane(
 
 async def health_of(plane: ControlPlane, models: frozenset[str] | None = None) -> Description:
     """What the plane tells of health to who may see `models`; default: all."""
-    return await plane.health(plane.seen_by(models))
+    return await plane.health(plane.limited_to(models))

@@ -18,7 +18,7 @@ def mounted(folder: Path, script: str) -> Sequence[str]:
     return ["unshare", "--mount", "sh", "-c", f'set -e; {script}; exec "$@"', str(folder)]
 
 
-def seen_by(server: Cohort, path: Path) -> Path:
+def limited_to(server: Cohort, path: Path) -> Path:
     """Where that server's `path` is for others."""
     return Path(f"/proc/{server.process.pid}/root{path}")
 

@@ -47,7 +47,7 @@ async def test_a_process_in_trouble_is_not_ready(trouble: Trouble, live: bool) -
 def test_callers_are_told_of_no_model_that_they_may_not_see() -> None:
     """The reason is without it."""
     plane = make_control_plane(make_registry(READY), make_metrics(), troubles=lambda: [STUCK])
-    seen = plane.readiness(plane.seen_by(frozenset({"other"})))
+    seen = plane.readiness(plane.limited_to(frozenset({"other"})))
     assert (seen.ready, seen.reason) == (False, STUCK.text)
 
 

@@ -84,16 +84,16 @@ class Lifecycle:
             return Readiness(False, _why_nothing_serves(self._registry.serving))
         return Readiness(not self.opening, self.opening)
 
-    def readiness_for(self, seen: Readable) -> Readiness:
-        """Return `readiness` with a reason that names only models in `seen`."""
+    def readiness_for(self, registry: Readable) -> Readiness:
+        """Return `readiness` with a reason that names only models in `registry`."""
         whole = self.readiness()
         if whole.ready or self.draining:
             return whole
         if troubles := self.troubles():
             return Readiness(False, "; ".join([trouble.text for trouble in troubles]))
-        if not seen.settled:
+        if not registry.settled:
             return Readiness(False, "loading models")
-        if unavailable := seen.unavailable:
+        if unavailable := registry.unavailable:
             return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
         return Readiness(False, NOT_ALL_SERVED)
 

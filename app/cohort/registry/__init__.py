@@ -52,9 +52,9 @@ from cohort.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from cohort.registry.filtered import FilteredRegistry, Readable
 from cohort.registry.on_demand import OnDemandRegistry
 from cohort.registry.registry import LOOK_SECONDS, Registry
-from cohort.registry.seen import Readable, SeenRegistry
 from cohort.registry.source import Preparation, Source
 from cohort.registry.succession import hold_back
 
@@ -72,6 +72,7 @@ __all__ = [
     "EngineDescription",
     "EngineEvent",
     "EngineFactory",
+    "FilteredRegistry",
     "LeaseCount",
     "Load",
     "Measured",
@@ -89,7 +90,6 @@ __all__ = [
     "RequestNotes",
     "RequestQueue",
     "RunNow",
-    "SeenRegistry",
     "Site",
     "Source",
     "State",

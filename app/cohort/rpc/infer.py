@@ -67,7 +67,7 @@ class InferCalls:
         Raises any CohortError.
         """
         context, reply = call.context, AwaitedReply[Sequence[Part]]()
-        plane = self._plane.seen_by(call.models)
+        plane = self._plane.limited_to(call.models)
         exchange = Exchange(plane, request_context(context, call.caller), reply, call.hold)
         make = partial(MessageCall, limit=self._limit, streamed=streamed, regions=self._regions)
         late = False

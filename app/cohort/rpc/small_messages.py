@@ -61,7 +61,7 @@ class SmallMessages:
                 message.fail(error)
                 return
             message.enter(caller, counted=counted)
-            plane = plane.seen_by(caller.models)
+            plane = plane.limited_to(caller.models)
             intake = intake._replace(priority=caller.priority)
         plane.coalescer.add(message, intake, body)
 

@@ -43,7 +43,7 @@ def answers_of(
     async def health(_: Mapping[str, Any]) -> Said:
         readiness = plane.readiness()
         states: dict[str, dict[str, tuple[str, str]]] = {}
-        for one in plane.seen_by(None).index():
+        for one in plane.limited_to(None).index():
             states.setdefault(one["name"], {})[one["version"]] = one["state"], one["reason"]
         return {
             "place": place,

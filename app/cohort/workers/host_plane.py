@@ -49,8 +49,8 @@ class HostPlane(ControlPlane):
     def begin_draining(self) -> None:
         self._own.begin_draining()
 
-    def seen_by(self, models: frozenset[str] | None) -> ModelReader:
-        return self._own.seen_by(models)
+    def limited_to(self, models: frozenset[str] | None) -> ModelReader:
+        return self._own.limited_to(models)
 
     # -- health
 
