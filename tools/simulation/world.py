@@ -129,7 +129,7 @@ class World:
             mock.patch("cohort.scheduling.devices.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.RETRY_SECONDS", 5.0),
-            mock.patch("cohort.onnx_engine.doubt.LOOKS", 1),
+            mock.patch("cohort.onnx_engine.pace_check.CHECKS", 1),
         ):
             yield
 

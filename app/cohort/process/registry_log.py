@@ -12,11 +12,11 @@ from cohort.registry import (
     Engine,
     Registry,
     RegistryEvent,
-    VersionDoubted,
     VersionEntry,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
@@ -51,7 +51,7 @@ class RegistryLog:
         match event:
             case VersionReady(model, version, seconds):
                 self._ready(model, version, seconds)
-            case VersionDoubted(model, number, reason):
+            case VersionProfileStale(model, number, reason):
                 log.warning("profile is measured again", model=model, version=number, reason=reason)
             case VersionMeasured(model, version):
                 _log_measured(model, version)

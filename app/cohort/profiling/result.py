@@ -49,7 +49,7 @@ class ProfileResult:
     kept: True if it was read from the store; default False: it was measured now.
     complete: True if everything was measured; default True.
     exactness: The result of comparing bits alone and in shared runs; default None: not tried yet.
-    doubt: Why it must be measured again; default "": no reason is known.
+    stale_reason: Why it must be measured again; default "": no reason is known.
     mixed: Why served requests show that the version must not batch; default "": they do not.
     """
 
@@ -61,7 +61,7 @@ class ProfileResult:
     kept: bool = False
     complete: bool = True
     exactness: Exactness | None = None
-    doubt: str = ""
+    stale_reason: str = ""
     mixed: str = ""
 
     def why_not_exact(self, policy: BatchPolicy, rows: RowVerdict) -> str:

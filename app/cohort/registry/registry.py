@@ -17,22 +17,22 @@ from cohort.profiling import MEASURING
 from cohort.registry.actions import NO_VERSIONS, Load, PlannedModels, Unload
 from cohort.registry.catalog import NOT_FAILED, RESTING, UNLOADED, State, VersionEntry
 from cohort.registry.engine import (
-    Doubted,
     Engine,
     EngineEvent,
     EngineFactory,
     Measured,
     OpenedVersion,
+    ProfileStale,
     Site,
     Unmeasured,
     close_when_idle,
 )
 from cohort.registry.events import (
     RegistryEvent,
-    VersionDoubted,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
@@ -52,7 +52,7 @@ LOOK_SECONDS = 5.0
 
 UNMEASURED = "it could not be measured"
 
-REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, Doubted})
+REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, ProfileStale})
 """The events of engines that change the recorded state of a version."""
 
 
@@ -449,8 +449,8 @@ class Registry(PublishedCatalog):
                 self._observe(VersionUnbatched(model, number, reason))
             case LeftLoop(reason):
                 self._observe(VersionLeftLoop(model, number, reason))
-            case Doubted(reason):
-                self._observe(VersionDoubted(model, number, reason))
+            case ProfileStale(reason):
+                self._observe(VersionProfileStale(model, number, reason))
             case Measured(engine, found, unbatched):
                 if (entry := self._serving_by(engine, model, number)) is not None:
                     off, mixed = entry.batching_off, entry.mixed
