@@ -100,8 +100,8 @@ def test_server_without_an_index_is_told_how_to_make_one(tmp_path: Path) -> None
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
         mirror.look()
         mirror.close()
-    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.trouble
-    assert "sha256sum {} + > SHA256SUMS" in mirror.status.trouble
+    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.failure
+    assert "sha256sum {} + > SHA256SUMS" in mirror.status.failure
 
 
 def test_file_that_is_not_what_the_index_says_is_refused(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_index_leads_nowhere_else(tmp_path: Path, path: str) -> None:
         mirror.look()
         assert mirror.wait(PATIENCE)
         mirror.close()
-    assert mirror.status.problems or mirror.status.trouble
+    assert mirror.status.problems or mirror.status.failure
     assert not [found for found in tmp_path.rglob("*") if "evil" in found.name]
 
 
@@ -202,7 +202,7 @@ def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, 
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert not inside.asked
-    said = " ".join([mirror.status.trouble, *map(str, mirror.status.problems)])
+    said = " ".join([mirror.status.failure, *map(str, mirror.status.problems)])
     assert f"redirects to another host, '{name}:{inside.port}', which is not followed" in said
     assert "password" not in said
 
@@ -238,5 +238,5 @@ def test_answer_is_never_quoted(
         mirror.look()
         mirror.close()
     assert web.asked
-    assert mirror.status.trouble
-    assert "SECRET" not in f"{mirror.status.trouble} {mirror.status.problems}"
+    assert mirror.status.failure
+    assert "SECRET" not in f"{mirror.status.failure} {mirror.status.problems}"

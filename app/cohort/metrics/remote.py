@@ -26,7 +26,7 @@ class RemoteMetrics:
             "1 if the last sync with the remote repository succeeded, else 0.",
         )
         reachable.add_metric(
-            (), float(bool(status.looked or status.follows) and not status.trouble)
+            (), float(bool(status.looked or status.follows) and not status.failure)
         )
         looked = GaugeMetricFamily(
             "remote_repository_last_success_timestamp_seconds",

@@ -51,15 +51,15 @@ class RemoteModels:
     def problems(self) -> tuple[Problem, ...]:
         """Why the repository, or versions in it, are not available."""
         status = self._mirror.status
-        trouble = [Problem("", "", status.trouble)] if status.trouble else []
-        return (*trouble, *status.problems, *status.slow)
+        failure = [Problem("", "", status.failure)] if status.failure else []
+        return (*failure, *status.problems, *status.slow)
 
     @property
     def loading_reason(self) -> str:
         """Why the first models are not loaded, while the mirror is not settled."""
         status, versions = self._mirror.status, self._mirror.fetching
-        if status.trouble:
-            return status.trouble
+        if status.failure:
+            return status.failure
         listed = ", ".join(versions[:MAX_LISTED])
         more = ", …" if len(versions) > MAX_LISTED else ""
         what = f": {listed}{more}, {status.fetched_bytes >> 20:,} MiB so far" if versions else ""
@@ -95,9 +95,9 @@ class RemoteModels:
             for name in catalog.keys() | pinned.keys()
         }
         before, self._said = self._said, self._mirror.status
-        if self._said.trouble and self._said.trouble != before.trouble:
-            log.warning("remote repository failed", reason=self._said.trouble)
-        elif before.trouble and not self._said.trouble:
+        if self._said.failure and self._said.failure != before.failure:
+            log.warning("remote repository failed", reason=self._said.failure)
+        elif before.failure and not self._said.failure:
             log.info("remote repository answers again", repository=self._address)
         for problem in self._said.problems:
             if problem not in before.problems:

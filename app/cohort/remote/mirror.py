@@ -64,7 +64,7 @@ Place = tuple[str, int]
 class MirrorStatus:
     """The state of a mirror.
 
-    trouble: The reason why the last sync failed; default empty: it did not fail.
+    failure: The reason why the last sync failed; default empty: it did not fail.
     problems: Problems in the repository, and failed fetches.
     slow: Slow downloads, each with its rate.
     looked: The time of the last successful sync, in seconds since 1970; default 0: never.
@@ -75,7 +75,7 @@ class MirrorStatus:
     follows: True if another process keeps the folder in sync; default False.
     """
 
-    trouble: str = ""
+    failure: str = ""
     problems: tuple[Problem, ...] = ()
     slow: tuple[Problem, ...] = ()
     looked: float = 0.0
@@ -199,10 +199,10 @@ class Mirror:
         try:
             self._look(uses)
         except RemoteFailed as error:
-            self._note(trouble=str(error))
+            self._note(failure=str(error))
         except OSError as error:
             why = error.strerror or str(error)
-            self._note(trouble=f"{self._address} cannot be kept in COHORT_CACHE: {why}")
+            self._note(failure=f"{self._address} cannot be kept in COHORT_CACHE: {why}")
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing is being fetched; return False after `seconds` (default: no limit)."""
@@ -234,7 +234,7 @@ class Mirror:
             if self._closed:
                 return
             if not self._files.lock():
-                self._note(follows=True, trouble="", settled=True)
+                self._note(follows=True, failure="", settled=True)
                 return
         if self._fetcher is None:
             self._fetcher = self._make_fetcher(RemoteStore(self._address))
@@ -259,7 +259,7 @@ class Mirror:
                 {self._fetcher.part(file) for one in needed for file in one.files.values()}
             )
             self._listing_problems = tuple(problems)
-            self._note(trouble="", follows=False, looked=time.time())
+            self._note(failure="", follows=False, looked=time.time())
 
     def _make_fetcher(self, store: RemoteStore) -> Fetcher:
         return Fetcher(store, self._files.parts, self._find, self._max_bytes)
@@ -438,11 +438,11 @@ class Mirror:
                 if job.progress.slow
             )
             self.status = status = replace(self.status, **changes)
-            if not status.settled and (status.looked or status.trouble):
+            if not status.settled and (status.looked or status.failure):
                 self.status = replace(status, settled=self._is_settled(status))
 
     def _is_settled(self, status: MirrorStatus) -> bool:
-        if status.trouble:
+        if status.failure:
             return any(self._files.numbers(name) for name in self._files.names())
         missing = [job for (name, _), job in self._jobs.items() if not self._files.numbers(name)]
         if self._soon or any(self._is_waited_for(job.progress) for job in missing):
