@@ -48,14 +48,14 @@ def read_light(path: Path) -> tuple[onnx.ModelProto, ModelParameters]:
     is missing there, OSError, and errors of protobuf.
     """
     model = onnx.load(path, load_external_data=False)
-    tally = _Weights()
+    weights = _Weights()
     for graph in (model.graph, *_bodies(model)):
         for tensor in _tensors(graph):
-            tally.add(tensor, "inside")
+            weights.add(tensor, "inside")
             _lighten(tensor, path.parent)
         for sparse in graph.sparse_initializer if isinstance(graph, onnx.GraphProto) else ():
-            tally.add_sparse(sparse)
-    return model, tally.parameters()
+            weights.add_sparse(sparse)
+    return model, weights.parameters()
 
 
 def _bodies(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:

@@ -17,7 +17,7 @@ from cohort_prepare.evaluating.differences import measure_pairs
 from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.failures import Rejected
 from cohort_prepare.onnx_files import model_size
-from cohort_prepare.quantizing.quality import Quality, Tally
+from cohort_prepare.quantizing.quality import Quality, QualityTotals
 from cohort_prepare.quantizing.samples import read_samples
 
 BATCHES = (1, 8, 32)
@@ -140,13 +140,16 @@ class Opened:
     def compare(self, most: int = MAX_ROWS) -> Quality:
         """Compare outputs on at most `most` rows. Raises Misused."""
         decides = self._samples is not None  # generated rows have no class
-        tally, partial = Tally(self.sessions[0].outputs, self._labels, decides=decides), False
+        totals, partial = (
+            QualityTotals(self.sessions[0].outputs, self._labels, decides=decides),
+            False,
+        )
         for batch in self.batches():
             expected, got = (run_named(one, batch) for one in self.sessions)
-            tally.add(expected, got)
-            if partial := tally.rows >= most:
+            totals.add(expected, got)
+            if partial := totals.rows >= most:
                 break
-        return tally.quality(partial=partial)
+        return totals.quality(partial=partial)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
         """Return run seconds of both by batch size: the original's fastest, and it times the ratio.

@@ -1,4 +1,4 @@
-"""Jobs that quantize and measure, each in a separate process (`Workshop`).
+"""Jobs that quantize and measure, each in a separate process (`JobRunner`).
 
 Arguments and results are dataclasses as JSON, and paths as text.
 """

@@ -16,7 +16,7 @@ from cohort.tensors import Arrays, by_name
 from cohort_prepare.failures import Misused
 from cohort_prepare.quantizing import QuantizeOptions, quantize_model
 from cohort_prepare.quantizing.building import build, find_quantizable, name_nodes, pre_process
-from cohort_prepare.quantizing.quality import Tally
+from cohort_prepare.quantizing.quality import QualityTotals
 from cohort_prepare.quantizing.ranges import find_ranges
 from cohort_prepare.quantizing.recipes import (
     DynamicRecipe,
@@ -90,10 +90,10 @@ def test_a_recipe_keeps_all_but_the_weights(folder: Path, recipe: Recipe) -> Non
     assert list(after.metadata_props) == list(before.metadata_props)
     assert (after.producer_name, after.graph.name) == (before.producer_name, before.graph.name)
     assert out.stat().st_size < 0.7 * (folder / "original.onnx").stat().st_size
-    tally = Tally(open_session(out).outputs)
+    totals = QualityTotals(open_session(out).outputs)
     one, other = (open_session(path) for path in (folder / "original.onnx", out))
-    tally.add(*(by_name(each.outputs, each.run({"x": ROWS})) for each in (one, other)))
-    assert tally.quality().cosine > 0.98
+    totals.add(*(by_name(each.outputs, each.run({"x": ROWS})) for each in (one, other)))
+    assert totals.quality().cosine > 0.98
 
 
 def test_the_same_recipe_gives_the_same_bytes(folder: Path) -> None:

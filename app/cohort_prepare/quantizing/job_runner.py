@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class JobRunner:
     """Runs jobs.
 
     folder: Folder for files.
