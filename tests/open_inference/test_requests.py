@@ -139,7 +139,7 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
         (
             "BYTES",
             [b"ab", b"\xff"],
-            "'x' has elements that are not UTF-8 and not all of one length",
+            "'x' has elements that are not UTF-8 and differ in length",
         ),
         ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
         ("BYTES", [b"a"], "takes 2 elements, got 1"),

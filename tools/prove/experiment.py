@@ -113,7 +113,7 @@ def _columns(output: Any) -> Any:
 
 def _difference(output: Any, alone: Sequence[Any], where: OutputRows | None) -> str:
     if not isinstance(output, np.ndarray):
-        return "it is no tensor"
+        return "it is not a tensor"
     if where is None:
         return "" if all(alike(output, one) for one in alone) else "it is not the same for all"
     count, axis = len(alone), where.axis
