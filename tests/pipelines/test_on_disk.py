@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cohort.errors import LoadFailed
-from cohort.pipelines import NotTold, check_pipeline, notes_on, read_pipeline
+from cohort.pipelines import NotDeclared, check_pipeline, notes_on, read_pipeline
 from cohort.repository import VERSION_FILES, scan
 from tests import onnx_models
 from tests.pipelines.graphs import affine
@@ -102,7 +102,7 @@ def test_members_are_as_callers_see_them(models: Path) -> None:
 
 def test_what_a_transform_takes_is_not_told(models: Path) -> None:
     """Its code is not run; that is no mistake of the pipeline's."""
-    with pytest.raises(NotTold, match="'coded' has a transform"):
+    with pytest.raises(NotDeclared, match="'coded' has a transform"):
         check(models, graph(step(model="coded")))
 
 

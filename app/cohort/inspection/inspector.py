@@ -207,7 +207,9 @@ class Inspector:
         limits = JobLimits(_patience(job, [opener.path]), confined=True, nice=NICENESS)
         try:
             with opener.token.calling(process.kill):
-                answer = process.do(OPEN_AND_RUN, {"job": asdict(job)}, limits=limits, told=follow)
+                answer = process.do(
+                    OPEN_AND_RUN, {"job": asdict(job)}, limits=limits, on_message=follow
+                )
             peak = int(answer[PEAK])
             with suppress(ValueError):
                 rows = read_verdict(answer[ROW_VERDICT])

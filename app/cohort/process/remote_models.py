@@ -69,11 +69,11 @@ class RemoteModels:
         """Start the mirror; `changed` is set on the running loop after each change."""
         loop = asyncio.get_running_loop()
 
-        def tell() -> None:
+        def notify() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
-        self._mirror.on_change = tell
+        self._mirror.on_change = notify
         Thread(target=self._mirror.run, args=(self._get_uses,), name="mirror", daemon=True).start()
 
     def wake(self) -> None:

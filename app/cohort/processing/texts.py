@@ -279,6 +279,6 @@ def _fixed_length(context: StepContext, inputs: Sequence[tuple[TensorSpec, str]]
         spec.name: spec.shape[1] for spec, _ in inputs if spec.shape and type(spec.shape[1]) is int
     }
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise context.problem(f"the model's inputs of text differ in their lengths: {told}")
+        shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise context.problem(f"the model's inputs of text differ in their lengths: {shown}")
     return next((length for length in lengths.values() if type(length) is int), None)

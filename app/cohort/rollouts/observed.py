@@ -87,7 +87,7 @@ class ObservedRequest:
             finally:
                 self._replying = False
                 if self._closed is not None:
-                    self._tell(*self._closed)
+                    self._report_outcome(*self._closed)
 
         return replied
 
@@ -98,9 +98,9 @@ class ObservedRequest:
         if self._replying:
             self._closed = (error, now, seconds)
         else:
-            self._tell(error, now, seconds)
+            self._report_outcome(error, now, seconds)
 
-    def _tell(self, error: BaseException | None, now: float, seconds: float) -> None:
+    def _report_outcome(self, error: BaseException | None, now: float, seconds: float) -> None:
         self._report(
             CallerOutcome(
                 self._variant,

@@ -133,11 +133,11 @@ class SequencedEngine:
 
     def describe(self) -> EngineDescription:
         """Describe the current engine and its state tensors."""
-        told = self._engine.describe()
+        description = self._engine.describe()
         names = ", ".join(tensor.spec.name for tensor in self._plan.tensors)
         sentence = f"remembered between the requests of a sequence (sequence_id): {names}"
-        processing = {**told.processing, "state": sentence}
-        return replace(told, processing=processing, by_sequence=True)
+        processing = {**description.processing, "state": sentence}
+        return replace(description, processing=processing, by_sequence=True)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """Return the nodes of the model, each with the provider that runs it."""

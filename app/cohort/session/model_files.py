@@ -219,7 +219,7 @@ class ModelFiles:
 
     def _read(self) -> ModelFile:
         path, rules = self.path, self.rules
-        with _told(path):
+        with _load_errors(path):
             check_model_file(path)
             rules.check_size([path])
             model = read_model(path, rules.max_nodes)
@@ -266,7 +266,7 @@ def find_external(path: Path) -> list[str]:
 
     Raises LoadFailed if a file is missing, or its path would not be allowed for the copy.
     """
-    with _told(path):
+    with _load_errors(path):
         check_model_file(path)
         external = sorted(read_model(path, sys.maxsize).external)
         for location in external:
@@ -277,7 +277,7 @@ def find_external(path: Path) -> list[str]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _load_errors(path: Path) -> Iterator[None]:
     """Convert errors of reading the model's file to LoadFailed, with a description of the fault."""
     try:
         yield

@@ -46,10 +46,10 @@ class HostCounts:
     def _compared(self, heard: Heard) -> tuple[CountsByProcess, CountsByProcess]:
         """Return the counts to compare: for a silent process, its last known counts."""
         before, now = dict(self._before), {}
-        for pid, told in heard.items():
-            if told is not None and pid in self._unheard:
-                before[pid] = told
-            counts = before.get(pid) if told is None else told
+        for pid, counted in heard.items():
+            if counted is not None and pid in self._unheard:
+                before[pid] = counted
+            counts = before.get(pid) if counted is None else counted
             if counts is not None:
                 now[pid] = counts
         self._unheard = heard.keys() - now.keys()

@@ -31,7 +31,7 @@ class Switchboard:
         self._count = count
         self._questions = Questions()
         self._ended = EndedCounts()
-        self._told: Mapping[str, Any] = {}
+        self._sent: Mapping[str, Any] = {}
 
     @property
     def next_due(self) -> float:
@@ -45,7 +45,7 @@ class Switchboard:
             case "hello":
                 worker.send({"kind": "wanted", "unloaded": sorted(self.unloaded)})
                 worker.introduced = True
-                self._told = {}
+                self._sent = {}
             case "state":
                 worker.state = head
             case "ask":
@@ -95,8 +95,8 @@ class Switchboard:
                 for one in self._workers.values()
             ],
         }
-        if picture != self._told:
-            self._told = picture
+        if picture != self._sent:
+            self._sent = picture
             for worker in self._workers.values():
                 if worker.introduced:
                     worker.send(picture)

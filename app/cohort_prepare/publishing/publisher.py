@@ -236,7 +236,7 @@ def _prepare(
             inputs=request.examples,
             labels=request.labels,
         )
-        result = quantize_model(path, made, options, told=say)
+        result = quantize_model(path, made, options, on_progress=say)
         if result.acceptable:
             path, notes = made, result.notes
         elif request.quantize == "auto":

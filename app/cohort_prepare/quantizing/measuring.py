@@ -82,20 +82,20 @@ def measure_pair(
     candidate: Path,
     samples: Path | None,
     labels: Path | None,
-    told: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> MeasuredPair:
     """Measure two models.
 
     samples: Rows to compare outputs on, and to time; None: generated.
     labels: Correct answers for the rows; None: unknown.
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
 
     Raises Misused, and Rejected if a model cannot run.
     """
     pair = Opened(original, candidate, samples, labels)
-    told("comparing outputs")
+    on_progress("comparing outputs")
     quality = pair.compare()
-    told("timing runs")
+    on_progress("timing runs")
     seconds = pair.time_runs()
     sides = [
         ModelMeasurement(
@@ -140,10 +140,8 @@ class Opened:
     def compare(self, most: int = MAX_ROWS) -> Quality:
         """Compare outputs on at most `most` rows. Raises Misused."""
         decides = self._samples is not None  # generated rows have no class
-        totals, partial = (
-            QualityTotals(self.sessions[0].outputs, self._labels, decides=decides),
-            False,
-        )
+        totals = QualityTotals(self.sessions[0].outputs, self._labels, decides=decides)
+        partial = False
         for batch in self.batches():
             expected, got = (run_named(one, batch) for one in self.sessions)
             totals.add(expected, got)

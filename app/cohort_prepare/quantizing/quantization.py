@@ -38,20 +38,22 @@ from cohort_prepare.steps import StepDifference, StepRecord, add_step
 
 
 def quantize_model(
-    model: Path, out: Path, options: QuantizeOptions, *, told: Callable[[str], None]
+    model: Path, out: Path, options: QuantizeOptions, *, on_progress: Callable[[str], None]
 ) -> Quantized:
     """Quantize `model`, and write the chosen recipe's model, with a record of the step, to `out`.
 
     A named recipe is chosen unless its outputs lose more than allowed. "auto" chooses the fastest
     that pays, or none. If no recipe is chosen, nothing is written.
 
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
 
     Raises Misused, Rejected if nothing can be quantized or a named recipe fails, and OSError.
     """
     _check(model, out, options)
     with temporary_folder(out.parent) as folder:
-        bench = _Bench(model, options, JobRunner(folder.absolute(), options.job_seconds, told))
+        bench = _Bench(
+            model, options, JobRunner(folder.absolute(), options.job_seconds, on_progress)
+        )
         candidates = bench.try_recipes()
         result = decide(
             bench.facts, options, candidates, calibration_rows=bench.rows, notes=bench.notes

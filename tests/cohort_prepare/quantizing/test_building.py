@@ -64,7 +64,7 @@ def ranges(folder: Path, *methods: str, scale: float = 1.0) -> None:
         methods,  # type: ignore[arg-type]
         folder,
         external=False,
-        told=silent,
+        on_progress=silent,
     )
 
 
@@ -157,7 +157,7 @@ def test_rows_without_a_range_are_said(folder: Path) -> None:
             ["minmax"],
             folder,
             external=False,
-            told=silent,
+            on_progress=silent,
         )
 
 
@@ -200,7 +200,7 @@ def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
         ["minmax"],
         tmp_path,
         external=False,
-        told=silent,
+        on_progress=silent,
     )
     outputs = open_session(apply(STATIC, tmp_path)).run({"X": x})
     assert np.mean(outputs[0] == model.predict(x)) > 0.95
@@ -223,5 +223,5 @@ def test_products_behind_operators_of_classic_models_are_quantized(tmp_path: Pat
     path = onnx_models.save(made, tmp_path / "model.onnx")
     np.savez(tmp_path / "rows.npz", X=rows)
     options = QuantizeOptions(recipe="auto", calibration=tmp_path / "rows.npz", search_seconds=0)
-    found = quantize_model(path, tmp_path / "out.onnx", options, told=silent)
+    found = quantize_model(path, tmp_path / "out.onnx", options, on_progress=silent)
     assert [one.failure for one in found.candidates] == [""] * 4

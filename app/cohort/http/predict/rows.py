@@ -42,10 +42,10 @@ def _template(
     """
 
     def text(selection: Selection, _: Shapes) -> Text:
-        told = {"model": selection.model, "version": selection.version}
+        head = {"model": selection.model, "version": selection.version}
         if selection.variant:
-            told["variant"] = selection.variant
-        who: Parts = [orjson.dumps(told)[1:-1]]
+            head["variant"] = selection.variant
+        who: Parts = [orjson.dumps(head)[1:-1]]
         if identified:
             who += [b',"id":', id_gap]
         values = object_parts(selection.names, nested_texts, unnamed=single)
