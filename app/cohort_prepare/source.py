@@ -134,9 +134,9 @@ class SourceModel:
         if isinstance(error, JobRaised):
             if error.is_a(CohortError):
                 return own_failure(error)
-            said = f"{title} failed to {doing} {text}: {error.sentence}"
+            sentence = f"{title} failed to {doing} {text}: {error.sentence}"
         elif error.signal:
-            said = f"{title} crashed on {text}: {error}"
+            sentence = f"{title} crashed on {text}: {error}"
         elif self.environment.made and "Traceback" not in error.printed:
             return Misused(
                 f"cannot create an environment for {title} with "
@@ -145,8 +145,8 @@ class SourceModel:
                 "UV_INDEX or UV_FIND_LINKS"
             )
         else:
-            said = f"{title} failed: {error}"
-        return Rejected(f"{said}\n{error.last_lines}")
+            sentence = f"{title} failed: {error}"
+        return Rejected(f"{sentence}\n{error.last_lines}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +156,13 @@ class SourceLook:
     what: Name of its class.
     packages: Top-level modules of its class and base classes, closest first.
     missing: Module that the environment lacks, if that is why it cannot be loaded; else "".
-    says: Error message about the missing module.
+    message: Error message about the missing module.
     """
 
     what: str = ""
     packages: Sequence[str] = ()
     missing: str = ""
-    says: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

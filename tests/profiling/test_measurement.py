@@ -79,7 +79,7 @@ def unranked() -> onnx.ModelProto:
         (onnx_models.rows_sum, "ReduceSum"),
         (onnx_models.fixed_rows, "fixed first dimension"),
         (onnx_models.scalar, "has no rows"),
-        (unranked, "the file does not say how many dimensions input 'x' has"),
+        (unranked, "the file does not declare the number of dimensions of input 'x'"),
         (onnx_models.no_inputs, "it has no inputs"),
         (onnx_models.sequence, "not a tensor"),
     ],

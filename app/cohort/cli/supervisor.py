@@ -14,8 +14,8 @@ import socket
 from collections.abc import Iterable
 from time import monotonic
 
+from cohort.workers.log_lines import write_line
 from cohort.workers.membership import LATE_SECONDS, STARTING_SECONDS, end_with
-from cohort.workers.saying import say_line
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that are forwarded to the server."""
@@ -144,4 +144,4 @@ class _Supervisor:
     def _kill(self, reason: str) -> None:
         os.kill(self._child, signal.SIGKILL)
         self._due = self._ends_by = float("inf")
-        say_line(self._log_format, "critical", f"{reason}: killed the server", pid=self._child)
+        write_line(self._log_format, "critical", f"{reason}: killed the server", pid=self._child)

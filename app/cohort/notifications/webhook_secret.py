@@ -44,14 +44,14 @@ def load_secret(path: Path) -> bytes:
     try:
         return decode_secret(read_small(path, MAX_SECRET_BYTES))
     except FileNotFoundError:
-        said = "is missing"
+        sentence = "is missing"
     except OSError as error:
-        said = f"cannot be read: {error.strerror}"
+        sentence = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
-        said = "is not UTF-8 text"
+        sentence = "is not UTF-8 text"
     except ValueError as error:
-        said = str(error)
-    raise ConfigProblems([Problem(path.name, SECRET_SETTING, said)])
+        sentence = str(error)
+    raise ConfigProblems([Problem(path.name, SECRET_SETTING, sentence)])
 
 
 class SecretFile:

@@ -135,13 +135,13 @@ def _run_example(
         check_inputs(session.inputs, arrays)
         run(arrays)
     except (CohortError, ArithmeticError, TypeError, ValueError) as error:
-        said = (
+        hint = (
             f" (with made-up values for {quoted_names(made)}: where a model takes certain values "
             "only, give those in place of the shape, such as sr: 16000)"
             if made
             else ""
         )
-        raise LoadFailed(f"{called} of config.yaml: {error}{said}") from error
+        raise LoadFailed(f"{called} of config.yaml: {error}{hint}") from error
     return arrays
 
 

@@ -252,8 +252,8 @@ def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
 
 def parse_processing(text: str, file: str = PIPELINE_FILE) -> ProcessingConfig:
     """Parse the processing keys of a pipeline's inputs and outputs. Raises ConfigProblems."""
-    _, said = _split(text, file)
-    return validate_tree(said, ProcessingConfig, file, PROCESSING_RANGES)
+    _, processing = _split(text, file)
+    return validate_tree(processing, ProcessingConfig, file, PROCESSING_RANGES)
 
 
 PROCESSING_KEYS = {
@@ -271,7 +271,7 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
     tree = parse_yaml(text, file)
     if not isinstance(tree, dict):
         raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
-    graph, said = dict(tree), {}
+    graph, processing = dict(tree), {}
     for side, keys in PROCESSING_KEYS.items():
         named = tree.get(side)
         if not isinstance(named, dict):
@@ -282,17 +282,19 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
             else value
             for name, value in named.items()
         }
-        said[side] = {
+        processing[side] = {
             name: {key: value[key] for key in value if key in keys}
             for name, value in named.items()
             if isinstance(value, dict) and not keys.isdisjoint(value)
         }
-    for name, value in said.get("inputs", {}).items():
+    for name, value in processing.get("inputs", {}).items():
         if TOKENIZER in value and not graph["inputs"][name]:
             del graph["inputs"][name]  # no step names this input
-    if said.get("inputs") and all(one is None or one == {} for one in graph["inputs"].values()):
+    if processing.get("inputs") and all(
+        one is None or one == {} for one in graph["inputs"].values()
+    ):
         del graph["inputs"]  # the steps determine the inputs
-    return graph, said
+    return graph, processing
 
 
 def _wrong(pipeline: Pipeline) -> Any:

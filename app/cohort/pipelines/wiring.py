@@ -96,9 +96,9 @@ class _Wires:
         self.members: dict[str, MemberFacts] = {}
         self.each: dict[str, Each] = {}
         self.tensors: dict[str, TensorSpec] = {}
-        for name, said in declared.items():
-            if said.datatype is not None:
-                self.tensors[name] = TensorSpec(name, said.datatype, said.shape)
+        for name, declaration in declared.items():
+            if declaration.datatype is not None:
+                self.tensors[name] = TensorSpec(name, declaration.datatype, declaration.shape)
 
     def add(self, step: GraphStep, member: MemberFacts) -> None:
         """Connect the inputs of a step. Raises LoadFailed without the step's name."""
@@ -169,10 +169,10 @@ class _Wires:
 
     def _narrow(self, step: str, wanted: TensorSpec, name: str) -> None:
         """Narrow an input of the pipeline to the values that this step accepts."""
-        said = self._declared.get(name, InputDeclaration())
+        declaration = self._declared.get(name, InputDeclaration())
         known = self.tensors.get(name)
         if known is None:
-            known = TensorSpec(name, wanted.datatype, said.shape)
+            known = TensorSpec(name, wanted.datatype, declaration.shape)
         if why := _misfit(known, wanted):
             raise LoadFailed(
                 f"input {quoted(wanted.name)} takes {wanted.datatype} {wanted.shape_text}, but the "

@@ -52,7 +52,7 @@ class HealthWatch:
             self._lag.observe(late)
             self._health.observe_lag(late)
             known = self._log_faults(known)
-            self._say_readiness()
+            self._log_readiness()
 
     def _log_faults(self, known: set[str]) -> set[str]:
         """Log new kinds of faults, or the end of all faults; return the current kinds."""
@@ -64,10 +64,10 @@ class HealthWatch:
             log.info("well again")
         return {fault.kind for fault in faults}
 
-    def _say_readiness(self) -> None:
+    def _log_readiness(self) -> None:
         readiness = self._lifecycle.readiness()
         if readiness.ready and not self.ready:
-            self._start_up.say_ready()
+            self._start_up.report_ready()
         elif not readiness.ready and self.ready:
             log.warning("not ready", reason=readiness.reason)
         self.ready = readiness.ready

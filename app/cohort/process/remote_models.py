@@ -40,7 +40,7 @@ class RemoteModels:
         )
         self.metrics = RemoteMetrics(lambda: self._mirror.status)
         self._uses: dict[str, ModelUse] = {}
-        self._said = MirrorStatus()
+        self._logged = MirrorStatus()
 
     @property
     def settled(self) -> bool:
@@ -94,16 +94,16 @@ class RemoteModels:
             name: _use(catalog.get(name), pinned.get(name, frozenset()))
             for name in catalog.keys() | pinned.keys()
         }
-        before, self._said = self._said, self._mirror.status
-        if self._said.failure and self._said.failure != before.failure:
-            log.warning("remote repository failed", reason=self._said.failure)
-        elif before.failure and not self._said.failure:
+        before, self._logged = self._logged, self._mirror.status
+        if self._logged.failure and self._logged.failure != before.failure:
+            log.warning("remote repository failed", reason=self._logged.failure)
+        elif before.failure and not self._logged.failure:
             log.info("remote repository answers again", repository=self._address)
-        for problem in self._said.problems:
+        for problem in self._logged.problems:
             if problem not in before.problems:
                 log.warning("remote repository problem", problem=str(problem))
         slow = {problem.file for problem in before.slow}
-        for problem in self._said.slow:
+        for problem in self._logged.slow:
             if problem.file not in slow:
                 log.warning("remote repository is slow", problem=str(problem))
 

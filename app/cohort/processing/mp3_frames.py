@@ -90,8 +90,8 @@ def _check_count(data: bytes, count: int) -> None:
         at = head.find(name)
         if at < 0 or not int.from_bytes(head[at + 4 : at + 8], "big") & 1:
             continue
-        said = int.from_bytes(head[at + 8 : at + 12], "big")
-        if said > count:
+        declared = int.from_bytes(head[at + 8 : at + 12], "big")
+        if declared > count:
             raise ValueError(
-                f"its header declares {said} MP3 frames, but it has {count}: it is truncated"
+                f"its header declares {declared} MP3 frames, but it has {count}: it is truncated"
             )

@@ -336,12 +336,12 @@ def _with_declared(
     """Return the config of the inputs, with the categories that the model's metadata declares."""
     asked = dict(inputs)
     for name, categories in declared_categories(properties).items():
-        spec, said = own.get(name), asked.get(name, InputConfig())
+        spec, given = own.get(name), asked.get(name, InputConfig())
         datatype = None if spec is None else BY_NAME.get(spec.datatype)
         is_column = spec is not None and (spec.shape or ())[1:] in {(), (1,)}
-        said_more = any(getattr(said, key) is not None for key in STEPS)
-        if is_column and datatype and datatype.kind in {"int", "float"} and not said_more:
-            asked[name] = replace(said, categories=categories)
+        has_step = any(getattr(given, key) is not None for key in STEPS)
+        if is_column and datatype and datatype.kind in {"int", "float"} and not has_step:
+            asked[name] = replace(given, categories=categories)
     return asked
 
 

@@ -67,7 +67,7 @@ class SoundReader:
         try:
             self._file = soundfile.SoundFile(io.BytesIO(data))
         except (soundfile.LibsndfileError, ValueError, RuntimeError) as error:
-            raise BadSound(_said(error)) from None
+            raise BadSound(_reason(error)) from None
         file = self._file
         self.rate, self.frames, self.channels = file.samplerate, file.frames, file.channels
         if file.format not in _DECODERS[self.kind] or file.subtype not in _ENCODINGS:
@@ -89,7 +89,7 @@ class SoundReader:
             try:
                 block = self._file.read(wanted, dtype="float32", always_2d=True)
             except (soundfile.LibsndfileError, RuntimeError) as error:
-                raise BadSound(_said(error)) from None
+                raise BadSound(_reason(error)) from None
             if not len(block):
                 raise BadSound(
                     f"its header declares {self.frames} samples, but it ends after "
@@ -119,7 +119,7 @@ def kind_of(data: bytes) -> str:
     raise BadSound(f"its first bytes are not those of {SOUND_KINDS}")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     text = getattr(error, "error_string", "") or str(error)
     return f"it cannot be decoded: {text.strip().removeprefix('Error : ').rstrip('.')}"
 

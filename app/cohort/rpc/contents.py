@@ -198,7 +198,7 @@ def write_response(
             name=tensor.name, datatype=tensor.datatype, shape=array.shape
         )
         if tensor.shared is not None:
-            _say_shared(output, tensor.shared)
+            _add_shared(output, tensor.shared)
             tail += delimited(_OUTPUTS, output.SerializeToString())
             raw += [] if typed else delimited(_RAW_OUTPUTS)
             continue
@@ -216,7 +216,7 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
         array = tensor.array
         output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
         if tensor.shared is not None:
-            _say_shared(output, tensor.shared)
+            _add_shared(output, tensor.shared)
             if not typed:
                 message.raw_output_contents.append(b"")  # as in Triton: keeps positions
             continue
@@ -229,7 +229,7 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
         getattr(output.contents, FIELDS[tensor.datatype]).extend(values)
 
 
-def _say_shared(
+def _add_shared(
     output: ModelInferResponse.InferOutputTensor, shared: Mapping[str, str | int]
 ) -> None:
     for name, value in shared.items():

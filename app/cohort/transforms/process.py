@@ -95,7 +95,7 @@ class TransformProcess:
             log.warning("transform failed", model=self._model, stage=stage,
                         error=failure.sentence)  # fmt: skip
             if failure.is_a(ValueError):
-                text = _said(failure) or "this input is refused"
+                text = _client_text(failure) or "this input is refused"
                 raise (InvalidInput if stage == "before" else InferenceFailed)(text) from failure
             raise InferenceFailed(
                 f"{stage} of this model's transform: {failure.sentence}"
@@ -106,7 +106,7 @@ class TransformProcess:
         self._process.close()
 
 
-def _said(failure: JobRaised) -> str:
+def _client_text(failure: JobRaised) -> str:
     """Return the error text for clients, without characters that UTF-8 cannot encode."""
     return shortened(str(failure).encode(errors="replace").decode(), MAX_ERROR_CHARACTERS)
 

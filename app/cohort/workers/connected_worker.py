@@ -144,7 +144,7 @@ class ConnectedWorker:
         await self._rpc_listened.wait()
 
     async def _report(self, lifecycle: Lifecycle) -> None:
-        said = None
+        sent = None
         while True:
             ready, live = lifecycle.readiness(), lifecycle.liveness()
             state = {
@@ -152,14 +152,14 @@ class ConnectedWorker:
                 "ready": ready.ready,
                 "reason": ready.reason,
                 "live": live.ready,
-                "ailment": live.reason,
+                "live_reason": live.reason,
                 "settled": lifecycle.settled,
                 "draining": lifecycle.draining,
                 "rpc": self._serve_rpc is not None,
             }
-            if state != said and self._link is not None:
+            if state != sent and self._link is not None:
                 self._link.send(state)
-                said = state
+                sent = state
             await asyncio.sleep(REPORT_SECONDS)
 
     async def stop_accepting(self) -> None:

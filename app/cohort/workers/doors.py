@@ -14,8 +14,8 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
+from cohort.workers.log_lines import LineLevel
 from cohort.workers.passing import Kind
-from cohort.workers.saying import LineLevel
 
 PASS_AGAIN_SECONDS = 0.05
 """Interval of the attempts to pass connections that no worker took."""

@@ -27,18 +27,18 @@ class WorkerAnswer:
     """The answer of one worker.
 
     pid: Its process.
-    said: The answer; has `error` if the worker failed.
+    content: The answer; has `error` if the worker failed.
     body: The bytes of the answer.
     """
 
     pid: int
-    said: Mapping[str, Any]
+    content: Mapping[str, Any]
     body: bytes
 
     @property
     def error(self) -> str:
         """Why there is no answer; empty if there is one."""
-        return str(self.said.get("error", ""))
+        return str(self.content.get("error", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Link:
         self._outgoing.put_nowait(pack_message(head, body))
 
     async def ask(
-        self, what: str, said: Mapping[str, Any], *, to: str, seconds: float
+        self, what: str, content: Mapping[str, Any], *, to: str, seconds: float
     ) -> WorkerAnswers:
         """Ask other workers, and wait for their answers.
 
@@ -105,7 +105,7 @@ class Link:
         number = self._count
         answered: asyncio.Future[WorkerAnswers] = asyncio.get_running_loop().create_future()
         self._asked[number] = answered
-        head = {"kind": "ask", "number": number, "what": what, "said": said}
+        head = {"kind": "ask", "number": number, "what": what, "content": content}
         self.send({**head, "to": to, "seconds": seconds})
         try:
             return await answered
@@ -151,15 +151,15 @@ class Link:
                 self._on_message(head)
 
     async def _answer(self, head: Mapping[str, Any]) -> None:
-        said: Mapping[str, Any]
+        content: Mapping[str, Any]
         try:
-            said, answer = await self._handlers[head["what"]](head["said"])
+            content, answer = await self._handlers[head["what"]](head["content"])
         except CohortError as error:
-            said, answer = {"error": str(error)}, b""
+            content, answer = {"error": str(error)}, b""
         except Exception as error:
             log.exception("a question of another worker failed", what=head["what"])
-            said, answer = {"error": type(error).__name__}, b""
-        self.send({"kind": "answer", "number": head["number"], "said": said}, answer)
+            content, answer = {"error": type(error).__name__}, b""
+        self.send({"kind": "answer", "number": head["number"], "content": content}, answer)
 
 
 def _answers_in(head: Mapping[str, Any], body: bytes) -> WorkerAnswers:

@@ -24,10 +24,10 @@ from typing import Any, NoReturn
 
 from cohort.connections.listeners import port_of
 from cohort.workers.doors import Doors
+from cohort.workers.log_lines import LineLevel, write_line
 from cohort.workers.membership import LATE_SECONDS
 from cohort.workers.passing import Kind
 from cohort.workers.roster import FIRST_ALONE_SECONDS, RetireWorker, next_changes, retry_seconds
-from cohort.workers.saying import LineLevel, say_line
 from cohort.workers.spreading import choose_worker
 from cohort.workers.switchboard import Switchboard
 from cohort.workers.systemd import Systemd
@@ -139,7 +139,7 @@ class Parent:
             reason = "it did not end in time"
         else:
             return
-        self._say("critical", f"{reason}: killed the worker", worker)
+        self._log_worker("critical", f"{reason}: killed the worker", worker)
         worker.kill()
 
     # -- connections
@@ -210,7 +210,7 @@ class Parent:
         self._watch(worker.channel.socket, partial(self._hear_channel, worker))
 
     def _retire(self, worker: WorkerProcess) -> None:
-        self._say("info", "worker retires", worker)
+        self._log_worker("info", "worker retires", worker)
         self._causes[worker.pid] = "renewed"
         worker.send({"kind": "retire"})
         self._let_end(worker)
@@ -232,7 +232,7 @@ class Parent:
             self._selector.unregister(worker.messages)
             return
         except (LookupError, TypeError, ValueError) as error:  # perhaps from another release
-            self._say("error", "cannot read a worker's message", worker, reason=repr(error))
+            self._log_worker("error", "cannot read a worker's message", worker, reason=repr(error))
         worker.flush()
         if worker.member.settled:
             self._failures[worker.place] = 0
@@ -287,7 +287,7 @@ class Parent:
         wait = retry_seconds(self._failures[worker.place])
         self._not_before[worker.place] = monotonic() + wait
         ended = f"signal {-code}" if code < 0 else f"status {code}"
-        self._say("error", "worker ended: it is replaced", worker, by=ended, in_seconds=wait)
+        self._log_worker("error", "worker ended: it is replaced", worker, by=ended, in_seconds=wait)
 
     # -- signals
 
@@ -333,11 +333,13 @@ class Parent:
             if worker.due < inf:
                 worker.await_sign()
 
-    def _say(self, level: LineLevel, event: str, worker: WorkerProcess, **facts: object) -> None:
+    def _log_worker(
+        self, level: LineLevel, event: str, worker: WorkerProcess, **facts: object
+    ) -> None:
         self._log(level, event, **{"worker": worker.place, "pid": worker.pid, **facts})
 
     def _log(self, level: LineLevel, event: str, **facts: object) -> None:
-        say_line(self._options.log_format, level, event, **facts)
+        write_line(self._options.log_format, level, event, **facts)
 
 
 def start_parent(

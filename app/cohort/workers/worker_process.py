@@ -104,14 +104,14 @@ class WorkerProcess:
     @property
     def member(self) -> WorkerView:
         """The worker's state, for decisions about it."""
-        said = self.state
+        state = self.state
         return WorkerView(
             self.pid,
             self.place,
             self.started,
             accepting=self.accepting,
-            ready=bool(said.get("ready")),
-            settled=bool(said.get("settled")),
+            ready=bool(state.get("ready")),
+            settled=bool(state.get("settled")),
             retiring=self.retiring,
         )
 

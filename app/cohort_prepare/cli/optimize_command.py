@@ -125,7 +125,11 @@ def optimize_command(
     with progress() as bar:
         task = bar.add_task("Starting", total=None)
         done = optimize(
-            model, out, options=options, cases=inputs, say=lambda t: bar.update(task, description=t)
+            model,
+            out,
+            options=options,
+            cases=inputs,
+            on_progress=lambda t: bar.update(task, description=t),
         )
     return _report(done, out)
 

@@ -34,7 +34,7 @@ def look(reference: Mapping[str, Any]) -> dict[str, Any]:
     try:
         model = load_object(Reference(**reference))
     except MissingModule as error:
-        return {"missing": error.module, "says": str(error)}
+        return {"missing": error.module, "message": str(error)}
     if isinstance(model, tuple) and model:
         model = model[0]  # with example inputs
     modules = [one.__module__.split(".")[0] for one in type(model).__mro__]

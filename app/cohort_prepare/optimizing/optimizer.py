@@ -77,12 +77,12 @@ def optimize(
     *,
     options: OptimizeOptions = TRY_ALL,
     cases: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Optimized:
     """Write the best version of `model` to `out`; the model itself if no step is kept.
 
     cases: A .npz with inputs, for comparison and timing; default None: generated.
-    say: Called with a description of each step.
+    on_progress: Called with a description of each step.
 
     Raises Misused, Rejected if the model cannot run or a requested step fails, and OSError. Nothing
     is written in these cases.
@@ -90,7 +90,7 @@ def optimize(
     plan = options.plan()
     _check_paths(model, out)
     with temporary_folder(out.parent) as folder:
-        return _Run(model.resolve(), folder, options, cases, say).run(plan, out)
+        return _Run(model.resolve(), folder, options, cases, on_progress).run(plan, out)
 
 
 def _check_paths(model: Path, out: Path) -> None:
@@ -111,14 +111,19 @@ class _Run:
         folder: Path,
         options: OptimizeOptions,
         cases: Path | None,
-        say: Callable[[str], None],
+        on_progress: Callable[[str], None],
     ) -> None:
-        self._model, self._folder, self._options, self._say = model, folder, options, say
+        self._model, self._folder, self._options, self._on_progress = (
+            model,
+            folder,
+            options,
+            on_progress,
+        )
         self._cases = str(cases.resolve()) if cases else ""
         self._worker = Worker(folder, options.seconds)
 
     def run(self, plan: Sequence[OptimizeStep], out: Path) -> Optimized:
-        self._say(f"Running {self._model.name}")
+        self._on_progress(f"Running {self._model.name}")
         looked = self._worker.ask("check_original", path=str(self._model), cases=self._cases)
         before = Footprint(model_size(self._model), looked["nodes"])
         best, footprint, outcomes = self._model, before, list[StepOutcome]()
@@ -146,7 +151,7 @@ class _Run:
 
     def _try(self, step: OptimizeStep, best: Path, footprint: Footprint, made: Path) -> StepOutcome:
         asked = self._options.asked(step)
-        self._say(f"Trying {step.title}")
+        self._on_progress(f"Trying {step.title}")
         try:
             answer = self._worker.ask(
                 "rewrite",
@@ -158,7 +163,7 @@ class _Run:
             )
             if "nothing" in answer:
                 return StepOutcome(step, False, answer["nothing"])
-            self._say(f"Measuring {step.title}")
+            self._on_progress(f"Measuring {step.title}")
             measured = self._measure(best, made, [step])
         except Rejected as failure:
             if asked:
@@ -195,7 +200,7 @@ class _Run:
         """Compare the result with the model. Raises Rejected if small differences added up."""
         if len(kept) < 2:
             return kept[0].measured if kept else None
-        self._say("Measuring all together")
+        self._on_progress("Measuring all together")
         measured = self._measure(self._model, best, [one.step for one in kept])
         if measured.problem:
             raise Rejected(f"all steps together: {measured.problem}; choose fewer with --steps")
@@ -204,7 +209,7 @@ class _Run:
     def _export(self, best: Path) -> list[Path]:
         if self._options.ort_format is None:
             return []
-        self._say("Writing files for mobile and edge")
+        self._on_progress("Writing files for mobile and edge")
         folder = self._folder / "ort"
         folder.mkdir()
         self._worker.ask(

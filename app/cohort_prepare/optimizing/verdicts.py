@@ -49,8 +49,8 @@ def judge_step(
     if load is not None and load.ratio.slower and not _faster(runs):
         slower.append(f"to load ({load.ratio.median:.2f}x the time)")
     if slower:
-        said = "slower " + ", ".join(slower)
-        return StepVerdict(asked, f"requested, though {said}" if asked else said)
+        text = "slower " + ", ".join(slower)
+        return StepVerdict(asked, f"requested, though {text}" if asked else text)
     gains = list(_gains(before, after, runs, load))
     if step.lossy and not asked and not _faster(runs):
         return StepVerdict(False, "not faster, and loses precision" + _also(gains))

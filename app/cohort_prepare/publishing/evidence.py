@@ -25,7 +25,7 @@ from cohort.repository import (
 )
 from cohort.session import ORT_VERSION, Session, machine, open_session
 from cohort.tensors import Array
-from cohort_prepare.detecting import Say
+from cohort_prepare.detecting import OnProgress
 from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
 from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels, run_named
 from cohort_prepare.evaluating.differences import largest, measure_pairs
@@ -82,7 +82,7 @@ def gather_evidence(
     labels: Path | None = None,
     source: SourceModel | Path | None = None,
     before: Path | None = None,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> PublishEvidence:
     """Run the model at `path` and collect evidence.
 
@@ -98,7 +98,7 @@ def gather_evidence(
     session = open_session(path, options=options_for(path))
     try:
         cases = _cases(session, examples)
-        say("Comparing outputs")
+        on_progress("Comparing outputs")
         if cases.outputs:
             _meet(session, cases, examples)
         right = None if labels is None else read_labels(labels, cases.rows)
@@ -109,9 +109,9 @@ def gather_evidence(
             difference, paired = _verify(source, path, given, right, notes, precision)
             if accuracy is not None and paired is not None:
                 accuracy = replace(accuracy, after=paired.after, before=paired.before)
-        say("Running the examples")
+        on_progress("Running the examples")
         kept = _examples(session, path, precision, cases, notes)
-        say("Timing runs")
+        on_progress("Timing runs")
         latency = _latency(session, cases, before)
     except CohortError as error:
         if isinstance(error, (Misused, Rejected)):
