@@ -47,7 +47,7 @@ def test_text_of_any_length_comes_out(elements: list[str]) -> None:
 
 def test_bytes_of_other_lengths_are_told() -> None:
     """The runtime takes them one at a time."""
-    with pytest.raises(InvalidInput, match="not all of one length"):
+    with pytest.raises(InvalidInput, match="differ in length"):
         read([b64(b"\xff"), b64(b"ab")], WORDS)
 
 

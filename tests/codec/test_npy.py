@@ -105,8 +105,8 @@ def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
         (b"{'descr': '<f4', 'fortran_order': False}", "not descr"),
         (b"{'descr': '<f4', 'fortran_order': 0, 'shape': ()}", "no boolean fortran_order"),
         (b"{'descr': '<f4', 'fortran_order': False, 'shape': [1]}", "no tuple shape"),
-        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "no array's"),
-        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}", "no array's"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "invalid shape"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}", "invalid shape"),
         (b"{'descr': '<f4', 'fortran_order': False, 'shape': (2**62,)}", "not descr"),
         (
             b"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 2)}",

@@ -242,16 +242,16 @@ class PipelineRun:
                         "set conditions: request"
                     )
                 self._progress.parts[tensor] = Part(array, rows)
-        self._settle(step.name)
+        self._finish_step(step.name)
 
     def _skip(self, step: GraphStep) -> None:
         hired = self._hired.pop(step.name)
         hired.leases.release()
         self._observe(StepEnded(step.name, step.model, hired.version, "Skipped", 0.0, 0))
         self._progress.release(step.tensors)
-        self._settle(step.name)
+        self._finish_step(step.name)
 
-    def _settle(self, name: str) -> None:
+    def _finish_step(self, name: str) -> None:
         """Mark a step as finished or skipped, and queue its consumers."""
         self._progress.over.add(name)
         self._due.extend(self._graph.consumers[name])

@@ -114,7 +114,7 @@ class Registry(PublishedCatalog):
         self._proceed(sorted(self.catalog.keys() | snapshot.models.keys()))
         if self._first is None:
             self._first = self._loads.models
-        self._settle()
+        self._update_settled()
 
     @property
     def loading(self) -> list[str]:
@@ -281,12 +281,12 @@ class Registry(PublishedCatalog):
             self._load_again(load.model, load.number)
         self._proceed([load.model])
         self._proceed_due()
-        self._settle()
+        self._update_settled()
         if not self._loads.models:
             for factory in self._engines.values():
                 factory.rest()
 
-    def _settle(self) -> None:
+    def _update_settled(self) -> None:
         """Set `settled` once the first loads have ended."""
         if self._first is not None and not self.settled:
             self._first &= self._loads.models

@@ -70,7 +70,7 @@ class Device:
     def end(self, batch: Run) -> None:
         """Free the slot of a batch that was executed."""
         del self.running[batch]
-        if batch in self._overtaking:  # settle the difference from the expected time
+        if batch in self._overtaking:  # add the difference from the expected time
             self._credit += self._overtaking.pop(batch) - sum([ran.seconds for ran in batch.runs])
         if batch.device_lost:
             self.lost = batch.device_lost

@@ -30,7 +30,7 @@ from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
 from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels, run_named
 from cohort_prepare.evaluating.differences import largest, measure_pairs
 from cohort_prepare.evaluating.graph_hints import Precision, read_hints
-from cohort_prepare.evaluating.pairing import settle
+from cohort_prepare.evaluating.pairing import resolve_ties
 from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.onnx_files import options_for
@@ -157,7 +157,7 @@ def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
     """Raise Rejected if the outputs differ from the expected ones."""
     batches = [run_named(session, batch.inputs) for _, batch in _batches(session, cases)]
     got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
-    expected, _ = settle(cases.outputs, got)
+    expected, _ = resolve_ties(cases.outputs, got)
     if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
         raise Rejected(f"the model's outputs differ from those in {examples}: {reason}")
 

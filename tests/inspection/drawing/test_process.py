@@ -32,7 +32,7 @@ def test_what_is_no_model_is_a_failed_load(tmp_path: Path) -> None:
     """In words, whatever became of the process."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\xff" * 100)
-    with pytest.raises(LoadFailed, match="not the protobuf of a model"):
+    with pytest.raises(LoadFailed, match="no longer the protobuf of a model"):
         DrawingProcess(path, {}).run()
 
 

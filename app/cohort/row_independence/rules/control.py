@@ -84,7 +84,7 @@ class _Carried:
         ]
         self._marks: set[Atom] = set()
 
-    def settle(self, after: Sequence[Followed]) -> bool:
+    def update(self, after: Sequence[Followed]) -> bool:
         """Update the values after one more iteration. Return True if no shape changed."""
         before = self.values
         self.values = [
@@ -147,7 +147,7 @@ def _loop(operation: Operation) -> list[Followed]:
             mixes("it repeats until all rows have ended")
         if end.counts:
             mixes("the number of iterations depends on the number of rows")
-        if carried.settle(after):
+        if carried.update(after):
             break
     else:
         unknown("the shapes of its state do not become stable")
@@ -178,7 +178,7 @@ def _scan(operation: Operation) -> list[Followed]:
     carried = _Carried(operation, states)
     for _ in range(MAX_TURNS):
         after = operation.walk.graph(operation.graph("body"), [*carried.values, *slices])
-        if carried.settle(after):
+        if carried.update(after):
             break
     else:
         unknown("the shapes of its state do not become stable")
