@@ -79,7 +79,7 @@ def test_the_plan_has_the_fewest_replicas_that_are_in_time(tmp_path: Path) -> No
 
 
 def test_a_time_below_that_of_a_run_is_unreachable(tmp_path: Path) -> None:
-    """The command exits with 1 and says that more replicas do not help."""
+    """The command exits with 1 and reports that more replicas do not help."""
     status, found = plan(written(tmp_path), 10, "9ms")
     assert status == 1
     assert "10 ms without any wait" in found["error"]
