@@ -91,7 +91,7 @@ def test_a_division_by_zero_is_the_callers(server: Cohort) -> None:
 
 
 def test_a_model_that_cannot_be_made_safe_is_named(server: Cohort) -> None:
-    """It is not served, and its reason says what ends the process."""
+    """The model is not served, and its reason names the signal that would end the process."""
     body = {"inputs": {"a": [LEAST], "b": [-1]}}
     answer = httpx.post(f"{server.url}/models/hidden/predict", json=body, timeout=PATIENCE)
     assert answer.status_code == 503

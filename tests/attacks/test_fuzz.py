@@ -24,7 +24,7 @@ RUNS = {
 }
 """Inputs of each target, for some two seconds."""
 
-MOST_SECONDS = 6
+MAX_SECONDS = 6
 SEED = 12
 
 needs_atheris = pytest.mark.skipif(
@@ -46,7 +46,7 @@ def test_what_failed_once_passes(target: str) -> None:
 def test_mutations_are_read_rightly(target: str, tmp_path: Path) -> None:
     """The same ones each time, until the code changes."""
     outcome = fuzz(
-        target, seed=SEED, folder=tmp_path, runs=RUNS[target], max_total_time=MOST_SECONDS
+        target, seed=SEED, folder=tmp_path, runs=RUNS[target], max_total_time=MAX_SECONDS
     )
     assert not outcome.failures, outcome.said[-4000:]
     assert "cov:" in outcome.said

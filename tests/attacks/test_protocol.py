@@ -1,7 +1,7 @@
 """Heads that a proxy may read differently from the server, and pages that call it by a browser.
 
-What is refused is refused whoever would have answered it: the fast path, FastAPI, V2 or V1; in one
-segment or in many; and also where its head was sent before.
+A refused request is refused by every API: the fast path, FastAPI, V2 and V1. It is refused in one
+segment or in many, and also if its head was sent before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def send(
     version: str = "HTTP/1.1",
     method: str = "POST",
 ) -> bytes:
-    """A request, written as nobody should."""
+    """Build a request that may break the rules of HTTP."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     top = [f"{method} {path} {version}", *([] if host is None else [f"host: {host}"]), *lines]
     if not any(line.lower().startswith(("transfer-encoding", "content-length")) for line in lines):
@@ -145,7 +145,7 @@ def test_ambiguous_heads_are_refused(server: Cohort, api: str, name: str) -> Non
 def test_what_follows_an_ambiguous_head_is_not_answered(
     server: Cohort, api: str, name: str
 ) -> None:
-    """What came before is, and nobody takes the refused request's body for a request."""
+    """Requests before it are answered; the refused request's body is not read as a request."""
     good = send(*APIS[api])
     found = exchange(server.url, [good * 2 + refused(api, name) + good], last=None)
     assert codes(found) == ["OK", "OK", "InvalidInput"]
@@ -178,7 +178,7 @@ def test_an_ambiguous_head_behind_one_that_asks_for_an_upgrade_is_refused(
 
 
 def test_words_of_another_protocol_in_a_segment_of_headers_are_words(server: Cohort) -> None:
-    """Also where the segment begins behind the first header, of which the parser has not told."""
+    """They are words also if the segment begins after the first header, within the head."""
     path, body = APIS["hot"]
     sent = send(path, body, "user-agent: A b RTSP/1.0")
     places = (sent.index(b"user-agent"), sent.index(b"b RTSP"), sent.index(b"host") + 3)
@@ -273,7 +273,7 @@ THEIRS = (
     "",
 )
 BLIND = "content-type: text/plain"
-"""What a page may send to anybody's server without asking."""
+"""A content type that a page may send to any server without a preflight request."""
 
 
 @apis

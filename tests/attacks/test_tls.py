@@ -52,7 +52,7 @@ Pair = tuple[bytes, bytes]  # a certificate and its key
 
 class Place(NamedTuple):
     server: Cohort
-    ca: trustme.CA  # of the server
+    ca: trustme.CA  # the server's CA
     clients_ca: trustme.CA
     folder: Path
 
@@ -171,7 +171,7 @@ def test_callers_are_known_by_their_certificates(place: Place, api: str) -> None
 
 @pytest.mark.parametrize("api", ASK)
 def test_a_certificate_that_no_entry_names_is_not_enough(place: Place, api: str) -> None:
-    """It is one of the CA's, and nobody's; a key makes its holder a caller there, too."""
+    """The CA issued it, but no entry names it; a key identifies its holder there as well."""
     other = place.issue("other.internal")
     assert ASK[api](place, "iris", other) == "Unauthorized"
     assert ASK[api](place, "iris", other, "wrong") == "Unauthorized"
@@ -195,7 +195,7 @@ def test_quotas_count_by_certificate(place: Place, api: str) -> None:
 
 
 def test_health_needs_no_certificate(place: Place) -> None:
-    """Balancers and orchestrators have none; what it says of models is for who may see them."""
+    """Balancers have no certificate; models in it are shown only to callers who may see them."""
     assert place.server.get("/health/live").status_code == 200
     assert place.server.get("/models").status_code == 401
     assert "iris" not in place.server.get("/health").text
@@ -215,7 +215,7 @@ def test_a_certificate_operates(place: Place) -> None:
 
 @pytest.mark.parametrize("api", ["hot", "unary"])
 def test_certificates_of_others_do_not_get_in(place: Place, api: str) -> None:
-    """Another CA's, and one that has expired; the log says why."""
+    """One of another CA and an expired one are refused; the log has the reason."""
     strange = issue(trustme.CA(), DNSName("web.internal"))
     expired = issue(place.clients_ca, DNSName("web.internal"), days=-1)
     for client in (strange, expired):
@@ -228,7 +228,7 @@ def test_certificates_of_others_do_not_get_in(place: Place, api: str) -> None:
         wait_until(lambda: "certificate has expired" in place.server.logged)
 
 
-# --- What is no handshake
+# --- Bytes that are not a handshake
 
 
 def test_plain_http_is_told_what_the_port_speaks(place: Place) -> None:
@@ -286,7 +286,7 @@ def test_half_done_handshakes_keep_nobody_out(place: Place) -> None:
 def test_a_flood_of_handshakes_keeps_no_other_address_out(
     which: str, request: pytest.FixtureRequest
 ) -> None:
-    """Whoever sends a first flight and resets leaves nothing behind, however many may connect."""
+    """Connections that send a first flight and reset leave no files open, whatever their number."""
     attacked: Place = request.getfixturevalue(which)
     url, first = urlsplit(attacked.server.url), hello(attacked)
     address = (url.hostname, url.port)
@@ -359,7 +359,7 @@ def test_what_follows_the_end_of_tls_is_nobodys(place: Place) -> None:
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A server with a small budget, whose model answers with what it was sent."""
+    """A server with a small budget, whose model returns its input."""
     folder = tmp_path_factory.mktemp("echo")
     ca = trustme.CA()
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")

@@ -68,7 +68,7 @@ class Guarded:
         return ASK[api](self.server, bearer(sent), model).code
 
     def codes(self, sent: str) -> set[str]:
-        """What is told by all APIs."""
+        """Return the codes that all APIs answer with."""
         return {self.code(api, sent) for api in APIS}
 
     def health(self, key: str) -> str:
@@ -344,9 +344,9 @@ def test_a_key_that_is_rotated_out_opens_nothing(edited: Guarded) -> None:
 
 
 def test_without_a_readable_file_of_keys_no_token_gets_in(tmp_path: Path) -> None:
-    """The process is not ready, nor its port for gRPC open, and tokens are told to try again.
+    """The process is not ready, its gRPC port is closed, and tokens get NotReady.
 
-    Keys are known.
+    Static keys are known.
     """
     shutil.copytree(MODELS / "iris", tmp_path / "models" / "iris")
     jwks_file = tmp_path / "other.json"
@@ -368,7 +368,7 @@ def test_without_a_readable_file_of_keys_no_token_gets_in(tmp_path: Path) -> Non
 
 
 def test_forged_tokens_by_the_thousand_hold_nobody_up(guarded: Guarded) -> None:
-    """They are refused, and beyond a number unread; tokens that were verified go on meanwhile."""
+    """They are refused, beyond a rate without being read; verified tokens still work."""
     known = token(claims(jti="known"))
     assert guarded.code("hot", known) == "OK"
     bad = token(key=private_key("ES256", "another")).rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""What an issuer's file of keys may say, and what is said of one that is wrong."""
+"""An issuer's file of keys: its valid contents, and the errors of invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the file of keys may say, and what is said of one that is wrong."""
+"""The file of API keys: its valid contents, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_entry_needs_a_name_and_a_digest_only() -> None:
 
 
 def test_a_caller_may_be_known_by_its_certificate() -> None:
-    """In place of a key or beside it; one of them there has to be."""
+    """An entry has a key, a certificate or both; one of them is required."""
     text = "- {name: web, certificate: web.internal}"
     (key,) = parse_keys(text, "keys.yaml")
     assert key == ApiKey("web", certificate="web.internal")
@@ -42,7 +42,7 @@ def test_a_caller_may_be_known_by_its_certificate() -> None:
 
 
 def test_a_caller_may_be_known_by_the_subject_of_its_tokens() -> None:
-    """Or by any, but then it is no admin: that would be whoever has a token."""
+    """The subject `*` accepts any token, so it cannot be an admin."""
     (key,) = parse_keys("- {name: web, subject: auth0|64}", "keys.yaml")
     assert key == ApiKey("web", subject="auth0|64")
     (key,) = parse_keys('- {name: staff, subject: "*"}', "keys.yaml")
@@ -103,7 +103,7 @@ def test_a_digest_that_is_none_is_not_repeated() -> None:
 
 
 def test_names_and_keys_are_there_once() -> None:
-    """The log and the metrics tell callers apart by names; `admin` may be taken."""
+    """Names must be unique, since the log and metrics use them; `admin` may be reserved."""
     text = f'- {{name: a, sha256: "{DIGEST}"}}\n- {{name: a, sha256: "{DIGEST}"}}'
     assert problems(text) == [
         "keys.yaml: [1].name: 'a' is already the name of [0]",
@@ -118,7 +118,7 @@ def test_names_and_keys_are_there_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet", "web: key", "[1]", "- {name: a}", "{"])
 def test_what_is_no_list_of_entries_is_refused(text: str) -> None:
-    """An empty file too: most likely it was cut off. `[]` says that nobody may call."""
+    """An empty file is refused as well, since it was probably cut off. `[]` lets no client call."""
     assert problems(text)
     assert parse_keys("[]", "keys.yaml") == []
 

@@ -1,4 +1,4 @@
-"""How many requests per second pass, on a clock that the test turns."""
+"""The number of requests per second that pass, on a clock that the test sets."""
 
 from __future__ import annotations
 

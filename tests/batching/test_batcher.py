@@ -94,7 +94,7 @@ async def test_datatypes_are_never_mixed() -> None:
 
 
 async def test_inputs_in_another_order_are_the_same_inputs_or_none_of_ours() -> None:
-    """Two callers name inputs in different orders: neither is given the other's, nobody fails."""
+    """Two callers name inputs in different orders: each gets its own outputs, and both succeed."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     first: Arrays = {"a": np.full((1, 2), 1.0), "b": np.full((1, 3), 2.0)}
@@ -108,7 +108,7 @@ async def test_inputs_in_another_order_are_the_same_inputs_or_none_of_ours() -> 
 
 
 async def test_a_full_queue_refuses() -> None:
-    """Beyond max_queue_size a caller is told at once, and when to come back."""
+    """Beyond max_queue_size a caller is refused at once, with the time after which to retry."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen, BatchPolicy(max_queue_size=2))
     answers = [RecordedReply(), RecordedReply()]
@@ -172,7 +172,7 @@ async def test_a_model_that_slows_down_takes_fewer_requests() -> None:
 
 
 async def test_a_leaver_makes_room_in_the_queue() -> None:
-    """Who leaves while waiting is forgotten at once, and counted as having left the queue."""
+    """A caller that leaves while it waits is removed and counted as having left the queue."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen, BatchPolicy(max_queue_size=1))
     answer = RecordedReply()
@@ -195,7 +195,7 @@ async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
 
 
 async def test_a_deadline_passes_in_the_queue() -> None:
-    """Who waits too long is told so, once, and takes part in no run; the others are served."""
+    """A late caller gets one error and its row is in no run; the others are served."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     hasty, patient = RecordedReply(), RecordedReply()
@@ -247,7 +247,7 @@ async def test_timers_that_fire_early_do_not_spin() -> None:
 
 
 async def test_closing_answers_those_who_wait() -> None:
-    """A version that goes away says so to its queue, takes no more, and leaves no timer behind."""
+    """A version that closes answers its queue, accepts no more requests and leaves no timer."""
     batcher = make(ManualScheduler(), RecordedEvents())
     answers = [RecordedReply(), RecordedReply()]
     for answer in answers:
@@ -401,7 +401,7 @@ async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -
 
 
 async def test_runs_beside_others_teach_also_where_exclusive_ones_are_different() -> None:
-    """Those ran as the profile did; an exclusive run on more threads says nothing about them."""
+    """Runs next to others teach like the profile; exclusive runs on more threads do not count."""
     scheduler = ManualScheduler()
     batcher = Batcher(
         double,
@@ -418,7 +418,7 @@ async def test_runs_beside_others_teach_also_where_exclusive_ones_are_different(
 
 
 async def test_a_run_now_lets_those_who_wait_go_first() -> None:
-    """With a queue it says so and does nothing; without one it runs, replies and is counted."""
+    """With a queue it returns None; without one it runs, replies and is counted."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=seen)
     batcher.submit({"x": ONE}, RecordedReply())
@@ -450,7 +450,7 @@ async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
 
 
 async def test_a_bug_in_a_run_now_is_answered() -> None:
-    """Whatever it raises, the callers hear that the server failed."""
+    """The callers get an error of the server, whatever the run raises."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def broken(inputs: Arrays, control: object) -> list[Array]:

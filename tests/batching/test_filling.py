@@ -35,7 +35,7 @@ class Device:
 
 @given(own=st.integers(1, 40), rows=st.integers(2, 40))
 def test_runs_are_filled_up_and_callers_see_their_own_rows(own: int, rows: int) -> None:
-    """Whatever the datatypes; the run has so many rows, or as many as were asked for, if more."""
+    """A run has the set number of rows, or the caller's if that is more, for all datatypes."""
     device = Device()
     feeds = {name: array[:own] for name, array in VALUES.items()}
     outputs = FilledRuns(device.run, rows).run(feeds, "control")
@@ -107,7 +107,7 @@ def test_the_errors_of_a_run_are_its_own() -> None:
 
 
 async def test_a_batcher_counts_the_rows_of_requests() -> None:
-    """Of batches and of lone requests: the metrics know nothing of what filled them up."""
+    """Metrics count the requests' rows in batches and in lone requests, without the filling."""
     device, events, scheduler = Device(), RecordedEvents(), ManualScheduler()
     batcher = Batcher(
         FilledRuns(device.run, 8).run, BatchPolicy(8), wake=scheduler.wake, observe=events

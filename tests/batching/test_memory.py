@@ -44,7 +44,7 @@ def frozen() -> Iterator[None]:
 
 @pytest.fixture
 def no_collector(frozen: None) -> Iterator[None]:
-    """Circles stay where they are: what is let go of must go by itself."""
+    """Keep the garbage collector off, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -129,7 +129,7 @@ async def test_threads_hold_no_batch_between_runs(no_collector: None) -> None:
         del array
         await answer.once()
         answer.calls.clear()  # an error holds its traceback, and that the frames of the run
-        # The thread lets go a moment after it handed the batch over; no event tells when.
+        # The thread frees it a moment after it handed the batch over; no event reports when.
         await until(lambda: watched() is None)  # noqa: B023
     assert not scheduler._work
     scheduler.close()

@@ -37,7 +37,7 @@ def test_rows_tell_the_size_where_outputs_have_the_inputs_rows(
 
 
 def repeat(inputs: Arrays, control: object) -> Outputs:
-    """As many ones in each row as the input's largest value says."""
+    """Return as many ones in each row as the input's largest value."""
     x = inputs["x"]
     return [np.ones((len(x), int(x.max())), "f4")]
 

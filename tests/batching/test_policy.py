@@ -55,7 +55,7 @@ def policy(most: int = 8, delay: float = 0) -> BatchPolicy:
         ([4, 4, 4], 8, (2, 8)),
         ([8, 1], 8, (1, 8)),
         ([9, 1], 8, (1, 9)),  # larger than the maximum: alone and uncut
-        ([1, 9, 1], 8, (1, 1)),  # nobody overtakes
+        ([1, 9, 1], 8, (1, 1)),  # no request overtakes
         ([0, 1], 8, (1, 0)),  # nothing: alone
         ([1, 0, 1], 8, (1, 1)),
         ([1, 1], 1, (1, 1)),
@@ -165,7 +165,7 @@ def test_every_decision_keeps_the_rules(
 def test_everyone_is_taken_once_and_in_order(
     queues: dict[Key, list[Request]], most: int, delay: float
 ) -> None:
-    """Deciding again and again empties every queue from its head; nobody starves."""
+    """Repeated decisions empty every queue from its head, so no request starves."""
     now = 0.0
     left = {key: list(each) for key, each in queues.items()}
     for _ in range(200):

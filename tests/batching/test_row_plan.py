@@ -88,7 +88,7 @@ async def test_everyone_gets_their_own_rows(requests: list[Asked]) -> None:
 
 
 async def test_requests_of_equal_shared_inputs_share_a_run() -> None:
-    """Those of another gain, or another number of steps, have runs of their own."""
+    """Requests with another gain, or another number of steps, have separate runs."""
     requests = [Asked(1, 2, gain).inputs() for gain in (0.5, 2.0, 0.5, 2.0, 0.5)]
     requests.append(Asked(2, 3, 0.5).inputs())
     seen = await answers_of(requests)

@@ -111,7 +111,7 @@ def _found() -> Found:
 
 
 def test_report_renders_what_was_measured_and_says_what_was_not() -> None:
-    """Medians, ratios and targets in the table; a server that failed says why; plots are SVG."""
+    """The table has medians, ratios and targets; a failed server has its reason; plots are SVG."""
     found = _found()
     assert json.loads(json.dumps(asdict(found)))
     row = next(row for row in report.rows(found) if row[2] == "cohort")

@@ -42,7 +42,7 @@ def test_what_fails_on_both_versions_is_tried_there_and_is_no_evidence() -> None
 
 
 def test_a_bad_canary_goes_and_one_at_the_limit_stays() -> None:
-    """So many requests after it began."""
+    """The bad canary goes within 200 requests."""
     bad = Case("", independent, constant(0.01, 0.3))
     assert all((rolled_back_after(bad, seed) or 999) < 200 for seed in range(3))
     assert rolled_back_after(Case("", sticky, AT, 300), 1) is None
