@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Co
 
 
 def test_without_descriptors_nothing_is_unloaded(server: Cohort) -> None:
-    """Those who are connected are answered; health says what is wrong, until there are some."""
+    """Connected clients are answered; health reports the problem until there are descriptors."""
     process = Path(f"/proc/{server.process.pid}")
     with httpx.Client(base_url=server.url) as connected, callers(server) as heard:
         heard.more()

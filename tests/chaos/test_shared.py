@@ -21,7 +21,7 @@ ROLLOUTS = "times: {variants: {old: {version: 1, weight: 1}, new: {version: 2, w
 
 
 def rolled_back(server: Cohort) -> bool:
-    """Whether the variant `new` is."""
+    """Return True if the variant `new` is rolled back."""
     variants = httpx.get(server.url + "/models/times").json()["rollout"]["variants"]
     return any(one["rolled_back"] for one in variants if one["name"] == "new")
 

@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_out(root: Path, revision: int, version: int = 1) -> None:
-    """Bring a revision as git-sync does: files of its own, then the link."""
+    """Bring a revision as git-sync does: its files in a new folder, then the link."""
     worktree = root / f"worktrees/{revision}"
     put(worktree, "times", version)
     (worktree / "mapped").symlink_to(root / "mapped")
@@ -42,7 +42,7 @@ def check_out(root: Path, revision: int, version: int = 1) -> None:
 
 
 def write_config(root: Path, generation: int, *, version: int) -> None:
-    """Bring a config as the kubelet does: a folder of its own, then the link to it."""
+    """Bring a config as the kubelet does: a new folder, then the link to it."""
     folder = root / f"mapped/..generation-{generation}"
     folder.mkdir()
     (folder / "config.yaml").write_text(f"versions: [{version}]\n")

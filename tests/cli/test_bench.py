@@ -1,4 +1,4 @@
-"""`cohort bench` over real servers, and its loops and figures by themselves."""
+"""`cohort bench` with real servers, and its loops and figures alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHORT = ("--seconds", "0.5", "--warm-up", "0", "--json")
 
 
 class Turned(asyncio.SelectorEventLoop):
-    """An event loop whose clock is turned to what is due next once nothing else is to be done."""
+    """An event loop whose clock jumps to the next timer when no other work is left."""
 
     now = 1000.0
 
@@ -68,7 +68,7 @@ class Turning(selectors.DefaultSelector):
 
 
 def turned(loads: Callable[[], Coroutine[Any, Any, T]], monkeypatch: pytest.MonkeyPatch) -> T:
-    """Run loops of the benchmark on a clock of their own, however busy the machine is."""
+    """Run loops of the benchmark on a separate clock, however busy the machine is."""
     with asyncio.Runner(loop_factory=Turned) as runner:
         monkeypatch.setattr("cohort.cli.bench_command.loops.perf_counter", runner.get_loop().time)
         return runner.run(loads())
@@ -85,7 +85,7 @@ ASKED = {
     "loop": "open",
     "rate": 10.0,
 }
-"""What a report is of."""
+"""The request that a report describes."""
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_requests_over_grpc_are_answered(server: Cohort, options: tuple[str, ...
 
 
 def test_the_version_that_is_named_is_asked(server: Cohort) -> None:
-    """Over both protocols, also where it is not the one that answers by itself."""
+    """Both protocols ask the named version, also if it is not the default one."""
     for where in ((server.url,), (server.grpc, "--grpc")):
         before = answered(server, "digits", "1")
         report = found(*where, "--model", "digits", "--version", "1")
@@ -154,7 +154,7 @@ def test_the_version_that_is_named_is_asked(server: Cohort) -> None:
 
 @pytest.mark.parametrize("shape", ["features", "=1,4", "features=1,x", "features=-1,4", ""])
 def test_a_shape_that_is_none_is_misuse(shape: str) -> None:
-    """It is said how one is written."""
+    """The message shows how to write a shape."""
     done = run("bench", "--model", "iris", "--shape", shape)
     assert done.exit_code == MISUSED
     assert "--shape must be NAME=SIZE,SIZE" in " ".join(done.stderr.split())
@@ -218,7 +218,7 @@ def test_a_server_that_hangs_up_is_an_error() -> None:
 
 
 def test_what_the_server_refuses_is_counted_by_its_status() -> None:
-    """It is no answer, however fast it came."""
+    """A refusal does not count as an answer, however fast it came."""
     statuses = chain([200], repeat(503))
 
     class Refuses(BaseHTTPRequestHandler):
@@ -260,7 +260,7 @@ def test_ctrl_c_before_anything_is_asked_reports_nothing(monkeypatch: pytest.Mon
 
 
 def test_nothing_is_no_time_of_nothing() -> None:
-    """Where no answer came there is no percentile, and it is said."""
+    """Without answers there are no percentiles, and a warning reports it."""
     report = describe_outcome(ASKED, LoadOutcome(1.0))
     assert set(report["latency_ms"].values()) == {None}
     assert report["warnings"] == ["no request was answered; try more --seconds"]
@@ -298,7 +298,7 @@ def test_without_grpcio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
-    """Of what was measured until then, and with the status of a program that was ended so."""
+    """The report has all results so far, and the exit status is that of an interrupted program."""
     before = answered(server, "iris", "1")
     with subprocess.Popen(
         [*quick_command(), "bench", server.url, "--model", "iris",
@@ -316,7 +316,7 @@ def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
 
 
 def answered(server: Cohort, model: str, version: str) -> float:
-    """How many requests for it the server has answered."""
+    """Return the number of requests for it that the server has answered."""
     text = server.get("/metrics").text
     return sum(
         sample.value
@@ -329,7 +329,7 @@ def answered(server: Cohort, model: str, version: str) -> float:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 async def test_a_loop_that_is_ended_early_tells_what_it_saw(loop: str) -> None:
-    """One that is ended before anything counts tells nothing."""
+    """A loop returns its results so far when it ends early, except during its warm-up."""
     enough = asyncio.Event()
     asked = 0
 
@@ -364,7 +364,7 @@ async def test_a_loop_that_is_ended_early_tells_what_it_saw(loop: str) -> None:
 
 
 class Stalling:
-    """Answers one request at a time, the first in so many seconds and each other one in `later`."""
+    """Answers one request at a time, the first after `seconds` and each later one after `later`."""
 
     def __init__(self, seconds: float, later: float = 0.0) -> None:
         self.seconds, self.later = seconds, later
@@ -397,7 +397,7 @@ def test_an_open_loop_counts_what_those_waited_who_came_during_a_stall(
 
 
 def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether or not it is answered, as far as so many may wait; the rest is counted."""
+    """It sends at its rate, with or without answers; requests over the limit are counted."""
     monkeypatch.setattr("cohort.cli.bench_command.loops.MAX_IN_FLIGHT", 10)
 
     async def loads() -> tuple[LoadOutcome, LoadOutcome]:
@@ -411,7 +411,7 @@ def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_server_that_does_not_keep_up_is_said_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it answered in the time is its rate; those who came then are waited for."""
+    """Its rate counts answers within the time; requests still open are waited for."""
 
     async def loads() -> LoadOutcome:
         return await open_loop(Stalling(0.02, 0.02), rate=300, callers=1, seconds=0.5, warm_up=0)
@@ -442,7 +442,7 @@ def test_what_is_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_client_that_was_late_says_so() -> None:
-    """Compared with what the answers took."""
+    """Lateness is compared with the time that answers took."""
     outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.0] * 98 + [0.2] * 2)
     (warning,) = describe_outcome(ASKED, outcome)["warnings"]
     assert "200 ms late" in warning
@@ -503,7 +503,7 @@ def test_all_that_was_counted_is_in_the_histogram(values: list[float]) -> None:
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
-    """Of a hundred values, the ninety-ninth."""
+    """The p99 of a hundred values is the ninety-ninth."""
     hundred = [float(one) for one in range(1, 101)]
     assert [at(share, hundred) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
     assert at(0.5, []) is None

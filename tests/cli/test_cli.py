@@ -35,7 +35,7 @@ def run(*arguments: str, **environment: str) -> Result:
 
 
 def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own."""
+    """Run the same in a separate process."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -49,7 +49,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """What `cohort.process.serve` was called with; a stand-in, so that nothing is served."""
+    """The calls of `cohort.process.serve`, which is replaced so that no server starts."""
     calls: list[Settings] = []
     stand_in = ModuleType("cohort.process")
     stand_in.__path__ = import_module("cohort.process").__path__  # its modules are the real ones
@@ -143,7 +143,7 @@ def test_the_folder_may_stand_by_itself(served: list[Settings], models: Path) ->
 
 
 def test_misspelt_variable_is_a_warning(models: Path) -> None:
-    """It may belong to somebody else, so it stops nothing."""
+    """It may belong to another program, so it is only a warning."""
     done = run("check", "--models", str(models), "--no-open", COHORT_PROT="1")
     assert done.exit_code == 0
     assert "did you mean 'COHORT_PORT'?" in done.stderr
@@ -152,7 +152,7 @@ def test_misspelt_variable_is_a_warning(models: Path) -> None:
 def test_a_kubernetes_service_named_cohort_stops_no_command(
     models: Path, served: list[Settings]
 ) -> None:
-    """Its COHORT_PORT is an address. The default is used, and said once."""
+    """Its COHORT_PORT is an address; the default is used, with one warning."""
     address = "tcp://10.96.12.7:8000"
     for command in (["check", "--models", str(models), "--no-open"], ["serve"]):
         done = run(*command, COHORT_PORT=address, COHORT_SERVICE_PORT="8000")
@@ -174,7 +174,7 @@ def test_check_of_good_models_shows_them(models: Path) -> None:
 
 
 def test_check_names_state_that_does_not_fit(models: Path) -> None:
-    """What the model does not have, and a cache beside it, as a server would."""
+    """It names a missing input, and a cache next to the state, as a server would."""
     for name, config in (("a", "state: {q: y}"), ("b", "state: {x: y}\ncache: {max_mb: 1}")):
         onnx_models.save(onnx_models.identity(), models / name / "1/model.onnx")
         (models / name / "config.yaml").write_text(config + "\n")
@@ -243,7 +243,7 @@ def test_check_says_that_a_transform_was_not_loaded(models: Path) -> None:
 
 
 def test_check_tells_why_a_provider_is_not_active(models: Path) -> None:
-    """A fallback is no problem under `prefer`, but it is no secret either."""
+    """A fallback is not a problem under `prefer`, but it is reported."""
     (models / "mlp" / "config.yaml").write_text("providers: [coreml, cpu]")
     done = run("check", "--models", str(models))
     assert done.exit_code == 0
@@ -260,7 +260,7 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     )  # fmt: skip
     os.close(shown_on)
     shown = b""
-    with suppress(OSError):  # how Linux says that nobody writes any more
+    with suppress(OSError):  # Linux reports a terminal without writers so
         while more := os.read(terminal, 1 << 16):
             shown += more
     os.close(terminal)
@@ -293,7 +293,7 @@ def test_check_into_a_pipe_is_a_line_for_each_version(tmp_path: Path) -> None:
 
 
 def test_check_finds_every_problem(models: Path) -> None:
-    """Of the folder, the configs and the models, each on a line with its file and key."""
+    """It finds problems of the folder, configs and models, each on a line with its file and key."""
     (models / "mlp" / "config.yaml").write_text("timeout: 3\nbatching: {max_batch_size: x}")
     (models / "broken" / "1").mkdir(parents=True)
     (models / "broken" / "1" / "model.onnx").write_bytes(b"not a model")
@@ -324,7 +324,7 @@ def test_check_mentions_configs_that_are_not_read(models: Path) -> None:
 
 
 def test_check_says_why_no_input_is_padded(models: Path) -> None:
-    """Whose name the config may have wrong: the model serves all the same."""
+    """The config may misspell the input's name; the model still serves."""
     (models / "mlp" / "config.yaml").write_text("batching: {pad: {input_idz: {axis: 1}}}")
     found = run("check", "--models", str(models))
     assert "mlp/1: padding is off: input 'input_idz' not found\n" in found.stdout
@@ -332,7 +332,7 @@ def test_check_says_why_no_input_is_padded(models: Path) -> None:
 
 
 def test_check_says_why_requests_run_one_by_one(models: Path) -> None:
-    """As the graph shows; without opening, as the manifest has it; not where that is wanted."""
+    """It reports what the graph shows, and without opening what the manifest states."""
     folder = models / "mlp" / "1"
     assert "one by one" not in run("check", "--models", str(models)).stdout
     onnx_models.save(onnx_models.rows_sum(), folder / "model.onnx")
@@ -443,7 +443,7 @@ def test_profile_says_what_the_graph_proves(
 
 
 def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path) -> None:
-    """A changed config asks for another measurement, and the command says so."""
+    """A changed config needs another measurement, and the command reports it."""
     given = ("profile", "mlp", "--models", str(models), "--cache", str(tmp_path / "cache"))
     run(*given)
     (models / "mlp" / "config.yaml").write_text("{providers: [cpu], batching: {trust: true}}")
@@ -476,7 +476,7 @@ def test_profile_says_whether_bits_are_those_of_a_lone_answer(
 
 
 def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
-    """Machines can rely on them; `profile` is what a server says of the version."""
+    """Programs can rely on them; `profile` is a server's description of the version."""
     cache = str(tmp_path / "cache")
     given = ("profile", "mlp", "--version", "1", "--models", str(models), "--cache", cache)
     described = json.loads(run(*given, "--json").stdout)

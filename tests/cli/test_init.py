@@ -48,7 +48,7 @@ def schema_named_by(file: Path) -> Path:
 
 
 def test_a_model_is_copied_with_all_its_files(models: Path, exported: Path) -> None:
-    """What it refers to as well, so that it opens."""
+    """The files that it refers to are copied as well, so it opens."""
     done = run("init", "mine", str(exported), "--models", str(models))
     assert done.exit_code == 0
     assert "my.onnx as model.onnx, my.onnx.data" in done.stdout
@@ -65,7 +65,7 @@ def test_without_a_file_there_is_a_place_for_one(models: Path, exported: Path) -
 
 
 def test_the_config_says_nothing_yet_and_names_its_schema(models: Path) -> None:
-    """A file that is there for whoever opens it, in a folder that is not taken for a model."""
+    """The new folder has a config without settings and is not taken for a model."""
     run("init", "mine", "--models", str(models))
     config = models / "mine" / "config.yaml"
     assert load_model_config(config.parent) == ModelConfig()
@@ -102,7 +102,7 @@ def test_nothing_is_overwritten(models: Path, exported: Path) -> None:
 def test_a_mistake_is_told_and_nothing_is_made(
     models: Path, arguments: list[str], said: str
 ) -> None:
-    """In a sentence that says what to do."""
+    """The message states what to do."""
     done = run("init", *arguments, "--models", str(models))
     assert done.exit_code == PROBLEMS
     assert said in done.stderr

@@ -1,4 +1,4 @@
-"""`cohort init` takes along what `cohort convert` wrote beside a model, and a file of labels."""
+"""`cohort init` copies the files that `cohort convert` wrote next to a model, and a label file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_sentences_are_served_by_one_command(converted: Path, tmp_path: Path) ->
 
 
 def test_labels_go_to_the_output_that_fits(tmp_path: Path) -> None:
-    """By the number of its columns; where none has as many, the command says both numbers."""
+    """The number of columns decides; if no output fits, the command reports both numbers."""
     file = onnx_models.save(onnx_models.mlp(), tmp_path / "mlp.onnx")
     labels = tmp_path / "names.txt"
     labels.write_text("a\nb\nc\n")

@@ -1,4 +1,4 @@
-"""`cohort key new`, and what `cohort check` says of the files of keys."""
+"""`cohort key new`, and the reports of `cohort check` on the files of keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_wrong_entry_prints_no_key(arguments: list[str], said: str) -> None:
 
 
 def test_check_reads_the_file_of_keys(tmp_path: Path) -> None:
-    """What is wrong in it, and the models that are not there."""
+    """It reports mistakes in the file, and models that do not exist."""
     models, file = tmp_path / "models", tmp_path / "keys.yaml"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     check = ("check", "--no-open", "--models", str(models), "--api-keys", str(file))
@@ -69,7 +69,7 @@ def test_check_reads_the_file_of_keys(tmp_path: Path) -> None:
 
 
 def test_check_reads_the_keys_of_an_issuer(tmp_path: Path) -> None:
-    """And says so where there are none for an entry that needs them."""
+    """It also reports a missing file of keys if an entry needs one."""
     models, file, jwks_file = tmp_path / "models", tmp_path / "keys.yaml", tmp_path / "jwks.json"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     file.write_text('- {name: staff, subject: "*"}')

@@ -1,4 +1,4 @@
-"""What `cohort rollout --url` makes of servers that are odd, slow or hostile."""
+"""`cohort rollout --url` with servers that are odd, slow or hostile."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_a_server_describes_is_read() -> None:
 
 
 def test_why_batching_is_lost_is_read_without_what_moves_a_cursor() -> None:
-    """An operator's name may have anything; an earlier server says nothing of it."""
+    """Names of operators are escaped, and an earlier server without the field is read."""
     canary = CANARY | {"batching_lost": "a\x1b[31mb"}
     with serving(lambda caller: caller.sendall(body_of(variants=[CANARY, canary]))) as url:
         earlier, later = fetch_evidence(url, "digits")["variants"]
@@ -136,7 +136,7 @@ def test_spaces_around_a_key_are_no_part_of_it() -> None:
 
 @pytest.mark.parametrize("key", ["se\ncret", "se\x00cret", "sécret"])
 def test_a_key_that_no_header_takes_is_not_shown(key: str) -> None:
-    """The sentence says where it is from."""
+    """The error names the variable that holds the key."""
     with pytest.raises(EvidenceUnavailable, match="COHORT_API_KEY") as refused:
         fetch_evidence("http://127.0.0.1:9", "digits", key)
     assert "cret" not in str(refused.value)

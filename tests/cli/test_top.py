@@ -34,7 +34,7 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Cohort]:
-    """A server that nobody else asks."""
+    """A server without other callers."""
     with cohort(MODELS, tmp_path) as started:
         yield started
 
@@ -52,7 +52,7 @@ def test_it_counts_what_the_server_does(server: Cohort) -> None:
 
 
 def test_its_numbers_are_those_of_the_metrics(server: Cohort) -> None:
-    """Of each version: responses by code, how long they took, and the rows of runs."""
+    """Each version has responses by code, their durations, and the rows of runs."""
     for rows in (1, 2, 3):
         body = {"inputs": {"features": ROW["inputs"]["features"] * rows}}
         httpx.post(f"{server.url}/models/iris/predict", json=body).raise_for_status()
@@ -124,7 +124,7 @@ def test_a_server_that_was_started_anew_is_shown_on() -> None:
 
 
 def counted(requests: int, bucket: int, **variants: int) -> VersionCounts:
-    """So many answers, each in that bucket of times, in runs of three and four rows."""
+    """Return counts of `requests` answers in this bucket, in runs of three and four rows."""
     durations, rows = [0] * (len(DURATION_BUCKETS) + 1), [0] * (len(SIZE_BUCKETS) + 1)
     durations[bucket] = requests
     rows[SIZE_BUCKETS.index(4)] = requests
@@ -133,14 +133,14 @@ def counted(requests: int, bucket: int, **variants: int) -> VersionCounts:
 
 
 def lines(history: list[Scrape], problem: str = "") -> list[str]:
-    """What the screen shows, blanks as one."""
+    """Return the lines of the screen, with each run of blanks as one."""
     shown = io.StringIO()
     Console(file=shown, width=140).print(screen("u", history, problem))
     return [" ".join(line.split()) for line in shown.getvalue().splitlines()]
 
 
 def test_the_screen_says_what_was_done_between_two_looks() -> None:
-    """Of all versions in the headline, and of each in its row: with the time in a fitting unit."""
+    """The headline covers all versions, a row each version; times have a fitting unit."""
     fast, slow, slowest = (DURATION_BUCKETS.index(one) for one in (0.00025, 0.05, 5.0))
     nothing: Counts = {("a", one): VersionCounts() for one in "123"}
     done: Counts = {
@@ -176,7 +176,7 @@ def test_the_busiest_of_many_versions_are_shown() -> None:
 def test_where_nobody_looks_at_a_terminal_it_goes_on_below(
     server: Cohort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One screen after the other, each with what came since the one before."""
+    """Screens follow one another, each with the requests since the one before."""
     waits = iter([6, 1])
 
     def sleep(_: float) -> None:
@@ -196,7 +196,7 @@ def test_where_nobody_looks_at_a_terminal_it_goes_on_below(
 def test_a_server_that_is_away_for_a_while_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is wrong is said as long as it is."""
+    """The problem is shown as long as it lasts."""
     status = 200
 
     class Metrics(BaseHTTPRequestHandler):
@@ -233,7 +233,7 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
 
 
 def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said, and who sends it is left."""
+    """It is reported, and the connection is closed."""
     monkeypatch.setattr("cohort.cli.top_command.command.MAX_BYTES", 1 << 16)
 
     class Endless(BaseHTTPRequestHandler):
@@ -261,7 +261,7 @@ def test_what_is_no_cohort_is_said_so(text: str) -> None:
 
 @given(st.lists(st.floats(0, 9.9), min_size=1), st.floats(0.01, 1))
 def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> None:
-    """Of values from 0 to 10 in ten buckets."""
+    """Ten buckets cover values from 0 to 10."""
     bounds = tuple(float(one) for one in range(1, 11))
     counts = [0] * 11
     for value in values:

@@ -87,7 +87,7 @@ def test_what_triton_refuses_or_uses_is_answered(server: Cohort, case: str) -> N
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_says_why(server: Cohort, case: str) -> None:
-    """With the status of the table, and a code beside the sentence."""
+    """The answer has the status of the table, and a code next to the sentence."""
     path, body, status, says = REFUSED[case]
     answer = ask(server, path, body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
@@ -111,7 +111,7 @@ def test_routes_that_are_not_here_are_404(server: Cohort, path: str) -> None:
 
 
 def test_bytes_that_are_no_text_go_in_and_not_out(server: Cohort) -> None:
-    """The output is refused, not the request; and the sentence says what the matter is."""
+    """The output is refused, not the request, and the error states why."""
     head = {"inputs": [{**BAD_BYTES, "parameters": {"binary_data_size": 6}}]}
     text = json.dumps(head)
     answer = httpx.post(

@@ -68,7 +68,7 @@ def document(server: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:
-    """What a program prints, on either stream, that succeeds."""
+    """Run a program that must succeed; return its output on both streams."""
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",  # Node.js is there

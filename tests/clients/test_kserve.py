@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def both(server: Cohort) -> dict[str, dict[str, Any]]:
-    """What the clients got to hear, by client and question."""
+    """The answers that the clients received, by client and question."""
     command = [str(PYTHON), str(CALLS), server.url, server.grpc]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,7 @@ def both(server: Cohort) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(params=["rest", "grpc"])
 def told(both: dict[str, dict[str, Any]], request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What one of them heard."""
+    """The answers that one client received."""
     return both[request.param]
 
 
@@ -53,7 +53,7 @@ def test_it_is_answered_in_every_form(told: dict[str, Any]) -> None:
 def test_its_list_of_values_is_filled_where_it_asks_for_typed_answers(
     both: dict[str, dict[str, Any]],
 ) -> None:
-    """`as_numpy` reads raw answers, too; `data` does not."""
+    """`as_numpy` also reads raw answers; `data` does not."""
     assert both["grpc"]["values"] == [[0, 2], []]
 
 

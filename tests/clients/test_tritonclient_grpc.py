@@ -172,7 +172,7 @@ def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
 
 
 def test_a_stream_outlives_a_bad_request(client: Any) -> None:
-    """Answers come in order; one request's error is told and the next one served."""
+    """Answers come in order; a bad request gets an error, and the next one is served."""
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     client.start_stream(callback=lambda result, error: answers.put((result, error)))
     for model in ("iris", "nobody", "iris"):
@@ -204,7 +204,7 @@ async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
 
 
 def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
-    """Only with the token; statistics are of what is served."""
+    """Both need the token; a config in the request is refused."""
     with pytest.raises(InferenceServerException) as caught:
         client.unload_model("mlp")
     assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
@@ -221,7 +221,7 @@ def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
 
 
 def test_statistics_add_up(client: Any) -> None:
-    """Rows, runs and answers grow by what was asked."""
+    """Rows, runs and answers grow by the numbers of the request."""
 
     def look() -> Any:
         return client.get_inference_statistics("iris").model_stats[0]

@@ -89,7 +89,7 @@ def test_a_model_says_what_it_takes(client: Any) -> None:
 
 
 def test_a_model_says_how_it_is_set(client: Any) -> None:
-    """Triton's configuration: dimensions without the batch where there is one."""
+    """It returns Triton's configuration: dimensions without the batch, if there is one."""
     batched = client.get_model_config("iris")
     assert batched["max_batch_size"] > 1
     features = {"name": "features", "data_type": "TYPE_FP32", "dims": [4]}
@@ -181,7 +181,7 @@ def test_a_model_without_inputs_answers(client: Any) -> None:
 
 
 def test_a_sequence_is_named_and_refused(client: Any) -> None:
-    """Metadata says what it is; asking for it is the caller's mistake."""
+    """Metadata names its type; a request for it is the caller's mistake."""
     assert client.get_model_metadata("sequence")["outputs"][0]["datatype"] == "seq(tensor(float))"
     with pytest.raises(InferenceServerException) as refused:
         client.infer("sequence", [tensor("x", "FP32", np.zeros((1, 3), "f4"))])
@@ -247,7 +247,7 @@ async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
 def test_mistakes_are_told_in_a_sentence(
     client: Any, model: str, version: str, inputs: list[Any], status: str, says: str
 ) -> None:
-    """The client raises with our status and our words, and goes on being usable."""
+    """The client raises with our status and our words, and stays usable."""
     with pytest.raises(InferenceServerException) as refused:
         client.infer(model, inputs, model_version=version)
     assert refused.value.status() == status
@@ -279,7 +279,7 @@ def test_the_best_classes_are_named(client: Any) -> None:
 
 
 def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
-    """The index says unloaded, asking it is 503, the replica stays ready, and load undoes it."""
+    """The index reports it, a request gets 503, the replica stays ready, and load undoes it."""
     client.unload_model("mlp", headers=ADMIN)
     index = {one["name"]: one for one in client.get_model_repository_index()}
     assert (index["mlp"]["state"], index["mlp"]["reason"]) == ("UNAVAILABLE", "unloaded")
