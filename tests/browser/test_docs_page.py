@@ -71,7 +71,7 @@ def test_a_file_of_raw_data_is_tried_out(docs: Browser, tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_page_is_blocked_and_nothing_else_runs(docs: Browser) -> None:
-    """No word on the console; a script that is not the page's own is stopped, and told of."""
+    """The console stays empty; a script that is not the page's is stopped and reported."""
     assert docs.complaints == []
     assert docs.violations == []
     assert docs.smuggle() == "script-src-elem"

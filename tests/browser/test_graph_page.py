@@ -31,7 +31,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(chromium: Browser) -> Browser:
-    """Its page, which has complained of nothing yet; each test shows one of its own there."""
+    """A page without complaints so far; each test shows its own graph there."""
     chromium.complaints.clear()
     return chromium
 
@@ -59,7 +59,7 @@ def layers(*operators: str, times: int = 1, name: str = "") -> onnx.ModelProto:
 
 
 def details(page: Browser) -> str:
-    """The text beside the graph."""
+    """Return the text next to the graph."""
     return page.page.locator(".graph-details").inner_text()
 
 
@@ -122,7 +122,7 @@ def test_subgraphs_are_opened(page: Browser, tmp_path: Path) -> None:
 
 
 def test_twelve_thousand_nodes_open(page: Browser, tmp_path: Path) -> None:
-    """A model with more says what is left out, and all others are shown and found."""
+    """A larger model reports the nodes it leaves out; all others are shown and found."""
     operators = [("Relu", "Tanh", "Sigmoid", "Neg", "Abs")[n * n % 7 % 5] for n in range(12_100)]
     path = onnx_models.save(layers(*operators), tmp_path / "m.onnx")
     done = run("inspect", str(path), "--html", str(tmp_path / "graph.html"))

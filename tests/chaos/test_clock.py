@@ -67,7 +67,7 @@ class Skewed:
 
 
 def on_clock(clock: Path) -> Sequence[str]:
-    """What runs a server by a clock that `clock` sets; it is looked at once a second."""
+    """Return a command for a server on a clock set by `clock`, which is read once a second."""
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
     return [
         "env",

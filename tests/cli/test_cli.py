@@ -312,7 +312,7 @@ def test_check_finds_every_problem(models: Path) -> None:
 
 
 def test_check_mentions_configs_that_are_not_read(models: Path) -> None:
-    """Under another ending, and in a version's folder; the second is no problem: many have one."""
+    """A wrong ending is a problem; a config in a version's folder is only mentioned."""
     (models / "mlp" / "config.yaml").rename(models / "mlp" / "1" / "config.yaml")
     models.with_name("rollouts.yml").touch()
     found = run("check", "--no-open", "--models", str(models))

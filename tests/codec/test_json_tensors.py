@@ -149,7 +149,7 @@ def test_an_empty_list_gets_its_other_dimensions_from_the_model(
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_a_scalar_input_takes_a_value_without_lists(size: int) -> None:
-    """Of every kind."""
+    """This holds for numbers, booleans and text."""
     with simdjson_from(size):
         for value, datatype in ((1.5, "FP32"), (7, "UINT64"), (True, "BOOL"), ("é", "BYTES")):
             array = decode(value, datatype, ())
@@ -179,7 +179,7 @@ def test_brackets_in_strings_are_not_taken_for_lists(size: int) -> None:
 
 
 def test_decoded_inputs_pass_the_models_own_check() -> None:
-    """What decodes with the right shape is what `check_inputs` takes."""
+    """An input that decodes with the right shape passes `check_inputs`."""
     specs = [TensorSpec("x", "BF16", ("N", 2)), TensorSpec("m", "BOOL", ("N",))]
     decoded = decode_inputs(
         PredictRequest.parse(b'{"inputs": {"x": [[1, 0.5]], "m": [false]}}'), specs
@@ -218,7 +218,7 @@ def test_json_round_trips_every_array(datatype: str, data: st.DataObject) -> Non
     ],
 )
 def test_a_json_tensor_must_fit_its_shape(data: object, shape: list[int], said: str) -> None:
-    """Open Inference data is flat, or nested as its shape says."""
+    """Open Inference data is flat, or nested according to its shape."""
     with pytest.raises(InvalidInput) as caught:
         decode_tensor("x", "INT32", shape, data)
     assert said in str(caught.value)

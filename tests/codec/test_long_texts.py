@@ -35,7 +35,7 @@ def test_they_are_nested_lists(shape: tuple[int, ...]) -> None:
 
 
 def test_rows_of_v1_are_made_of_them() -> None:
-    """Beside another output, and in base64."""
+    """They can be next to another output, and in base64."""
     outputs = {"a": texts(MANY), "b_bytes": texts(MANY), "c": np.arange(MANY)}
     body: Any = orjson.loads(encode_predictions(outputs, rows=True))
     assert body["predictions"][MANY - 1] == {
@@ -57,7 +57,7 @@ def test_what_is_no_text_is_placed() -> None:
 
 @pytest.mark.parametrize("array", [texts(MANY), np.zeros(1 << 20)])
 def test_writing_ends_at_the_deadline(array: Array) -> None:
-    """What is checked between portions ends it, in JSON and in bytes."""
+    """A check between portions ends it, in JSON and in bytes."""
     asked = 0
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""Missing values: null, and the word NaN, stand for what the input says."""
+"""Missing values: null and the word NaN become the input's missing value."""
 
 from __future__ import annotations
 

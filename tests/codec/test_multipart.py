@@ -20,7 +20,7 @@ END = b"\r\n--b--\r\n"
 
 
 def written(files: list[tuple[str, tuple[str | None, bytes, str]]]) -> tuple[bytes, str]:
-    """What a client sends, and its content-type."""
+    """Return a client's body and its content-type."""
     request = httpx.Request("POST", "http://cohort/", files=files)
     return request.read(), request.headers["content-type"]
 

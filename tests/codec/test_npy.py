@@ -40,7 +40,7 @@ def spec(datatype: str) -> TensorSpec:
 def test_what_numpy_saves_comes_out(
     dtype: np.dtype[Any], data: st.DataObject, fortran: bool, order: Any
 ) -> None:
-    """Of each datatype and shape, in each byte order and memory order."""
+    """This holds for each datatype and shape, in each byte order and memory order."""
     array = data.draw(hn.arrays(dtype, hn.array_shapes(min_dims=0, min_side=0, max_side=4)))
     sent = np.asarray(array.astype(dtype.newbyteorder(order)), order="F" if fortran else "C")
     read = read_npy(saved(sent))
@@ -53,7 +53,7 @@ def test_what_numpy_saves_comes_out(
 
 @given(NUMBERS, st.data())
 def test_what_is_written_numpy_loads(dtype: np.dtype[Any], data: st.DataObject) -> None:
-    """Without pickles, also where it is no block of memory."""
+    """It loads without pickles, also if the array is not contiguous."""
     array = data.draw(hn.arrays(dtype, hn.array_shapes(min_dims=0, min_side=0, max_side=4)))
     for one in (array, array.T):
         loaded = np.load(io.BytesIO(write_npy(one)), allow_pickle=False)
@@ -62,7 +62,7 @@ def test_what_is_written_numpy_loads(dtype: np.dtype[Any], data: st.DataObject) 
 
 
 def test_an_array_in_order_is_not_copied() -> None:
-    """It is read where it lies, which is why that takes no time."""
+    """It is read in place, so it has no work."""
     body = saved(np.ones((2, 3), "f4"))
     array = fit_array(spec("FP32"), read_npy(body))
     assert np.shares_memory(array, np.frombuffer(body, "u1"))
@@ -145,7 +145,7 @@ def test_a_file_cut_short_is_told(body: bytes) -> None:
 
 
 def test_truth_is_zero_or_one() -> None:
-    """Any other byte is no boolean, and would be another to each operator."""
+    """Any other byte is not a boolean, and operators would read it differently."""
     body = saved(np.zeros(4, np.bool_))
     with pytest.raises(InvalidInput, match="bytes of 0 or 1"):
         fit_array(spec("BOOL"), read_npy(body[:-1] + b"\x02"))

@@ -110,7 +110,7 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
     ],
 )
 def test_an_invalid_request_is_refused_with_the_reason(body: bytes, said: str) -> None:
-    """What is wrong is said, the same whether the body is short or long."""
+    """A short and a long body get the same reason."""
     for size in (NEVER, ALWAYS):
         with simdjson_from(size), pytest.raises(InvalidInput) as caught:
             PredictRequest.parse(body)
@@ -130,7 +130,7 @@ def test_an_invalid_request_is_refused_with_the_reason(body: bytes, said: str) -
     ],
 )
 def test_a_file_that_came_as_json_is_named(start: bytes, said: str) -> None:
-    """By its first bytes, with what to send, whether it is short or long."""
+    """Its first bytes identify it, in a short and in a long body; the error states what to send."""
     for body in (start, start + bytes(1 << 20)):
         with pytest.raises(InvalidInput, match=re.escape(said)):
             PredictRequest.parse(body)

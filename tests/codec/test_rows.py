@@ -41,7 +41,7 @@ Y = TensorSpec("y", "FP32", ("N", 3))
 def test_a_model_of_rows_of_numbers_is_coalescible(
     inputs: list[TensorSpec], outputs: list[TensorSpec], yes: bool
 ) -> None:
-    """Nobody can say beforehand how long a run of longer rows holds the loop."""
+    """The time that a run of longer rows holds the loop cannot be known in advance."""
     assert is_coalescible(inputs, outputs) is yes
 
 

@@ -88,14 +88,14 @@ def test_invalid_base64_is_refused(value: object, says: str) -> None:
 
 @pytest.mark.parametrize("value", [{"b64": 1}, {"b64": "YQ==", "c": 1}])
 def test_what_only_looks_like_base64_is_inputs_by_name(value: object) -> None:
-    """An input may be called b64, too."""
+    """An input may also be called b64."""
     assert "b64" in refusal({"instances": [value]}, WORDS)
     spec = TensorSpec("b64", "INT64", ("N",))
     assert parsed({"instances": [{"b64": 1}]}, spec) == {"b64": [1]}
 
 
 def test_text_nested_too_deep_is_refused() -> None:
-    """Deeper than a function could recurse, too."""
+    """It is refused also if it is deeper than a function could recurse."""
     deep = b'{"instances": ' + b"[" * 900 + b'"a"' + b"]" * 900 + b"}"
     with pytest.raises(InvalidInput):
         parse_v1(deep).decode([WORDS])
@@ -119,7 +119,7 @@ def test_text_nested_too_deep_is_refused() -> None:
     ],
 )
 def test_a_body_of_another_form_is_refused(body: bytes, says: str) -> None:
-    """Each by what is wrong with it."""
+    """The error names the mistake."""
     with pytest.raises(InvalidInput, match=says):
         parse_v1(body)
 

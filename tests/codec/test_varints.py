@@ -40,7 +40,7 @@ def test_packed_values_are_protobufs_own(datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_no_values_are_packed_as_nothing(datatype: str) -> None:
-    """And nothing is no value."""
+    """An empty text unpacks to an empty array."""
     empty = np.empty(0, BY_NAME[datatype].dtype)
     assert pack_values(empty, datatype) == b""
     assert unpack_values(b"", datatype).size == 0

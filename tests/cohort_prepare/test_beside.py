@@ -1,4 +1,4 @@
-"""What is written beside a converted model: its tokenizer, its labels, and a config."""
+"""Files that are written next to a converted model: its tokenizer, its labels, and a config."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command() -> str:
-    """What starts PyTorch's environment; a package that is not here keeps it from being ours."""
+    """Return the command of PyTorch's environment; a missing package rules out the current one."""
     return " ".join(find_environment(FRAMEWORKS["pytorch"], packages=["torchvision"]).command)
 
 
 def test_torch_is_the_one_for_the_cpu() -> None:
-    """Where nobody says otherwise: the one for CUDA takes gigabytes."""
+    """It is the default, since the one for CUDA takes gigabytes."""
     assert "--torch-backend cpu" in command()
 
 

@@ -1,4 +1,4 @@
-"""How commands that prepare models end, whatever they are given and wherever they print to."""
+"""Exit codes and output of commands that prepare models, for any input and any stdout."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def lying(path: Path) -> Path:
 
 
 def test_array_that_is_less_than_it_promises_is_not_read(tmp_path: Path) -> None:
-    """No memory is taken for what a header says and the file does not have."""
+    """No memory is allocated for data that the header claims and the file does not have."""
     with pytest.raises(Misused, match=r"does not match the shape \[1125899906842624, 4\]"):
         read_cases(lying(tmp_path / "cases.npz"))
 
 
 def test_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    """Nobody can know which of the two was meant."""
+    """The intended one of the two cannot be known."""
     array = io.BytesIO()
     np.save(array, np.eye(2))
     with zipfile.ZipFile(tmp_path / "cases.npz", "w") as file:
@@ -67,7 +67,7 @@ def test_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 def start(
     *arguments: str | Path, redirect: str = "", **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """The command in a process of its own, in a shell."""
+    """Run the command in a separate process, in a shell."""
     command = [sys.executable, "-m", "cohort", *map(str, arguments)]
     return subprocess.run(
         ["/bin/sh", "-c", f'"$@" {redirect}', "sh", *command],
@@ -78,14 +78,14 @@ def start(
 
 
 def test_full_output_is_no_verdict(model: Path) -> None:
-    """A report that cannot be printed is told on stderr, with the exit code of wrong use."""
+    """A report that cannot be printed is an error on stderr, with the exit code of wrong use."""
     done = start("inspect", model, "--json", redirect=">/dev/full")
     assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
     assert b"cannot print the report" in done.stderr
 
 
 def test_names_of_others_move_no_cursor_in_any_locale(model: Path) -> None:
-    """What a file says of its maker is shown as text, and arrows as escapes where they have to."""
+    """A producer's name in a file is shown as text, and arrows are escaped if needed."""
     done = start("inspect", model, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert b"pink" in done.stdout
@@ -93,7 +93,7 @@ def test_names_of_others_move_no_cursor_in_any_locale(model: Path) -> None:
 
 
 def test_failure_is_json_in_every_command(tmp_path: Path, model: Path) -> None:
-    """One object on stdout, and exit code 2, for a file that lies."""
+    """A false header gives one object on stdout, and exit code 2."""
     cases = lying(tmp_path / "cases.npz")
     done = start("verify", model, model, "--inputs", cases, "--json")
     found = json.loads(done.stdout)
@@ -146,7 +146,7 @@ def model():
 
 
 def test_killed_command_leaves_no_child(tmp_path: Path) -> None:
-    """What the user's module does ends also where the command had no time to end it."""
+    """The user's module ends also if the command had no time to end it."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     convert = ("convert", "endless:model", "--from", "sklearn", "--out", "model.onnx")
     command = subprocess.Popen(
@@ -162,7 +162,7 @@ def test_killed_command_leaves_no_child(tmp_path: Path) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for nothing but to be counted as gone."""
+    """Return True if a process is gone, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -190,7 +190,7 @@ def test_folders_of_killed_commands_are_swept(tmp_path: Path) -> None:
     ],
 )
 def test_code_1_is_a_verdict_and_nothing_else(failure: Exception, code: int, said: str) -> None:
-    """What the machine lacks says nothing of a model."""
+    """A fault of the machine is not a verdict on a model."""
 
     @click.command()
     @reporting
@@ -256,7 +256,7 @@ command()
 
 
 def command_that(body: str, folder: Path) -> subprocess.Popen[bytes]:
-    """A command in a process of its own, which prints JSON."""
+    """Start a command in a separate process, which prints JSON."""
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND.format(body=body), "--json"],
         stdout=subprocess.PIPE,
@@ -287,14 +287,14 @@ WAITS = (
     "pathlib.Path('pid').write_text(str(os.getpid())); "
     "[signal.sigtimedwait([], 0.1) for _ in iter(int, 1)]"
 )
-"""For ever, in turns: a signal that comes just before a `signal.pause()` does not end that."""
+"""Wait endlessly in short turns: `signal.pause()` would miss a signal just before it."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_command_reaches_what_it_does(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """It cleans up and says so, wherever the work is done."""
+    """It cleans up and reports it, wherever the work runs."""
     process = command_that(WAITS, tmp_path)
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process.send_signal(number)
@@ -304,7 +304,7 @@ def test_a_signal_to_the_command_reaches_what_it_does(
 
 
 def test_a_command_that_is_killed_leaves_nobody_at_work(tmp_path: Path) -> None:
-    """What it does ends with it."""
+    """Its work ends with it."""
     process = command_that(WAITS, tmp_path)
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process.kill()

@@ -53,7 +53,7 @@ def write_pictures(path: Path, opset: int = 21) -> None:
 
 
 def write_words(path: Path, entries: int) -> None:
-    """Ids, mask and types → `scores` [N, 2]: the sum of what a table has for each id."""
+    """Save a model: ids, mask and types → `scores` [N, 2], the sum of the ids' rows in a table."""
     names = ["input_ids", "attention_mask", "token_type_ids"]
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["entries"]),
@@ -150,7 +150,7 @@ def test_damaged_pictures_end_nothing(tmp_path: Path) -> None:
             failed += 1
     assert failed > 250
     huge = bytearray(whole)
-    huge[16:24] = b"\0\0\xff\xff" * 2  # a width and height that nobody has memory for
+    huge[16:24] = b"\0\0\xff\xff" * 2  # a width and height that no memory can hold
     with pytest.raises(InvalidInput):
         session.run({"image": np.frombuffer(bytes(huge), np.uint8)})
 
@@ -196,7 +196,7 @@ def test_sentences_that_the_operator_cuts_otherwise_are_a_verdict(tmp_path: Path
 
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """With what it is, and how the server takes it."""
+    """The error names its kind."""
     write_words(tmp_path / "plain.onnx", 300)
     Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
     section = {"tokenizer": "tokenizer.json"}

@@ -1,4 +1,4 @@
-"""Sources that are no models, and user code that prints, forks or never ends."""
+"""Sources that are not models, and user code that prints, forks or never ends."""
 
 from __future__ import annotations
 

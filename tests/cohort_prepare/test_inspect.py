@@ -88,7 +88,7 @@ def test_what_a_server_does_with_it() -> None:
 
 
 def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
-    """A dynamically quantized model is not batched, and that is said with the reason."""
+    """A dynamically quantized model is not batched, and the report has the reason."""
     path = onnx_models.save(onnx_models.dynamically_quantized(), tmp_path / "model.onnx")
     serving = inspected(path)["serving"]
     assert not serving["batched"]
@@ -150,7 +150,7 @@ def test_operations_of_products() -> None:
 
 
 def test_operations_of_the_runtimes_own_operators() -> None:
-    """Whose shapes ONNX itself does not know."""
+    """ONNX itself does not know the shapes of these operators."""
     model = model_of(
         helper.make_node("FusedMatMul", ["x", "w"], ["h"], domain="com.microsoft"),
         helper.make_node("Gelu", ["h"], ["g"], domain="com.microsoft"),
@@ -168,7 +168,7 @@ def test_operations_of_the_runtimes_own_operators() -> None:
 
 
 def test_operations_of_classic_models() -> None:
-    """Whose first operator is one of ONNX-ML, after which ONNX alone knows no shape."""
+    """Its first operator is one of ONNX-ML, after which ONNX alone knows no shape."""
     model = model_of(
         helper.make_node("Scaler", ["x"], ["h"], domain="ai.onnx.ml", offset=[0.0], scale=[1.0]),
         helper.make_node("MatMul", ["h", "w"], ["y"]),
@@ -253,7 +253,7 @@ def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int)
 
 
 def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
-    """Besides what could be named instead."""
+    """The error also names the other possible form."""
     said = inspected(tmp_path / "absent.onnx", code=MISUSED)["error"]
     assert "does not exist" in said
     assert "NAME/VERSION" in said
@@ -306,7 +306,7 @@ def test_a_wrong_length_is_wrong_use() -> None:
 
 
 def test_a_model_that_takes_too_much_still_has_a_structure(tmp_path: Path) -> None:
-    """What opening it would take is not taken; what is in the file is told all the same."""
+    """The model is not opened, and its file is reported all the same."""
     path = onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx")
     found = inspected(path, COHORT_INSPECTION_SECONDS="3")
     assert "COHORT_INSPECTION_SECONDS" in found["serving"]["problem"]

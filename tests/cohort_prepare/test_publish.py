@@ -59,7 +59,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def publish(model: Path, *options: object, code: int = 0, to: str = "models") -> dict[str, Any]:
-    """What the command printed as JSON."""
+    """Run the command and return its JSON."""
     arguments = ["publish", str(model), "--name", "mlp", "--to", str(model.parent / to), "--json"]
     done = CliRunner().invoke(cli, [*arguments, *map(str, options)], catch_exceptions=False)
     assert done.exit_code == code, done.output
@@ -111,7 +111,7 @@ def test_published_version_has_all_that_was_seen_of_it(
 
 
 def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> None:
-    """In the manifest, in the card, and on the terminal with what to do."""
+    """The manifest, the card and the terminal have it; the terminal also states what to do."""
     path = onnx_models.save(onnx_models.dynamically_quantized(), tmp_path / "q.onnx")
     found = publish(path)
     assert found["manifest"]["rows"]["verdict"] == "refuted"
@@ -159,7 +159,7 @@ def test_same_files_are_published_once_and_others_get_the_next_number(
 def test_what_is_published_already_meets_what_is_given_with_it(
     model: Path, rows: Path, tmp_path: Path
 ) -> None:
-    """A pipeline whose arguments are wrong fails the second time, too."""
+    """Wrong arguments in a pipeline also fail the second time."""
     publish(model, "--examples", rows)
     gone, labels = tmp_path / "gone.npz", tmp_path / "labels.npy"
     np.save(labels, np.zeros(39))
@@ -180,7 +180,7 @@ def pem(key: Any = OURS, secret: bytes | None = None) -> bytes:
 
 
 def test_signed_version_loads_where_its_key_is_trusted(model: Path, tmp_path: Path) -> None:
-    """One that was published unsigned is published anew, so that it can be signed."""
+    """An unsigned version is published again, so that it can be signed."""
     trust = Trust({SIGNER: OURS.public_key()})
     key = tmp_path / "publisher.key"
     key.write_bytes(pem())
@@ -196,7 +196,7 @@ def test_signed_version_loads_where_its_key_is_trusted(model: Path, tmp_path: Pa
 def test_encrypted_key_needs_its_passphrase(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a variable where nobody can be asked."""
+    """It is read from a variable if there is no terminal to ask at."""
     key = tmp_path / "publisher.key"
     key.write_bytes(pem(secret=b"secret"))
     assert "COHORT_SIGNING_PASSPHRASE" in publish(model, "--sign", key, code=2)["error"]
@@ -289,7 +289,7 @@ def gone(path: Path) -> Path:
 def test_model_that_cannot_serve_is_not_published(
     model: Path, tmp_path: Path, harm: Callable[[Path], Path], code: int, says: str
 ) -> None:
-    """It says what is wrong, and leaves no folder behind."""
+    """The error states the fault, and no folder is left."""
     assert says in publish(harm(model), code=code)["error"]
     assert left(tmp_path / "models") == []
 
@@ -357,7 +357,7 @@ def test_two_who_publish_at_once_get_two_numbers(tmp_path: Path) -> None:
 def test_stopped_in_the_middle_nothing_is_left(
     model: Path, rows: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Not even the model's folder, where there was none."""
+    """A new model's folder is removed as well."""
     command = [*quick_command(), "publish", str(model), "--name", "mlp"]
     process = subprocess.Popen(
         [*command, "--to", str(tmp_path / "models"), "--examples", str(rows)],

@@ -122,7 +122,7 @@ def test_a_recipe_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
 
 
 def test_a_source_that_crashes_ends_it_with_the_steps_code(folder: Path) -> None:
-    """And the sentence says which step it was."""
+    """The error names the step."""
     (folder / "training.py").write_text("def model():\n    raise RuntimeError('no data')\n")
     path = write(folder, "source: training:model\nframework: sklearn\nwork: build\n")
     found = prepared(path, PROBLEMS)

@@ -14,7 +14,7 @@ from cohort.errors import InvalidInput, Overloaded
 
 
 def test_a_request_without_room_is_refused_and_holds_what_it_did() -> None:
-    """The sentence says how much is held, and of how much."""
+    """The error states how much is held, and the limit."""
     budget = MemoryBudget(3 * 2**20)
     hold = budget.hold()
     hold.add(2 * 2**20)
@@ -49,7 +49,7 @@ def test_an_answer_needs_room_for_itself_or_half_of_all() -> None:
 
 
 def test_an_answer_that_is_larger_than_all_is_refused_for_good() -> None:
-    """To come again would help nobody; the caller hears what would."""
+    """A retry would not help, so the error states what would."""
     with pytest.raises(InvalidInput, match=r"24 MiB .* 10 MiB .*: send fewer rows"):
         MemoryBudget(10 << 20).check_answer(24 << 20)
 
@@ -67,7 +67,7 @@ def test_a_copy_of_a_hold_is_given_back_by_itself() -> None:
 
 
 def test_the_peak_is_that_since_it_was_last_asked_for() -> None:
-    """It begins with what is held then."""
+    """A new peak begins with the bytes held at that time."""
     budget = MemoryBudget(100)
     hold = budget.hold()
     hold.set(70)
@@ -94,7 +94,7 @@ def test_what_is_used_is_the_sum_of_what_is_held(steps: list[tuple[int, int]]) -
 
 
 def test_arrays_count_by_their_bytes() -> None:
-    """Of all inputs or outputs."""
+    """The bytes of all arrays are added."""
     assert count_bytes([np.zeros((2, 3), "f4"), np.zeros(5, "i8"), np.float64(1.0)]) == 24 + 40 + 8  # type: ignore[list-item]
 
 

@@ -1,4 +1,4 @@
-"""What is listened on: addresses of both families, several of them, or a Unix socket."""
+"""Listeners on addresses of both families, on several addresses, or on a Unix socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V4, V6 = "127.0.0.1", "::1"
 
 
 def answering(hosts: str) -> set[str]:
-    """Which of the loopback addresses somebody is found at."""
+    """Return the loopback addresses that accept a connection."""
     found = set()
     with ExitStack() as stack:
         for one in open_listeners(hosts, 0, backlog=5):
@@ -61,7 +61,7 @@ def test_one_that_is_taken_frees_the_others() -> None:
 
 
 def test_a_unix_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
-    """One where somebody listens is not, and neither is a file."""
+    """One with a live listener is not replaced, and neither is a file."""
     path = tmp_path / "cohort.sock"
     open_unix_listener(path, backlog=5).close()
     with open_unix_listener(path, backlog=5):

@@ -26,7 +26,7 @@ counts = st.integers(0, 50)
 
 
 def counted(labels: Array, outputs: Arrays, *specs: TensorSpec) -> PairedAccuracy:
-    """Of one model, beside itself."""
+    """Compare one model with itself."""
     count = LabelCount(labels, specs)
     count.add(0, len(labels), outputs, outputs)
     return count.total()
@@ -45,7 +45,7 @@ def test_accuracy_holds_together(both: int, lost: int, gained: int, neither: int
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_the_sign_test_splits_all_outcomes(lost: int, gained: int) -> None:
-    """So many lost or more, and fewer than that, are everything that can happen."""
+    """The chances of at least `lost` and of fewer add up to 1."""
     fewer = sign_test(gained + 1, lost - 1) if lost else 0.0
     assert sign_test(lost, gained) + fewer == pytest.approx(1)
 
@@ -131,7 +131,7 @@ def test_labels_that_are_no_classes_are_told() -> None:
 
 
 def test_nothing_decides_where_nothing_is_a_class() -> None:
-    """Embeddings and one number for each row, without labels; zero rows of scores have none."""
+    """Embeddings and one number for each row do not decide without labels."""
     outputs: Arrays = {"embedding": 3 * SCORES, "price": SCORES[:, :1]}
     assert find_decision(outputs, 2, ()) is None
     found = find_decision({"probabilities": SCORES, **outputs}, 2, ())

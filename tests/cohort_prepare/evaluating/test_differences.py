@@ -93,7 +93,7 @@ def test_numbers_beyond_all_squares_do_no_harm() -> None:
 
 
 def test_one_sided_nan_is_infinitely_far_and_of_another_argmax() -> None:
-    """A number on one side only is no small difference, wherever the largest score is."""
+    """A number on one side only is not a small difference, wherever the largest score is."""
     one, other = np.array([[1.0, 2.0, 0.5]]), np.array([[1.0, 2.0, -np.inf]])
     found = differences((one, other))
     assert (found.max_absolute, found.max_relative) == (np.inf, np.inf)

@@ -1,4 +1,4 @@
-"""Two things timed beside each other."""
+"""Two functions timed alternately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cohort_prepare.evaluating.timing import (
 
 
 class Machine:
-    """Work on clocks of its own: its time on a processor varies by 5 %, and others run as well."""
+    """Work on simulated clocks: its processor time varies by 5 %, and other processes run."""
 
     def __init__(self) -> None:
         self.random = Random(7)

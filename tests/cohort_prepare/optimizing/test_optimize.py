@@ -102,7 +102,7 @@ def test_wrong_use_is_said(
 
 
 def test_an_endless_model_is_ended(tmp_path: Path) -> None:
-    """A run without end is no reason to wait for ever, and leaves nothing behind."""
+    """It is ended at the time limit and leaves no file."""
     path = onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx")
     with pytest.raises(Rejected, match=r"its share of the total 0\.5 s"):
         optimize(path, tmp_path / "out.onnx", options=OptimizeOptions(seconds=0.5))
@@ -110,7 +110,7 @@ def test_an_endless_model_is_ended(tmp_path: Path) -> None:
 
 
 def test_all_steps_together_are_bounded(tmp_path: Path) -> None:
-    """A model whose every step takes for ever ends with the time for all of them, not for each."""
+    """A model whose every step is endless ends at the total limit, not at one for each step."""
     worker = Worker(tmp_path, 0.5)
     path = str(onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx"))
     for parts in (2, 1):

@@ -24,7 +24,7 @@ DIGITS = MODELS / "digits" / "1" / "model.onnx"
 
 
 def quantize(*arguments: object, folder: Path) -> tuple[int, dict[str, Any], str]:
-    """Run the command with --json: its exit code, what it printed, and what it said."""
+    """Run the command with --json: return its exit code, its report and its standard error."""
     ended = run_in(folder, "quantize", *arguments, "--json")
     return ended.exit_code, json.loads(ended.stdout), ended.stderr
 
@@ -128,7 +128,7 @@ def test_outputs_that_lose_too_much_are_not_written(tmp_path: Path) -> None:
 def test_wrong_use_is_said(
     rows: Path, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what to give instead, and exit code 2."""
+    """The error names the right option, and the exit code is 2."""
     monkeypatch.chdir(rows)
     ended = CliRunner().invoke(cli, ["quantize", str(DIGITS), "--out", "q.onnx", *arguments])
     assert ended.exit_code == 2

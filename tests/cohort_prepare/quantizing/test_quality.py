@@ -1,4 +1,4 @@
-"""How far outputs are from the original's."""
+"""Distances of outputs from those of the original."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_output_that_is_furthest_off_counts() -> None:
 
 
 def test_labels_that_do_not_go_with_the_rows_are_said() -> None:
-    """Too few, too many, and labels for a model that tells no class."""
+    """There are too few or too many, or the model has no classes."""
     tally = Tally(SCORES, np.array([0, 1]))
     with pytest.raises(Misused, match="more rows than the 2 labels"):
         tally.add({"scores": BEFORE}, {"scores": AFTER})

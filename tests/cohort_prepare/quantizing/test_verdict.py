@@ -1,4 +1,4 @@
-"""Whether outputs are acceptable, whether a recipe pays, and which is best."""
+"""Verdicts on outputs and recipes, and the choice of the best recipe."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_much_smaller_and_as_fast_is_worth_it() -> None:
 
 
 def test_the_closest_outputs_are_those_with_least_noise() -> None:
-    """A row more that is right by chance is no reason; one that is refused comes last."""
+    """One more right row by chance is not a reason; a refused recipe comes last."""
     qualities = {
         "luckier": replace(labelled(0, 1), noise=0.2),
         "closer": replace(labelled(0, 0), noise=0.1),

@@ -1,4 +1,4 @@
-"""What the process does that quantizes and measures."""
+"""The work of the process that quantizes and measures."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_nan_on_one_side_is_a_difference() -> None:
 
 
 def test_outputs_are_matched_by_name_then_by_shape() -> None:
-    """Doubles are held against floats, `[4]` against `[4, 1]`; what is done is told."""
+    """Doubles match floats, and `[4]` matches `[4, 1]`; notes report both."""
     table = np.arange(12.0).reshape(4, 3)
     found = compared(
         {"scores": table, "label": np.arange(4)},

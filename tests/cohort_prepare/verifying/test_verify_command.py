@@ -141,7 +141,7 @@ def test_wrong_use_is_told(
 
 
 def test_tolerance_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is far off by default passes where more is allowed, and the output says so."""
+    """A model that differs too much by default passes with a larger tolerance, which is printed."""
     onnx_models.save(SOURCES["probabilities"], tmp_path / "a.onnx")
     onnx_models.save(BROKEN["weights of another epoch"][1], tmp_path / "b.onnx")
     monkeypatch.chdir(tmp_path)
