@@ -99,9 +99,9 @@ class Prometheus:
 def configuration(
     targets: Mapping[str, Sequence[str]], *, rules: Sequence[Path], seconds: float = 1
 ) -> Any:
-    """Our prometheus.yml, looking every so many `seconds`, with `targets` by job and no others.
+    """Return the shipped prometheus.yml, scraping every `seconds`, with these `targets` only.
 
-    A target is "host:port"; the job `alertmanager` is also where alerts go.
+    A target is "host:port" by job; the job `alertmanager` also receives the alerts.
     """
     config = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
     often = f"{seconds * 1000:.0f}ms"

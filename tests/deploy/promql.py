@@ -13,7 +13,7 @@ OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Metrics that Prometheus makes itself."""
 
 OF_BALANCERS = frozenset({"haproxy_frontend_http_responses_total", "nginx_http_responses_total"})
-"""Metrics of what stands before the replicas."""
+"""Metrics of the balancers in front of the replicas."""
 
 SUFFIXES = {
     "counter": ("_total",),

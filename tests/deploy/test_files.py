@@ -28,7 +28,7 @@ PACKAGES = {
 
 
 def run(name: str, *arguments: object, **environment: str) -> str:
-    """What a program prints; fails with that where the program does, or is missing."""
+    """Return a program's output; fail with it if the program fails or is missing."""
     program = shutil.which(name, path=PATH)
     assert program, f"this test needs {name}: {PACKAGES[name]}"
     done = subprocess.run(
@@ -50,7 +50,7 @@ def example() -> dict[str, str]:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> dict[str, Any]:
-    """What Compose makes of docker-compose.yml with the values of .env.example."""
+    """The result of Compose for docker-compose.yml with the values of .env.example."""
     printed = run(
         *("docker-compose", "--env-file", ROOT / ".env.example"),
         *("--file", ROOT / "docker-compose.yml", "config", "--format", "json"),
@@ -99,7 +99,7 @@ def test_every_container_is_confined(stack: dict[str, Any]) -> None:
 
 
 def test_only_this_machine_is_let_in(stack: dict[str, Any]) -> None:
-    """As it comes, every published port is on loopback, and no replica has one."""
+    """By default every published port is on loopback, and no replica has one."""
     assert "ports" not in stack["services"]["cohort"]
     for service in stack["services"].values():
         assert all(port["host_ip"] == "127.0.0.1" for port in service.get("ports", []))

@@ -252,7 +252,7 @@ async def test_long_header_blocks_give_way_to_others() -> None:
 async def test_small_calls_are_answered_as_far_as_windows_let_them(
     window: int, shared: int, early: bool, full: float
 ) -> None:
-    """Whole or in parts, each call its own; one that was not ended is told to stop."""
+    """Each call gets its own answer, whole or in parts; a call that was not ended is reset."""
     served = Served(full, serve=SmallEcho)
     caller = Caller(served)
     caller.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
@@ -339,7 +339,7 @@ async def test_a_connection_may_go_on_for_ever() -> None:
 
 
 async def test_another_protocol_is_told_nothing() -> None:
-    """What is no HTTP/2 gets no answer in it."""
+    """Other protocols do not get an HTTP/2 answer."""
     served = Served()
     written = len(served.wire.written)
     await served.feed(b"GET / HTTP/1.1\r\n\r\n")
@@ -384,7 +384,7 @@ async def test_malformed_requests_end_their_stream(
 
 
 async def test_more_streams_than_there_may_be_are_refused() -> None:
-    """They may be sent again: REFUSED_STREAM says that nobody has looked at them."""
+    """They may be retried: REFUSED_STREAM means that they were not processed."""
     served = Served()
     caller = Caller(served)
     await caller.exchange()
@@ -398,7 +398,7 @@ async def test_more_streams_than_there_may_be_are_refused() -> None:
 
 
 async def test_a_caller_that_sends_more_than_its_window_is_reset() -> None:
-    """Of a stream: the stream; of the connection: all."""
+    """Too many bytes on a stream reset that stream and leave the connection open."""
     served = Served()
     await served.feed(SETTLED + raw(headers_of(1)))
     frame = hyperframe.frame.DataFrame(1, message(bytes(1 << 22))[:16_384]).serialize()
@@ -432,7 +432,7 @@ async def test_a_caller_that_sends_more_than_its_window_is_reset() -> None:
 async def test_floods_of_frames_that_bring_nothing_end_the_connection(
     frame: bytes, cost: int
 ) -> None:
-    """So many a second, and no more; as many each second are fine."""
+    """The limit counts frames in a second; the same number in each second is fine."""
     served = Served()
     now = asyncio.get_running_loop().time()
     await served.feed(SETTLED + raw(headers_of(1)))
@@ -451,7 +451,7 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
 
 
 def test_an_address_has_so_many_frames_that_bring_nothing_of_all_its_connections() -> None:
-    """A connection that sent few is not ended for the others'; those of a Unix socket have none."""
+    """Connections with few frames stay open at the address's limit; Unix sockets have no limit."""
     counts = UselessOfAddresses()
     for _ in range(MAX_OF_ADDRESS // 50):
         counts.count("1.2.3.4", 50, 50)
@@ -558,7 +558,7 @@ async def test_a_peer_that_is_not_there_any_more_is_forgotten() -> None:
 
 
 async def test_who_never_speaks_and_who_is_idle_is_let_go() -> None:
-    """The one at once, the other after it was told so."""
+    """A silent connection is aborted, and an idle one is closed with a reason."""
     now = asyncio.get_running_loop().time()
     silent = Served()
     silent.connection.look(now + 10)
@@ -600,7 +600,7 @@ async def test_draining_takes_what_is_on_its_way_and_nothing_after() -> None:
 
 
 async def test_a_call_that_has_its_answer_takes_no_more() -> None:
-    """Its caller is told to stop, and what still comes is not kept."""
+    """Its caller is asked to stop, and later bytes are not kept."""
     served = Served()
     await served.feed(SETTLED + raw(headers_of(1)))
     served.calls[0].stream.finish(3, "enough")

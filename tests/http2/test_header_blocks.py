@@ -1,4 +1,4 @@
-"""Header blocks mean what the hpack library says, also those that are known by their bytes."""
+"""Header blocks decode as in the hpack library, also those that are cached by their bytes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_full_table_forgets_its_oldest(sizes: list[tuple[int, int]]) -> None:
 
 
 def test_what_the_table_forgot_is_not_there() -> None:
-    """A field counts 32 bytes beside its own, so that 39 of 105 are kept."""
+    """A field counts 32 bytes in addition to its bytes, so 39 of 105 are kept."""
     blocks = [b"\x40\1a\x48" + b"v" * 72 for _ in range(39)]
     decoder = FieldDecoder(1 << 20)
     decoder.decode(b"".join(blocks))
@@ -166,9 +166,9 @@ def test_what_no_block_is_ends_the_connection(block: bytes, code: ErrorCode) -> 
 
 @pytest.mark.parametrize("coded", [False, True])
 def test_too_many_headers_are_read_all_the_same(coded: bool) -> None:
-    """So that the connection goes on: the next block may refer to what they added to the table."""
+    """The connection continues, since the next block may refer to their entries in the table."""
     encoder, blocks = hpack.Encoder(), HeaderBlocks(Plain())
-    most = MAX_HEADER_BYTES - 33 - 2 * 43  # a field counts 32 bytes beside its own
+    most = MAX_HEADER_BYTES - 33 - 2 * 43  # a field counts 32 more bytes
     fields = [("x-a", "12345678"), ("x-b", "12345678"), ("c", "d" * most)]
     first, last = blocks.decode(encoder.encode(fields)), blocks.decode(encoder.encode(fields))
     assert len(first) == len(last) == 3

@@ -1,4 +1,4 @@
-"""Heads of calls mean what gRPC says, and errors reach their callers as they were written."""
+"""Heads of calls are read as gRPC specifies, and errors reach their callers as written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_deadlines_are_read(sent: bytes, seconds: float) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"1", b"S", b"-1S", b"1s", b"123456789S", b"1S "])
 def test_what_no_deadline_is_is_known(sent: bytes) -> None:
-    """So that the call is refused, rather than served for ever; two deadlines are none either."""
+    """The call is refused, since it would have no deadline; two deadlines are also invalid."""
     assert CallHeads().read([*CALL, (b"grpc-timeout", sent)]).bad_timeout
     assert CallHeads().read([*CALL, *[(b"grpc-timeout", b"1S")] * 2]).bad_timeout
 
@@ -86,7 +86,7 @@ def test_blanks_around_a_value_are_no_part_of_it(sent: bytes) -> None:
 
 @given(st.text(max_size=40))
 def test_messages_of_errors_are_written_so_that_any_client_reads_them(text: str) -> None:
-    """Printable ASCII as it is, all else as the bytes of its UTF-8; what has none, as `?`."""
+    """Printable ASCII stays, other characters become bytes of UTF-8, and invalid ones `?`."""
     written = percent_encoded(text).decode("ascii")
     assert written.isprintable()
     assert unquote(written) == text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""What a stream has to send leaves in its order, in frames of any size."""
+"""The send queue of a stream: parts leave in their order, in frames of any size."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_verdict_is_read_as_it_was_written(verdict: RowVerdict) -> None:
 
 
 def test_limit_of_the_models_own_is_no_harm(inspectors: Inspectors, path: Path) -> None:
-    """A run that fails for `memory_limit_mb` fails in the server as well, by itself."""
+    """A run over `memory_limit_mb` fails alone in the server, so inspection accepts the model."""
     onnx_models.save(onnx_models.hoard(10**8), path)
     limited = Opener(path, chain=CHAIN, memory_limit_mb=16)
     assert inspectors(LITTLE_MEMORY).inspect(limited)

@@ -67,7 +67,7 @@ def test_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_that_is_killed_before_it_began_does_not_begin() -> None:
-    """And says so."""
+    """It raises an error that names the stop."""
     process = DrawingProcess(DIGITS, {})
     process.kill()
     with pytest.raises(LoadFailed, match="stopping"):
@@ -77,7 +77,7 @@ def test_one_that_is_killed_before_it_began_does_not_begin() -> None:
 def test_a_file_that_cannot_be_read_to_its_end_holds_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here a pipe that nobody writes to; the process ends, in words."""
+    """The file is a pipe without a writer; the process ends with a reason."""
     monkeypatch.setattr(module, "MAX_SECONDS", 0.5)
     os.mkfifo(tmp_path / "model.onnx")
     with pytest.raises(LoadFailed, match=r"more than 0\.5 s"):
