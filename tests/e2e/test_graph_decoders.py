@@ -1,4 +1,4 @@
-"""A model that decodes pictures in its graph: bytes that end its decoder end nobody else."""
+"""A model that decodes pictures in its graph: bytes that end its decoder end no other process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def send(server: Cohort, file: bytes) -> httpx.Response:
 
 
 def answers(server: Cohort) -> bool:
-    """Whether the model gives the pixels of a picture, in blue, green, red."""
+    """Return True if the model answers with a picture's pixels, in blue, green, red."""
     answer = send(server, PNG)
     return answer.status_code == 200 and answer.json()["prediction"] == PIXELS[..., ::-1].tolist()
 

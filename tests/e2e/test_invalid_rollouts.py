@@ -1,4 +1,4 @@
-"""A server that starts with a rollouts file that nobody can follow."""
+"""A server that starts with an invalid rollouts file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of the best classes, from a server of its own, over every API."""
+"""Labels of the best classes, from a separate server, over every API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def post(server: Cohort, path: str, **body: Any) -> Any:
 
 
 def scores(folder: Path) -> Any:
-    """What the model says of ROWS, after a softmax."""
+    """Return the model's output for ROWS, after a softmax."""
     session = onnxruntime.InferenceSession(str(folder / "models/shapes/1/model.onnx"))
     (raw,) = session.run(None, {"x": np.array(ROWS, np.float32)})
     powers = np.exp(raw - raw.max(axis=1, keepdims=True))
@@ -69,7 +69,7 @@ def best(values: Any, count: int) -> list[dict[str, Any]]:
     "path", ["/predict", "/models/shapes/predict", "/models/shapes/versions/1/predict"]
 )
 def test_the_simple_api(server: Cohort, folder: Path, path: str) -> None:
-    """One label a row without `top`, a list with it, of the very numbers beside them."""
+    """A row has one label without `top`, a list with it, with the same numbers as the outputs."""
     named = post(server, path, model="shapes", inputs={"x": ROWS})
     numbers = named["outputs"]["y"]
     np.testing.assert_allclose(numbers, scores(folder), rtol=1e-5)
@@ -87,7 +87,7 @@ def test_the_simple_api(server: Cohort, folder: Path, path: str) -> None:
 
 
 def test_v1_and_invocations(server: Cohort) -> None:
-    """Beside `predictions`."""
+    """Labels are next to `predictions`."""
     rows = post(server, "/v1/models/shapes:predict", instances=ROWS)
     assert rows["labels"] == [best(row, 1)[0] for row in rows["predictions"]]
     columns = post(server, "/v1/models/shapes:predict?top=2", inputs={"x": ROWS})
@@ -104,7 +104,7 @@ def infer_body(**more: Any) -> dict[str, Any]:
 
 
 def test_v2(server: Cohort) -> None:
-    """The labels are an output of their own, which metadata names, and requests may."""
+    """The labels are a separate output, which metadata lists and requests may name."""
     path = "/v2/models/shapes/infer"
     numbers, names = post(server, path, **infer_body())["outputs"]
     rows = np.reshape(numbers["data"], (2, 3)).tolist()
@@ -175,7 +175,7 @@ def test_grpc(server: Cohort) -> None:
 
 
 def test_a_threshold_gives_each_row_a_list(server: Cohort) -> None:
-    """Of all that reach it, with the rounded numbers."""
+    """Each row has all labels that reach it, with the rounded numbers."""
     found = post(server, "/models/tags/predict", input=ROWS)
     for row, labels in zip(found["prediction"], found["labels"], strict=True):
         assert row == [round(number, 3) for number in row]
@@ -201,7 +201,7 @@ def test_classes_of_the_file_are_labels_where_they_are_asked_for(server: Cohort)
     "path", ["/predict", "/models/shapes/predict", "/v1/models/shapes:predict"]
 )
 def test_a_top_that_is_none_is_refused(server: Cohort, path: str, top: str) -> None:
-    """With what it must be, and what it was."""
+    """The error has the rule and the value."""
     key = "instances" if "v1" in path else "input"
     model = {"model": "shapes"} if path == "/predict" else {}
     response = httpx.post(f"{server.url}{path}?top={top}", json={key: ROWS, **model})
@@ -236,7 +236,7 @@ def test_labels_are_described(server: Cohort) -> None:
 
 
 def whole(document: Any, part: Any) -> Any:
-    """A part of a document with what it refers to in its place."""
+    """Return a part of a document with its references resolved."""
     if isinstance(part, list):
         return [whole(document, one) for one in part]
     if not isinstance(part, dict):

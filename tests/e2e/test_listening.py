@@ -23,14 +23,14 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 
 def probe(**settings: object) -> int:
-    """The exit status of what the image's HEALTHCHECK runs."""
+    """Return the exit status of the command of the image's HEALTHCHECK."""
     environment = {f"COHORT_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "cohort.connections.probe"]
     return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
 
 
 def ready_over_grpc(target: str) -> bool:
-    """Whether a gRPC client that knows `target` is told that the server is ready."""
+    """Return True if a gRPC client that connects to `target` finds the server ready."""
     with grpc.insecure_channel(target) as channel:
         ask = channel.unary_unary(
             f"{PATH}/ServerReady",

@@ -70,7 +70,7 @@ def best(count: int, rows: int = 2) -> list[list[str]]:
 
 
 def check(scores: Any, labels: Any = None, *, rows: int = 2) -> None:
-    """Compare what came with what numpy and Pillow say: one label a row, or several."""
+    """Compare answers with those of numpy and Pillow: one label a row, or several."""
     np.testing.assert_allclose(scores, SCORES[:rows], atol=1e-3)
     if labels is not None:
         listed = [row if isinstance(row, list) else [row] for row in labels]
@@ -79,7 +79,7 @@ def check(scores: Any, labels: Any = None, *, rows: int = 2) -> None:
 
 
 def test_the_simple_api(client: httpx.Client) -> None:
-    """As base64, as a body, and as a form; labels stand beside the numbers."""
+    """It accepts base64, a body and a form; labels are next to the numbers."""
     for query, count in (("", 1), ("?top=3", 3)):
         path = f"/models/photos/predict{query}"
         told = ok(client.post(path, json={"inputs": {"photo": TEXTS}}))
@@ -105,7 +105,7 @@ def test_v1_and_invocations(client: httpx.Client) -> None:
 
 
 def test_v2_in_json(client: httpx.Client) -> None:
-    """The input is BYTES, and the labels are an output of their own."""
+    """The input is BYTES, and the labels are a separate output."""
     described = ok(client.get("/v2/models/photos"))
     (photo,) = described["inputs"]
     assert (photo["name"], photo["datatype"], photo["shape"]) == ("photo", "BYTES", [-1])

@@ -82,7 +82,7 @@ async def test_grpc_answers(server: Cohort) -> None:
 
 
 def test_a_mistake_says_its_step(server: Cohort) -> None:
-    """In what callers, operators and readiness are told; the others serve."""
+    """Callers and operators get the step's error; readiness does not depend on it."""
     reason = server.get("/models/wrong").json()["versions"][0]["reason"]
     assert reason == "step 'large': model 'larg' not found; did you mean 'large'?"
     refused = predict(server, "wrong")
@@ -92,7 +92,7 @@ def test_a_mistake_says_its_step(server: Cohort) -> None:
 
 
 def test_outputs_and_inputs_take_what_those_of_models_do(server: Cohort) -> None:
-    """Labels, for one; what does not fit is said with its place in the file."""
+    """Labels are one such setting; a mistake is reported with its place in the file."""
     labels = predict(server, "labelled").json()["labels"]
     assert [[one["label"] for one in row] for row in labels] == [["a"], ["a"]]
     reason = server.get("/models/mislabelled").json()["versions"][0]["reason"]
@@ -133,7 +133,7 @@ def test_readiness_follows_the_models(server: Cohort) -> None:
 
 
 def test_check_says_what_is_wrong(folder: Path) -> None:
-    """On a line that begins with the file, without serving; `--no-open` says the same."""
+    """The line begins with the file; `--no-open` prints the same."""
     for options in ([], ["--no-open"]):
         done = subprocess.run(
             [*COMMAND, "check", str(folder / "models"), *options],

@@ -98,7 +98,7 @@ def canary(server: Cohort) -> dict[str, Any]:
 
 
 async def test_shares_are_those_of_the_file(folder: Path) -> None:
-    """Of 20,000 requests, to within 10 standard deviations; metrics count the same."""
+    """Shares of 20,000 requests are within 10 standard deviations; metrics count the same."""
     write(folder, TENTH)
     with serve(folder) as server:
         requests = itertools.islice(endless(), 20_000)
@@ -116,7 +116,7 @@ async def test_shares_are_those_of_the_file(folder: Path) -> None:
 
 
 def variants_of(server: Cohort, users: list[str], body: object = None) -> list[str]:
-    """Who answers each of `users`, asked by header."""
+    """Return the variant that answers each of `users`, sent in the header."""
     with httpx.Client(base_url=server.url) as client:
         body = body or bodies()[0]
         answers = [client.post(PATH, json=body, headers={"X-User": one}) for one in users]
@@ -232,7 +232,7 @@ REASONS = {"raises": "errors", "slow": "latency", "wrong": "disagreement"}
 
 @pytest.mark.parametrize("how", ["raises", "slow", "wrong"])
 async def test_a_bad_canary_is_rolled_back_under_load(folder: Path, how: str) -> None:
-    """After the decision nobody fails and nobody gets it; others follow; a restart forgets not."""
+    """After the decision no request fails or reaches it; replicas and restarts keep it out."""
     save_broken(folder / "models", how)
     write(folder, f"{THIRD}, {GUARDS[how]}")
     with serve(folder) as server, serve(folder) as replica:
@@ -297,7 +297,7 @@ async def test_edits_under_load_fail_nobody(folder: Path) -> None:
 
 
 def test_a_broken_file_at_the_start_lets_nobody_in(folder: Path) -> None:
-    """Nobody can say who gets which version: the replica is not ready until it is mended."""
+    """The versions of callers are unknown, so the replica is not ready until the file is fixed."""
     (folder / "rollouts.yaml").write_text("digits: {variants: 3}")
     with serve(folder, ready=False) as server:
         answer = server.wait_for("/health/ready", 503)
@@ -309,7 +309,7 @@ def test_a_broken_file_at_the_start_lets_nobody_in(folder: Path) -> None:
 
 
 def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:
-    """The rollback holds here, is told to be unsaved, and is written once the folder is mended."""
+    """The rollback holds here, is reported as unsaved, and is written once the folder is fixed."""
     write(folder, TENTH)
     (folder / "state").touch()
     with serve(folder) as server:

@@ -140,7 +140,7 @@ def test_tritons_example_runs(server: Cohort, wire: str) -> None:
 
 
 def test_some_tensors_may_be_elsewhere(server: Cohort, wire: str) -> None:
-    """Beside those that are sent; each finds its place."""
+    """Others are in the request; each is read and written in its place."""
     key = made("mixed", ROW.tobytes() + bytes(SIZE))
     with connected(server, wire) as (client, module):
         client.register_system_shared_memory("r", key, 2 * SIZE)
@@ -278,7 +278,7 @@ def test_tensors_lie_in_their_region(
 
 @pytest.mark.parametrize("done", ["shortened", "removed", "replaced", "unregistered"])
 def test_memory_that_goes_away_is_an_error(server: Cohort, wire: str, done: str) -> None:
-    """Between registering and use, for inputs and outputs; the server goes on."""
+    """It may change after registration, for inputs and outputs; the server continues."""
     key = made("gone", ROW.tobytes())
     file = FOLDER / key[1:]
 
@@ -365,7 +365,7 @@ def test_memory_of_cuda_is_refused(server: Cohort, wire: str) -> None:
 
 @pytest.mark.parametrize("place", ["in", "out"])
 def test_memory_may_overlap_itself(server: Cohort, wire: str, place: str) -> None:
-    """An output beside its input, or two outputs in one place: each is written whole."""
+    """An output may overlap its input or another output: each is written whole."""
     key = made("overlap", np.arange(6, dtype="f4").tobytes())
     with connected(server, wire) as (client, module):
         client.register_system_shared_memory("r", key, 24)

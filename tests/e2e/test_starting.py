@@ -58,13 +58,13 @@ def test_ctrl_c_stops_at_once_and_exits_0(tmp_path: Path) -> None:
 
 
 def takes(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Return True if a process has a handler for a signal."""
     (mask,) = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{pid}/status").read_text())
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def has(pid: int, library: str) -> bool:
-    """Whether a process has loaded a library."""
+    """Return True if a process has loaded a library."""
     return library in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -112,9 +112,7 @@ def test_a_stop_before_anything_is_imported_exits_0(
     if first and os.geteuid():
         pytest.skip("only root has namespaces of processes")
     begun = tmp_path / "begun"
-    (tmp_path / "rich_click.py").write_text(
-        BLOCKED.format(path=str(begun))
-    )  # what is imported first
+    (tmp_path / "rich_click.py").write_text(BLOCKED.format(path=str(begun)))  # it is imported first
     module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "scripts"
     ]["cohort"].partition(":")

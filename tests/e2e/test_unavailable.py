@@ -1,4 +1,4 @@
-"""A model that cannot be served: who may know is told why, by every protocol."""
+"""A model that cannot be served: callers who may see it get the reason, over every protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = {"seer": ["broken", "good"], "other": ["good"]}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """A model that serves beside a pickle, and a rollout whose baseline is one."""
+    """A model that serves next to a pickle, and a rollout whose baseline is one."""
     folder = tmp_path_factory.mktemp("unavailable")
     models = folder / "models"
     onnx_models.save(onnx_models.mlp(), models / "good" / "1" / "model.onnx")
