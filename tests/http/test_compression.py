@@ -50,7 +50,7 @@ async def test_a_body_comes_out_as_it_was(encoding: str | None, body: bytes) -> 
     [0, 1, *(DECOMPRESS_AT_ONCE + step for step in (-1, 0, 1)), LIMIT - 1, LIMIT],
 )
 async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
-    """On the loop or beside it."""
+    """It is unpacked on the event loop or on a thread."""
     assert await decompress("gzip", gzip.compress(bytes(size)), LIMIT, plenty) == bytes(size)
 
 
@@ -69,7 +69,7 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
     finally:
         tracemalloc.stop()
     if factor == 50:
-        assert peak < 20 * LIMIT  # of 50 that would come out
+        assert peak < 20 * LIMIT  # the whole output would be 50 times the limit
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_a_broken_body_is_told(encoding: str, body: bytes, says: str) -> N
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "*", ""])
 async def test_other_codings_are_named(encoding: str) -> None:
-    """What nobody can read is refused before it is looked at; no coding at all is none."""
+    """An unknown coding is refused before the body is read; an empty one means no coding."""
     if not encoding:
         assert await decompress(encoding, TEXT, LIMIT, plenty) == TEXT
         return
@@ -156,12 +156,12 @@ def test_what_is_kept_as_gzip_is_sent_so_where_that_is_allowed(accept: str, acce
 
 
 def unzipped(body: bytes) -> bytes:
-    """What was in a gzip."""
+    """Return the content of a gzip."""
     return gzip.decompress(body)
 
 
 def inflated(body: bytes) -> bytes:
-    """What was in zlib's frame."""
+    """Return the content of a zlib frame."""
     return zlib.decompress(body)
 
 

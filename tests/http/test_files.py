@@ -53,7 +53,7 @@ OTHER = png(PIXELS[::-1])
 
 
 def npy(array: NDArray[Any]) -> bytes:
-    """What numpy.save writes."""
+    """Return the bytes that numpy.save writes."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -176,7 +176,7 @@ def test_the_query_holds_for_json_too(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"a", b"\xff\0"])
 def test_any_bytes_are_taken(client: httpx.Client, body: bytes) -> None:
-    """None at all, text, and what is no text and ends in a zero."""
+    """They may be empty, text, or binary with a zero at the end."""
     assert prediction(send(client, "known", body, "image/png")) == [False]
 
 
@@ -189,7 +189,7 @@ def test_others_say_what_they_take_and_how_to_send_it(client: httpx.Client) -> N
 
 
 def test_one_file_does_not_reach_several_inputs(client: httpx.Client) -> None:
-    """The way to send them is told."""
+    """The error names the way to send them."""
     said = refusal(send(client, "pair", npy(ROWS), NPY))
     assert "'a', 'b': send multipart/form-data" in said
 
@@ -219,14 +219,14 @@ def test_every_api_takes_bytes_that_are_no_text(client: httpx.Client) -> None:
 
 
 def test_bytes_of_two_lengths_are_sent_one_by_one(client: httpx.Client) -> None:
-    """The runtime takes them only so, and the error says it."""
+    """The runtime cannot hold them in one array, and the error states what to do."""
     rows = [{"b64": b64encode(one).decode()} for one in (IMAGE, IMAGE + b"\0")]
     said = refusal(client.post("/models/known/predict", json={"input": rows}))
     assert "send each in a request of its own" in said
 
 
 def test_bytes_that_a_model_gives_back_must_be_text(client: httpx.Client) -> None:
-    """The runtime gives no other; the error says whose bytes they are."""
+    """The runtime returns nothing else; the error states that the output is at fault."""
     assert "output" in refusal(send(client, "text", b"\xff", "image/png"))
     assert prediction(send(client, "text", "žluť".encode(), "image/png")) == ["žluť"]
 
@@ -259,7 +259,7 @@ def test_text_may_be_saved_too(client: httpx.Client) -> None:
 
 
 def test_an_array_is_answered_by_one_where_asked(client: httpx.Client) -> None:
-    """For JSON, too; the version is in a header."""
+    """JSON requests get one as well; the version is in a header."""
     for body, media in ((npy(ROWS), NPY), (json.dumps({"input": ROWS.tolist()}).encode(), "")):
         for _ in range(3):  # the first is not coalesced
             answer = send(client, "same", body, media, accept=NPY)
@@ -269,7 +269,7 @@ def test_an_array_is_answered_by_one_where_asked(client: httpx.Client) -> None:
 
 
 def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None:
-    """Another must be chosen, or is no array."""
+    """With several outputs one must be chosen; text is not an array."""
     files = {name: (f"{name}.npy", npy(ROWS[:, :2])) for name in ("a", "b")}
     asked = {"accept": NPY}
     said = refusal(client.post("/models/pair/predict", files=files, headers=asked))
@@ -315,7 +315,7 @@ def test_the_parts_of_a_form_are_inputs_by_name(client: httpx.Client) -> None:
 
 
 def test_parts_of_one_name_are_rows(client: httpx.Client) -> None:
-    """Of files, of text, and of numbers."""
+    """Files, text and numbers become rows."""
     images = [("x", ("a.png", one, "image/png")) for one in (IMAGE, OTHER)]
     assert form(client, "known", images).json()["outputs"] == {"y": [True, True]}
     words = [("x", (None, word)) for word in ("cat", "a longer one")]

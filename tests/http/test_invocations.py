@@ -166,7 +166,7 @@ def test_a_large_table_is_read_beside_the_loop(client: httpx.Client) -> None:
 
 
 def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
-    """Eight million lines are no rows, as nobody waits to hear."""
+    """Eight million empty lines stop being read when the caller's time ends."""
     answer = client.post(
         "/invocations?timeout_ms=1",
         content=b"\n" * 8_000_000,

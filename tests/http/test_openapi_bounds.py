@@ -56,18 +56,18 @@ def zeros(spec: TensorSpec, rows: int = 1) -> Arrays:
 
 
 def filled_in(schema: Any) -> int:
-    """How many values Swagger UI makes of a schema without an example."""
+    """Return how many values Swagger UI generates for a schema without an example."""
     if not isinstance(schema, dict):
         return 0
     if schema.get("type") == "array":
         return int(max(1, schema.get("minItems", 1)) * filled_in(schema.get("items")))
-    forms = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]  # of which it takes one
+    forms = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]  # it uses one of them
     inside = sum(map(filled_in, schema.get("properties", {}).values()))
     return inside + max(map(filled_in, forms), default=0) or 1
 
 
 def values_in(body: Any) -> int:
-    """How many values a body has."""
+    """Return how many values a body has."""
     if isinstance(body, dict):
         return sum(map(values_in, body.values()))
     return sum(map(values_in, body)) if isinstance(body, list) else 1
@@ -120,7 +120,7 @@ def test_no_body_is_filled_in_with_thousands_of_values(app: FastAPI, version: Se
 
 
 def test_large_inputs_are_shortened_and_small_ones_are_not(app: FastAPI) -> None:
-    """Beside an image, a list of sizes stays as it was published."""
+    """A list of sizes next to an image stays as it was published."""
     sizes = TensorSpec("sizes", "INT64", ("N", 2))
     example = zeros(IMAGE) | {"sizes": np.array([[640, 480]])}
     document = json.loads(written(app, [served([IMAGE, sizes], example=example)]))
@@ -131,7 +131,7 @@ def test_large_inputs_are_shortened_and_small_ones_are_not(app: FastAPI) -> None
 
 
 def test_a_thousand_models_are_described_in_part(app: FastAPI) -> None:
-    """As many as fit; the document says so, and describes any one of them alone."""
+    """As many as fit are described; the document reports it, and describes any one alone."""
     models = [served(example=zeros(FLOATS), model=f"m{number:04}") for number in range(1000)]
     whole = written(app, models)
     assert len(whole) < MAX_OWN_BYTES + 200_000
@@ -173,7 +173,7 @@ def test_names_from_a_file_stay_in_their_cells(app: FastAPI) -> None:
 def test_calls_go_where_the_caller_found_the_server(
     app: FastAPI, scheme: str, host: str | None, url: str, client: str
 ) -> None:
-    """A Host header that would mean something to a shell is no part of a command to copy."""
+    """A Host header with a shell's special characters is not put into a command to copy."""
     version = served([IMAGE], [IMAGE], zeros(IMAGE))
     pieces = at_once(write_document(at_once(read_routes(app)), [version]))
     paths = json.loads(at_host(pieces, scheme, host))["paths"]
@@ -183,7 +183,7 @@ def test_calls_go_where_the_caller_found_the_server(
 
 
 def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
-    """From the environment: nobody pastes one into a page."""
+    """The key is read from the environment, so that no key is pasted into a page."""
     version = served([IMAGE], [SCORES], zeros(IMAGE))
     document = json.loads(written(app, [version], needs_key=True))
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]

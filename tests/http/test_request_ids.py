@@ -85,7 +85,7 @@ def test_a_refusal_says_which_model_and_version(server: Cohort) -> None:
 
 @pytest.mark.parametrize("way", PATHS)
 def test_a_refusal_without_an_id_gets_one(server: Cohort, way: str) -> None:
-    """So that whoever saw it can name it; a good answer needs none."""
+    """A client can then report it; a good answer does not need one."""
     refused = httpx.post(server.url + PATHS[way], json=WRONG)
     new_request_id = refused.headers["x-request-id"]
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", new_request_id)

@@ -51,7 +51,7 @@ class LeaseOfSeconds(Lease):
 
 @dataclass
 class Case:
-    """What a version with outputs answers to requests of so many rows."""
+    """A version's outputs for requests of several rows."""
 
     version: ServedVersion
     variant: str
@@ -68,7 +68,7 @@ class Case:
         return call.encode(lease, [array[rows] for array in self.arrays])
 
     def together(self, requests: Sequence[Sent]) -> list[Encoded] | None:
-        """The responses to requests that shared a run; None where they are answered alone."""
+        """Return the responses to requests that shared a run, or None if each is answered alone."""
         wanted = []
         for sent in requests:
             form = sent.route.rows(sent.headers)
@@ -118,7 +118,7 @@ def cases(draw: st.DrawFn) -> Case:
 def assert_same(case: Case, send: Callable[[int], Sent], *, labels: bool = True) -> None:
     """Assert that each of a case's requests gets the same both ways.
 
-    labels: Whether responses with labels may be written together; default True.
+    labels: True (the default) if responses with labels may be written together.
     """
     requests = [send(count) for count in case.counts]
     at = 0

@@ -141,7 +141,7 @@ def test_other_apis_take_the_same_values(client: httpx.Client) -> None:
 
 
 def test_config_says_what_stands_for_a_missing_value(client: httpx.Client) -> None:
-    """For text and whole numbers, and for floats in the place of NaN, in JSON and CSV."""
+    """This holds for text, whole numbers, and floats instead of NaN, in JSON and CSV."""
     rows = [{"city": None, "age": None, "count": None}]
     answer = client.post("/models/lenient/predict", json={"rows": rows})
     found: dict[str, list[Any]] = {"same": ["?"], "older": [40.0], "counted": [0]}
@@ -203,7 +203,7 @@ def test_rows_stand_alone(client: httpx.Client) -> None:
 
 
 def test_columns_of_a_block_go_by_the_names_in_its_file(client: httpx.Client) -> None:
-    """In any order, as rows and as lists; what stands for a gap is in the file, too."""
+    """Columns may have any order, as rows and as lists; the file also defines the missing value."""
     rows = [{"age": 3, "rooms": 1, "area": 2}, {"rooms": 4, "area": None, "age": 6}]
     columns = {"area": [2, None], "rooms": [1, 4], "age": [3, 6]}
     wanted = [[1, 2, 3], [4, -7, 6]]

@@ -67,13 +67,13 @@ def client(server: Cohort) -> Iterator[httpx.Client]:
 
 
 def message(document: object, *data: bytes) -> tuple[bytes, dict[str, str]]:
-    """JSON with binary data behind it, and the header that says where."""
+    """Return JSON with binary data after it, and the header with the JSON's length."""
     head = json.dumps(document).encode()
     return b"".join([head, *data]), {LENGTH: str(len(head))}
 
 
 def infer(client: httpx.Client, model: str, document: object, *data: bytes) -> httpx.Response:
-    """Ask `model`, with `data` behind the JSON where there is any."""
+    """Send a request to `model`, with `data` after the JSON if there is any."""
     body, headers = message(document, *data)
     return client.post(f"/v2/models/{model}/infer", content=body, headers=headers if data else {})
 
@@ -116,7 +116,7 @@ def test_json_is_answered_in_json(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]]])
 def test_data_is_flat_or_nested(client: httpx.Client, data: list[Any]) -> None:
-    """As the shape says."""
+    """Both forms have the values of the shape."""
     answer = infer(client, "same", ask({**X, "shape": [2, 3], "data": data}))
     assert answer.json()["outputs"][0]["data"] == [1, 2, 3, 4, 5, 6]
 
@@ -154,7 +154,7 @@ def test_an_outputs_own_wish_comes_first(
 
 
 def test_binary_data_lies_in_the_order_of_the_inputs(client: httpx.Client) -> None:
-    """Inputs in JSON in between take none of it; outputs come in the order asked for."""
+    """Inputs in JSON use no data; outputs come in the requested order."""
     b = {"name": "b", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
     request = {
         "inputs": [b, {**b, "name": "a"}],
@@ -193,7 +193,7 @@ def test_texts_are_preceded_by_their_length(client: httpx.Client) -> None:
 def test_a_body_of_nothing_but_data_gets_its_shape(
     client: httpx.Client, model: str, body: bytes, shape: list[int]
 ) -> None:
-    """Inference-Header-Content-Length: 0; the answer is binary, too."""
+    """Inference-Header-Content-Length is 0, and the answer is also binary."""
     answer = client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0"})
     told, data = split(answer)
     assert told["outputs"][0]["shape"] == shape
@@ -222,7 +222,7 @@ def test_a_version_has_the_same_routes(client: httpx.Client, path: str) -> None:
 
 
 def test_the_server_answers_for_itself(client: httpx.Client) -> None:
-    """What it is, that it lives, that it wants traffic."""
+    """It reports its name, that it is live and that it is ready."""
     assert client.get("/v2").json()["name"] == "cohort"
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
@@ -381,7 +381,7 @@ def test_texts_that_do_not_add_up_are_refused(
 
 
 def test_nan_is_refused_in_json_and_goes_in_binary(client: httpx.Client) -> None:
-    """JSON has no word for it, so the answer says which form has."""
+    """JSON cannot express it, so the error names the form that can."""
     nan = np.array([np.nan] * 3, "f4").tobytes()
     refused = infer(client, "same", ask(sized(12)), nan)
     assert "binary" in refused.json()["error"]
@@ -432,7 +432,7 @@ def test_the_header_length_counts_plain_bytes(client: httpx.Client, encoding: st
 
 
 def test_a_large_answer_is_packed_for_who_asks(client: httpx.Client) -> None:
-    """And its header length counts plain bytes, too."""
+    """Its header length counts unpacked bytes."""
     big = np.arange(3000, dtype="f4")
     request = ask(
         sized(12000, shape=[1000, 3]),
@@ -480,7 +480,7 @@ def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> No
 
 
 def trips(count: int) -> dict[str, Any]:
-    """What the slow model is asked for: a run as long as that."""
+    """Return a request to the slow model for a run of `count` trips."""
     return ask({"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [count]})
 
 
@@ -526,7 +526,7 @@ def test_who_is_in_flight_is_answered_before_a_model_goes(
 def test_parameters_of_a_load_are_an_object(
     client: httpx.Client, verb: str, parameters: object
 ) -> None:
-    """What is empty and of another kind is none, and the model stays as it is."""
+    """An empty value of another type is refused, and the model stays as it is."""
     path = f"/v2/repository/models/same/{verb}"
     answer = client.post(path, json={"parameters": parameters}, headers=ADMIN)
     assert answer.status_code == httpx.codes.BAD_REQUEST
@@ -543,7 +543,7 @@ def test_a_broken_model_says_why_it_cannot_be_loaded(client: httpx.Client) -> No
 
 
 def state(client: httpx.Client, model: str) -> tuple[str, str]:
-    """What the index says of a model with one version."""
+    """Return the index's entry of a model with one version."""
     (one,) = [x for x in client.post("/v2/repository/index").json() if x["name"] == model]
     return one["state"], one["reason"]
 

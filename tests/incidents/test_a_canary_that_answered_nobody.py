@@ -27,7 +27,7 @@ PATH = "/models/m/predict"
 
 
 def prepare(folder: Path, *versions: onnx.ModelProto) -> None:
-    """The models, and what the operator wrote where there are two."""
+    """Write the models, and the operator's rollout if there are two."""
     for number, model in enumerate(versions, 1):
         onnx_models.save(model, folder / "models" / "m" / str(number) / "model.onnx")
     (folder / "models" / "m" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")

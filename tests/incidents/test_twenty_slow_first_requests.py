@@ -9,7 +9,7 @@ ROLLOUT = Rollout("m", {"a": Variant("a", 1, 1), "b": Variant("b", 2, 1)}, "a")
 
 
 def served(*, slow_first: int = 0, slow_later: int = 0) -> bool:
-    """Whether a canary with so many slow requests among 600 is rolled back for its latency."""
+    """Return True if a canary with these slow requests among 600 is rolled back for its latency."""
     evidence = RolloutEvidence(ROLLOUT, Guard(max_latency_ratio=1.5))
     now = 0.0
     rolled_back = False

@@ -96,7 +96,7 @@ class Server:
         return made, transport
 
     async def ask(self, sent: Iterable[bytes], *, at_once: bool) -> list[Answer]:
-        """Send each on a connection of its own, and wait for all answers, or for each in turn."""
+        """Send each on a separate connection; wait for all answers at once or for each in turn."""
         connections = []
         for one in sent:
             made, transport = self.connect()
@@ -299,7 +299,7 @@ def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def shared(models: Path) -> Iterator[tuple[asyncio.Runner, Service]]:
-    """A service, and the event loop that it runs on, which goes on while a test runs it."""
+    """A service and its event loop, which continues while a test runs it."""
     services: list[Service] = []
     ended = asyncio.Event()
 
@@ -377,7 +377,7 @@ async def test_requests_of_one_iteration_share_a_run(
     async with serving(models) as server:
         before = server.counted()
         sent = [form(row) for row in rows]
-        await server.ask(sent, at_once=False)  # heads differ by the length they tell
+        await server.ask(sent, at_once=False)  # heads differ by length
         alone = compared(await server.ask(sent, at_once=False))
         with (
             mock.patch.object(HotProtocol, "_parse", side_effect=AssertionError),
@@ -447,7 +447,7 @@ async def test_every_road_leads_to_shared_runs(models: Path, road: str) -> None:
     bodies = [[float(number), 1, 2, 3] for number in range(12)]
     async with serving(models) as server:
         asked = [ROADS[road](ask({"input": [row]}, "/models/mlp/predict")) for row in bodies]
-        for parts in asked:  # heads differ by the length they tell
+        for parts in asked:  # heads differ by length
             await server.ask([b"".join(parts)], at_once=False)
         before = server.counted()
         with (

@@ -1,6 +1,6 @@
-"""What keeps one caller from harming the others on the fast way.
+"""Limits that keep one caller from harming the others on the fast path.
 
-Most of it is seen on the protocol itself, with a fake transport and data plane; the rest on a real
+Most tests use the protocol itself, with a fake transport and data plane; the rest use a real
 server.
 """
 
@@ -78,7 +78,7 @@ async def test_requests_after_the_last_one_are_not_run() -> None:
 
 
 async def test_a_request_after_the_last_one_is_not_an_error() -> None:
-    """Nor is it after one that asked for an upgrade, which is parsed anew."""
+    """This holds also after an upgrade request, whose next bytes a new parser reads."""
     for headers in (["connection: close"], ["connection: upgrade, close", "upgrade: h2c"]):
         server = FakeServer()
         with capture_logs() as logged:
@@ -123,7 +123,7 @@ def test_a_caller_that_sends_too_much_gets_413(tmp_path: Path) -> None:
     with cohort(tmp_path / "models", tmp_path, max_body_mb="1") as server:
 
         def ask() -> list[str] | None:
-            """The codes of the answers; None where a stall used up the time that is given."""
+            """Return the codes of the answers, or None if a stall used up the time."""
             began, received = monotonic(), b""
             with connect(server.url) as caller, contextlib.suppress(ConnectionError):
                 caller.sendall(request("/predict", b" " * 8_000_000))
@@ -175,7 +175,7 @@ async def test_headers_are_limited_however_they_are_split() -> None:
 
 
 async def test_unlimited_blank_lines_and_trailers_are_refused() -> None:
-    """Input that is neither headers nor a body is limited, too."""
+    """Input that is neither headers nor a body is also limited."""
     for start in (b"", request("/hot", chunked(b"1")[:-2] + b"x: ", "transfer-encoding: chunked")):
         server = FakeServer()
         server.send(start)
@@ -278,7 +278,7 @@ async def test_idle_connections_are_closed() -> None:
 
 
 async def test_connections_with_slow_headers_are_closed() -> None:
-    """Headers that arrive byte by byte do not hold a connection for ever."""
+    """Headers that arrive byte by byte do not hold a connection indefinitely."""
     server = FakeServer(keep_alive=1000)
     server.send(b"POST /hot HTTP/1.1\r\n")
     server.sweep(after=29)
@@ -342,7 +342,7 @@ async def test_what_is_read_out_of_the_kernel_is_progress() -> None:
 
 
 def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
-    """At each of them once, and not at one that has ended meanwhile; then it waits again."""
+    """Each connection is checked once, except those that end before; then the sweep waits."""
     looked_at: list[mock.Mock] = []
     connections = set()
     for _ in range(2 * LOOKED_AT + 50):
@@ -374,7 +374,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
 
 
 def test_the_sweep_ends_with_the_last_connection() -> None:
-    """Where nobody is connected it does not wait again, until somebody is."""
+    """Without connections the sweep does not wait again, until one opens."""
     loop = mock.Mock(time=lambda: 7.0)
     hot = Hot(
         mock.Mock(), mock.Mock(), matches=[], max_body=1, keep_alive=10, max_connections=10_000
@@ -428,7 +428,7 @@ async def test_all_requests_of_a_lost_connection_are_cancelled() -> None:
 
 
 async def test_the_application_sees_a_disconnect_with_requests_behind_it() -> None:
-    """uvicorn itself tells only the request that was read last."""
+    """uvicorn itself notifies only the request that was read last."""
     server = FakeServer()
     server.state["gate"] = asyncio.get_running_loop().create_future()
     server.send(asgi(b"1") + hot(b"2"))
@@ -635,7 +635,7 @@ async def test_answered_requests_and_lost_connections_leave_no_reference_cycles(
     server = FakeServer()
 
     def alive() -> tuple[int, int, int]:
-        """How many requests, connections and leases of this server there are."""
+        """Return how many requests, connections and leases of this server are alive."""
         found = gc.get_objects()
         connections = [one for one in found if isinstance(one, HotProtocol)]
         ours = [one for one in connections if one.hot is server.hot]
@@ -718,7 +718,7 @@ def test_pipelined_requests_of_a_lost_connection_are_cancelled(server: Cohort) -
 
 
 def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -> None:
-    """The server stops reading its requests, keeps its memory, and loses none of them."""
+    """The server stops reading its requests, keeps its memory low, and loses no request."""
     body = json.dumps(
         {"inputs": [{"name": "x", "datatype": "FP32", "shape": [20_000], "data": [0.125] * 20_000}]}
     ).encode()
@@ -767,7 +767,7 @@ def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
                     with contextlib.suppress(OSError):
                         caller.sendall(LAST)  # what it is in the middle of does not end
         assert exchange(server.url, [request("/predict", QUICK)])[0].code == "OK"
-        assert resident(server, "VmHWM") - before < 50  # of 1024 MB that are sent
+        assert resident(server, "VmHWM") - before < 50  # 1024 MB are sent
 
 
 STATUS_LINE = b"HTTP/1.1 "
@@ -815,7 +815,7 @@ async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> 
     stopped = threading.Event()
 
     def load(url: str) -> int:
-        """Send batches until the server says that it closes; the number it answered."""
+        """Send batches until the server closes; return the number it answered."""
         count = 0
         while True:
             try:

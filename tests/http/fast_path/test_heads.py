@@ -38,7 +38,7 @@ from tests.http.fast_path.known_heads import (
 
 
 async def observe(segments: list[bytes], heads: HeadCache) -> tuple[object, ...]:
-    """What becomes of a connection's segments, where `heads` are known."""
+    """Return all effects of a connection's segments, if `heads` are known."""
     server = FakeServer(max_body=100)
     server.plane.sticky = Sticky(header="trace")
     know(server, heads)
@@ -71,7 +71,7 @@ def test_a_cached_head_is_read_like_a_parsed_one(sent: bytes) -> None:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[bytes]:
-    """Some requests, each a segment of its own but for a few cuts and a few that are not."""
+    """Some requests, each as one segment, except for a few cuts and a few joined ones."""
     segments = [b""]
     for one in draw(st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=4)):
         cut = draw(st.just(0) | st.integers(0, len(one)))
@@ -170,7 +170,7 @@ async def test_nothing_is_read_after_a_looked_up_request_that_closes(cut: int) -
 
 
 async def test_a_slow_body_after_a_looked_up_head_is_one_that_arrives() -> None:
-    """The sweep sees what came of it, and that nothing more does."""
+    """The sweep sees the arrival of its parts, and closes it when no more arrive."""
     server = FakeServer(keep_alive=1000)
     sent = hot(b"x" * 70_000)
     server.send(sent)
@@ -232,7 +232,7 @@ def test_lines_that_vary_are_learned_up_to_a_number() -> None:
 
 
 async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
-    """Each response has the id of its own request."""
+    """Each response has the id of its request."""
     server = FakeServer()
     for number in range(10):
         server.send(hot(b"1", f"x-request-id: id-{number}", "x: y"))
@@ -244,7 +244,7 @@ async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
 
 @pytest.mark.parametrize("header", ["x-user", "x-request-id"])
 async def test_a_sticky_key_is_the_requests_own(header: str) -> None:
-    """Also where its head is that of earlier requests; without the header it has none."""
+    """This holds also for a head equal to earlier ones; without the header there is no key."""
     server = FakeServer()
     server.plane.sticky = Sticky(header=header)
     for sent in ([f"{header}: a"], [f"{header}: a"], [f"{header}: b"], []):
@@ -282,7 +282,7 @@ async def test_the_head_cache_is_bounded() -> None:
 
 
 async def test_a_long_cookie_is_no_obstacle_up_to_a_size() -> None:
-    """What varies counts neither in the cache nor in what is kept."""
+    """Varying headers do not count in the cache or in the kept bytes."""
     server = FakeServer()
     for number in range(3):
         server.send(hot(b"1", f"cookie: {number}{'a' * (MAX_HEAD_BYTES + 10)}"))

@@ -77,7 +77,7 @@ def test_single_requests_are_answered_the_same(servers: Servers, path: str) -> N
 def test_requests_refused_by_their_heads_are_answered_the_same(
     servers: Servers, length: int
 ) -> None:
-    """While the body is on its way; where that is long, the connection ends."""
+    """They are answered before the body arrives; if it is long, the connection ends."""
     small = length <= 64 * 1024
     body = b"x" * length if small else b""
     sent = request("/models/iris/predict", body, f"content-length: {length}")
@@ -98,7 +98,7 @@ def test_pipelined_requests_are_answered_the_same(servers: Servers) -> None:
 
 
 def test_requests_over_a_quota_are_answered_the_same(servers: Servers) -> None:
-    """The first passes; the others wait as long, and are read on the connection that goes on."""
+    """The first passes; the others get the same wait, and the connection stays open."""
     sent = request("/models/iris/predict", {"input": ROW}, "x-api-key: spent")
     hot, plain = ask_both(servers, sent, sent, sent)
     statuses = [[answer[0] for answer in answers] for answers in (hot, plain)]

@@ -1,4 +1,4 @@
-"""A response on the fast path is compressed where that was asked for, and it is long."""
+"""The fast path compresses long responses if the caller accepts it."""
 
 from __future__ import annotations
 

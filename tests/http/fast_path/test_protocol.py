@@ -71,7 +71,7 @@ def ordinary(models: Path, folder: Path, options: dict[str, Any]) -> Iterator[Co
     }
     command = [sys.executable, "-m", "uvicorn", "--factory", "cohort:create_app"]
     command += [f"--port={port}", "--http=httptools", "--ws=none", "--no-access-log"]
-    command += ["--timeout-keep-alive=1"]  # what it loses would be waited for
+    command += ["--timeout-keep-alive=1"]  # a lost request would wait for it
     log = folder / "ordinary.txt"
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=stderr)
@@ -87,7 +87,7 @@ def ordinary(models: Path, folder: Path, options: dict[str, Any]) -> Iterator[Co
 def ask_both(
     servers: Servers, *parts: bytes, heads: tuple[int, ...] = (), last: bytes = LAST
 ) -> tuple[list[Compared], list[Compared]]:
-    """What each of them answers, as far as it is compared."""
+    """Return the answers of both, as far as they are compared."""
     hot = exchange(servers.hot.url, parts, heads=heads, last=last)
     plain = exchange(servers.ordinary.url, parts, heads=heads, last=last)
     return [one.compared for one in hot], [one.compared for one in plain]
@@ -255,7 +255,7 @@ FILES: dict[str, tuple[str, Any, str, str]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is sent, and whether the server closes the connection by itself."""
+    """The bytes to send, and whether the server closes the connection without a request to."""
 
     sent: bytes
     heads: tuple[int, ...] = ()
@@ -344,7 +344,7 @@ def test_both_paths_answer_the_same(servers: Servers, name: str) -> None:
 
 
 def test_http_1_0_is_kept_where_it_asks_for_that(servers: Servers) -> None:
-    """Which the answer says; uvicorn closes such connections."""
+    """The answer has the header; uvicorn closes such connections."""
     kept = request("/predict", ONE, "connection: keep-alive", version="1.0")
     last = request("/predict", ONE, version="1.0")
     answered = exchange(servers.hot.url, [kept, kept, b""], last=last)
@@ -358,7 +358,7 @@ def test_http_1_0_is_kept_where_it_asks_for_that(servers: Servers) -> None:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is sent, what the fast way answers (statuses or codes), and why the other does not."""
+    """The bytes to send, the fast path's answers (statuses or codes), and the reason to differ."""
 
     sent: bytes
     codes: tuple[str, ...]
@@ -570,7 +570,7 @@ def test_pipelined_requests_are_answered_in_order(
     codes.append({"over": "TooLarge"}.get(ending, "OK"))
     places = sorted({0, len(sent), *(int(cut * len(sent)) for cut in cuts)})
     parts = [sent[one:other] for one, other in pairwise(places)]
-    # What the server does not read before it closes would reset the connection, answers and all.
+    # Bytes that the server does not read before it closes would reset the connection and answers.
     last = None if ending else LAST
     hot, plain = (exchange(server.url, parts, last=last) for server in servers)
     assert [one.code for one in hot] == codes
