@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 def test_it_is_answered(
     server: Cohort, path: str, body: dict[str, object], answer: dict[str, object]
 ) -> None:
-    """As numbers of 64 bits have it, over HTTP."""
+    """The answer over HTTP is that of 64-bit arithmetic."""
     found = httpx.post(server.url + path, json=body, timeout=PATIENCE).json()
     assert {key: found[key] for key in answer} == answer
 

@@ -35,7 +35,7 @@ needs_atheris = pytest.mark.skipif(
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_failed_once_passes(target: str) -> None:
-    """And so does all that fuzzing begins with."""
+    """Inputs that once failed pass, and so do all inputs that fuzzing begins with."""
     source = importlib.import_module(module(target))
     for data in source.SEEDS:
         source.check(data)

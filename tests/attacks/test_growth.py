@@ -407,7 +407,7 @@ def test_a_grpc_call_costs_as_much_as_it_weighs(
 def test_a_grpc_stream_costs_as_much_as_it_weighs(
     server: Cohort, channel: grpc.Channel, name: str
 ) -> None:
-    """As a call does, and by its messages."""
+    """A stream costs as much as a call, and in proportion to its messages."""
     make, size = MESSAGES.get(name, (message, 1000))
     call: grpc.StreamStreamMultiCallable[bytes, bytes]
     call = channel.stream_stream(f"{PATH}/ModelStreamInfer")
@@ -444,6 +444,6 @@ def test_what_cannot_be_a_name_is_refused_by_every_api(
 
 
 def test_lines_of_the_log_are_short(server: Cohort) -> None:
-    """After all of the above."""
+    """No line of the log is long after all tests above."""
     assert "Traceback" not in server.logged
     assert max(map(len, server.logged.splitlines())) < 1000

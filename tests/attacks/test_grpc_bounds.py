@@ -235,7 +235,7 @@ def test_messages_that_arrive_count(server: Cohort) -> None:
 
 
 def test_one_stream_after_the_other_counts_as_well(server: Cohort) -> None:
-    """On one connection, also behind a call that is served."""
+    """They count on one connection, also after a call that is served."""
     with closing(Peer(server.grpc)) as peer:
         peer.send(peer.call("ServerLive"), message(b""), end=True)
         for _ in range(8):
@@ -305,7 +305,7 @@ async def test_calls_that_need_no_key_leave_room_for_the_others(server: Cohort) 
 
 
 def test_a_call_without_its_message_ends(server: Cohort) -> None:
-    """Nothing arrives for as long as a body may pause: over gRPC as over HTTP."""
+    """It ends after the time for which a body may pause, over gRPC as over HTTP."""
     with closing(Peer(server.grpc)) as peer:
         begun = peer.call()
         peer.send(peer.call(), message(b"", announced=100))
@@ -315,7 +315,10 @@ def test_a_call_without_its_message_ends(server: Cohort) -> None:
 
 
 def test_heads_of_calls_count(server: Cohort) -> None:
-    """Up to a part of the budget: then calls that wait make room; all is given back at the end."""
+    """They use a part of the budget; then waiting calls are ended.
+
+    All memory is released at the end.
+    """
     more = [(f"x{number}", "1") for number in range(400)]
     before = resident(server)
     with ExitStack() as stack:
@@ -350,7 +353,7 @@ async def test_long_metadata_is_no_message(server: Cohort) -> None:
 
 @pytest.mark.parametrize("piece", [1000, 1 << 17])
 def test_too_long_metadata_ends_its_call_alone(server: Cohort, piece: int) -> None:
-    """Whatever the frames: it ended the connection, and the calls of all others on it."""
+    """It ends in any frames; before, it ended the connection with the calls of all others."""
     with closing(Peer(server.grpc)) as peer:
         begun = peer.call("ModelStreamInfer")
         stream = peer.next_stream()

@@ -220,14 +220,14 @@ NOT_KEYS: tuple[Headers, ...] = (
 
 @pytest.mark.parametrize("api", APIS)
 def test_nothing_but_the_key_is_a_key(servers: Servers, api: str) -> None:
-    """Not part of one, nor its digest or name, nor a key in another place: Unauthorized."""
+    """A part of a key, its digest or name, or a key in another place is Unauthorized."""
     for headers in NOT_KEYS:
         assert ASK[api](servers.whole, headers, "iris").code == UNAUTHORIZED, headers
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_two_different_keys_are_none(servers: Servers, api: str) -> None:
-    """In one header or in both, in either order, although each is right."""
+    """They are refused in one header or in both, in either order, although each is right."""
     two: Sequence[Headers] = (
         [*bearer(WEB), ("x-api-key", ALL)],
         [("x-api-key", ALL), *bearer(WEB)],
@@ -257,7 +257,7 @@ def test_the_key_is_taken_from_either_header(servers: Servers, api: str) -> None
 
 
 def test_header_names_are_alike_in_every_case(servers: Servers) -> None:
-    """Over HTTP/1.1; on the fast path and on the other."""
+    """HTTP/1.1 names match in any case, on the fast path and on the other."""
     for name in ("X-API-KEY", "x-Api-Key", "AUTHORIZATION"):
         value = f"Bearer {WEB}" if name == "AUTHORIZATION" else WEB
         for api in ("hot", "ordinary"):
@@ -286,7 +286,7 @@ METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", 
 
 
 def test_every_route_that_is_not_open_needs_a_key(servers: Servers) -> None:
-    """By every method, and whether or not there is such a route."""
+    """It needs a key for every method, also if there is no such route."""
     paths = {
         *routes(servers.whole),
         "/nothing",
@@ -341,7 +341,7 @@ SPELLINGS = (
 
 
 def test_no_spelling_of_a_path_gets_around_the_key(servers: Servers) -> None:
-    """By no method does one answer that it did anything, or that there is a model."""
+    """No method with such a path predicts, or shows that there is a model."""
     for path in SPELLINGS:
         for method in ("POST", "GET"):
             sent = request(path, {"input": ROW}, method=method)
@@ -368,7 +368,7 @@ def test_a_compressed_or_chunked_body_needs_a_key(servers: Servers) -> None:
 
 
 def test_a_large_body_is_refused_before_it_is_sent(servers: Servers) -> None:
-    """By the head alone, and its connection is closed; what is small is let finish."""
+    """Its head is refused and its connection closed; a small body is read to its end."""
     for path in ("/models/iris/predict", "/models/iris/predict?x=1"):
         head = request(path, b"", "content-length: 50000000")
         with connect(servers.whole.url) as connection:
@@ -439,7 +439,7 @@ def test_requests_read_together_are_answered_by_what_each_may_see(servers: Serve
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_hidden_model_is_told_as_a_missing_one(servers: Servers, api: str) -> None:
-    """In the same words, with the same suggestions, whichever name is near it."""
+    """Both answers have the same words and suggestions, whichever name is similar."""
     for name in ("digits", "digit", "Digits", "irid"):
         hidden, missing = (ASK[api](server, bearer(WEB), name) for server in servers)
         assert hidden == missing
@@ -591,7 +591,7 @@ def test_a_rate_is_counted_per_request_on_every_api(servers: Servers, api: str) 
 
 @pytest.mark.parametrize("path", ["/models/{model}/predict", "/models/{model}/predict?x=1"])
 def test_requests_in_progress_are_counted_until_they_end(servers: Servers, path: str) -> None:
-    """While one's body is on its way there is no other; an answer or a farewell makes room."""
+    """While one's body arrives there is no other; an answer or a disconnect frees the place."""
     sent = predict("key-of-one", path=path)
     for ends in ("answered", "left"):
         with connect(servers.whole.url) as slow:
@@ -677,7 +677,7 @@ class Edited:
     file: Path
 
     def write(self, text: str) -> None:
-        """As an operator does who knows of `mv`."""
+        """Replace the file by a rename, as an operator does with `mv`."""
         other = self.file.with_suffix(".new")
         other.write_text(text)
         other.replace(self.file)

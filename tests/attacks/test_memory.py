@@ -145,7 +145,7 @@ def test_responses_that_nobody_reads_count(server: Cohort) -> None:
 
 
 def test_idle_connections_make_room_for_new_ones(server: Cohort) -> None:
-    """As many as there are too many, the oldest; who comes is answered."""
+    """The oldest are closed, as many as exceed the limit; new connections are answered."""
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(server)) for _ in range(45)]
         assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200

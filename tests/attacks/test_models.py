@@ -156,7 +156,7 @@ def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> 
 
 
 def test_files_are_told_by_their_digests(tmp_path: Path) -> None:
-    """In the description of a version, and in the log."""
+    """The description of a version has the digest, and so has the log."""
     with serving(tmp_path, {"plain": onnx_models.mlp()}) as server:
         sha256 = state(server, "plain")["files"]["model.onnx"]["sha256"]
         assert len(sha256) == 64

@@ -77,7 +77,7 @@ def test_they_are_answered(server: Cohort, api: str) -> None:
 
 @pytest.mark.parametrize("path", ["/models/few/predict", "/v2/models/few/infer"])
 def test_more_than_a_request_gets_are_refused(server: Cohort, path: str) -> None:
-    """By their number, before one of them is made."""
+    """Their number is checked before one of them is made."""
     count = MANY // 4
     body = v2(binary=True, count=count) if "v2" in path else {"inputs": {"n": [count]}}
     answer = post(server, path, body)

@@ -181,7 +181,7 @@ def test_a_certificate_that_no_entry_names_is_not_enough(place: Place, api: str)
 
 @pytest.mark.parametrize("api", ASK)
 def test_without_a_certificate_a_key_is_needed(place: Place, api: str) -> None:
-    """Over gRPC no connection begins without one."""
+    """A key works over HTTP; over gRPC no connection begins without a certificate."""
     refused = "UNAVAILABLE" if api in OVER_GRPC else "Unauthorized"
     assert ASK[api](place, "iris", None) == refused
     assert ASK[api](place, "iris", None, KEY) == (refused if api in OVER_GRPC else "OK")
@@ -189,7 +189,7 @@ def test_without_a_certificate_a_key_is_needed(place: Place, api: str) -> None:
 
 @pytest.mark.parametrize("api", ["hot", "unary"])
 def test_quotas_count_by_certificate(place: Place, api: str) -> None:
-    """As by key."""
+    """A certificate has its entry's quota, as a key does."""
     client = place.issue(f"{api}.internal")
     assert [ASK[api](place, "iris", client) for _ in range(2)] == ["OK", "Overloaded"]
 
@@ -202,7 +202,7 @@ def test_health_needs_no_certificate(place: Place) -> None:
 
 
 def test_a_certificate_operates(place: Place) -> None:
-    """That of an admin's entry, by its common name; another is asked for a token."""
+    """An admin's certificate operates by its common name; another caller is asked for a token."""
     for client, status in (
         (issue(place.clients_ca, common=["Operations"]), 200),
         (place.issue("web.internal"), 401),
@@ -232,7 +232,7 @@ def test_certificates_of_others_do_not_get_in(place: Place, api: str) -> None:
 
 
 def test_plain_http_is_told_what_the_port_speaks(place: Place) -> None:
-    """And nothing else."""
+    """The answer to plain HTTP is only that the port requires HTTPS."""
     with connect(place.server.url) as connection:
         connection.sendall(request("/predict", {"input": ROW}))
         (answer,) = answers(read_all(connection))
@@ -315,7 +315,7 @@ def test_a_flood_of_handshakes_keeps_no_other_address_out(
 
 
 def test_nonsense_in_a_handshake_ends_it(place: Place) -> None:
-    """Whatever follows the first byte, and nothing is logged as the server's failure."""
+    """Any bytes after the first one end it, and no failure of the server is logged."""
     for noise in (b"\x16" * 400, b"\x16\x03\x01\x40\x00" + b"\0" * 2**14, hello(place) * 3):
         with connect(place.server.url) as connection:
             with contextlib.suppress(ConnectionError):
@@ -402,7 +402,7 @@ def test_responses_that_nobody_reads_count_over_tls(echo: Place) -> None:
 
 
 def test_a_large_response_that_closes_its_connection_comes_whole(echo: Place) -> None:
-    """However slowly it is read, and with the end of TLS behind it."""
+    """It arrives whole at any pace of its reader, followed by the end of TLS."""
     with secured(echo) as connection:
         connection.sendall(large("connection: close"))
         wait_until(lambda: bool(select.select([connection], [], [], 0)[0]))

@@ -51,7 +51,7 @@ def key(name: str, secret: str, **more: object) -> ApiKey:
 
 @pytest.mark.parametrize("sent", ["Bearer secret", "bearer secret", " BEARER   secret "])
 def test_the_admin_token_makes_an_operator(sent: str) -> None:
-    """Whatever the case of the scheme and the spaces around the token."""
+    """The scheme's case and spaces around the token do not matter."""
     operator().check_operator(headers(("authorization", sent)))
 
 
@@ -87,14 +87,14 @@ def test_admins_have_keys_of_their_own() -> None:
 
 
 def test_an_operator_has_the_name_of_its_key() -> None:
-    """For the audit log."""
+    """The audit log shows that name."""
     authority = Authority(ring(key("ops", "o", admin=True)))
     assert authority.check_operator(bearer("o")).name == "ops"
     assert authority.check_operator(bearer("secret")).name == "admin"
 
 
 def test_an_authority_shows_no_token() -> None:
-    """Not in a traceback, not in a log line."""
+    """Its `repr` does not contain the token, so tracebacks and log lines do not."""
     assert "secret" not in repr(operator())
 
 
@@ -102,7 +102,7 @@ def test_an_authority_shows_no_token() -> None:
 
 
 def test_a_caller_is_known_by_its_key() -> None:
-    """In either header; the admin token is a key that sees all."""
+    """Either header identifies it; the admin token is a key that sees all models."""
     authority = Authority(ring(key("web", "w", models=("iris",))), asks_callers=True)
     assert authority.caller(bearer("w")).name == "web"
     assert authority.caller(headers(("x-api-key", " w "))).models == frozenset({"iris"})
@@ -111,7 +111,7 @@ def test_a_caller_is_known_by_its_key() -> None:
 
 
 def test_without_a_key_or_with_a_wrong_one_nobody_calls() -> None:
-    """Both are Unauthorized, counted apart, and repeat nothing that was sent."""
+    """Each is Unauthorized, has a separate count, and is not repeated in the error."""
     keys = ring(key("web", "w"))
     authority = Authority(keys, asks_callers=True)
     for sent, said in ((NOTHING, "X-Api-Key"), (bearer("guess"), "wrong")):
@@ -143,7 +143,7 @@ def test_until_the_keys_are_read_only_the_admin_token_is_known() -> None:
 
 
 def test_open_routes_show_what_the_caller_may_see() -> None:
-    """Nothing without a key or with a wrong one, and everything where no key is needed."""
+    """A missing or wrong key shows no models; without required keys all are shown."""
     authority = Authority(ring(key("web", "w", models=("iris",))), asks_callers=True)
     nothing = frozenset[str]()
     cases: list[tuple[Credentials, frozenset[str] | None]] = [
@@ -184,7 +184,7 @@ def test_a_caller_is_known_by_one_of_the_names_in_its_certificate() -> None:
     "names", [(), ("WEB.internal",), ("internal",), ("web.internal", "ops.internal")]
 )
 def test_a_certificate_of_nobody_or_of_several_is_refused(names: tuple[str, ...]) -> None:
-    """Also on open routes nothing is shown to it."""
+    """It sees no models, also on open routes."""
     authority = certified()
     with pytest.raises(Unauthorized, match="no caller, or more than one"):
         authority.caller(certificate(*names))
@@ -236,7 +236,7 @@ def vouched_for() -> Authority:
 
 
 def test_a_token_that_is_refused_is_counted_as_a_wrong_key() -> None:
-    """With the reason; so is one that was good before. A good one is known until it expires."""
+    """The reason is reported, also for a token that has expired; a good one is known until then."""
     authority = vouched_for()
     until = int(time.time()) + 60
     identity = authority.identify(bearer(token(claims(exp=until))))
@@ -274,7 +274,7 @@ def test_metrics_are_open_unless_they_have_a_key() -> None:
 
 
 def test_metrics_take_their_key_or_an_operators() -> None:
-    """And no caller's."""
+    """A key of a caller who is not an admin is refused."""
     keys = ring(key("web", "w"), key("ops", "o", admin=True))
     authority = Authority(keys, asks_callers=True, metrics_key="m")
     for good in ("m", "o", "secret"):

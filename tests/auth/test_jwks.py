@@ -106,7 +106,7 @@ def test_what_is_no_set_of_keys_is_refused(text: str, said: str) -> None:
 
 
 def test_an_issuer_may_have_no_key() -> None:
-    """By which no token is good."""
+    """Without keys no token of the issuer is good."""
     assert parse_jwks('{"keys": []}', "jwks.json") == {}
 
 

@@ -39,7 +39,7 @@ def refusal(caller: Caller) -> Overloaded:
 
 
 def test_requests_at_once_are_bounded() -> None:
-    """Until one of them ends; what is refused is counted apart, and has not entered."""
+    """Another may enter once one ends; refusals are counted separately and do not enter."""
     ring = KeyRing()
     ring.follow([key("web", "w", concurrency=2)])
     caller = found(ring, "w")
@@ -194,7 +194,7 @@ def ring_with_issuer(admin_token: str | None = None) -> KeyRing:
 
 
 def test_a_token_is_its_subjects() -> None:
-    """Until it expires; keys that look like tokens are keys all the same."""
+    """It identifies its subject until it expires; keys that look like tokens stay keys."""
     ring = ring_with_issuer("admin.token.x")
     ring.follow([ApiKey("web", subject="alice"), key("dotted", "a.b.c")])
     until = int(time.time()) + 60
@@ -218,7 +218,7 @@ def test_without_an_issuer_a_token_is_nobodys_key() -> None:
 
 
 def test_a_subject_of_its_own_comes_before_that_of_all() -> None:
-    """And without either, whom the issuer vouches for is known but may nothing."""
+    """`*` stands for other subjects; without it, they are Forbidden."""
     ring, bob = ring_with_issuer(), token(claims(sub="bob"))
     with pytest.raises(NotReady, match="API keys cannot be read yet"):
         ring.find(bob)
@@ -231,7 +231,7 @@ def test_a_subject_of_its_own_comes_before_that_of_all() -> None:
 
 
 def test_new_keys_of_the_issuer_are_told_to_whoever_remembers() -> None:
-    """And tokens of the former ones are no longer good."""
+    """A change is notified, and tokens of the former keys are refused."""
     ring, told = ring_with_issuer(), []
     ring.follow([ApiKey("web", subject="alice")])
     ring.on_change(lambda: told.append("changed"))
@@ -243,7 +243,7 @@ def test_new_keys_of_the_issuer_are_told_to_whoever_remembers() -> None:
 
 
 def test_an_entry_gives_its_priority() -> None:
-    """Which may be another after an edit."""
+    """An edit may change it."""
     ring = KeyRing()
     ring.follow([key("web", "w", priority=1)])
     assert found(ring, "w").priority == 1

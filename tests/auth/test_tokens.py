@@ -168,7 +168,7 @@ def test_claims_that_are_refused(changes: dict[str, object], said: str) -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "1" + "0" * 400])
 def test_a_token_does_not_last_for_ever(number: str) -> None:
-    """By a number that is none, or without bounds."""
+    """An expiry that is not a number, or is not finite, is refused."""
     payload = json.dumps(claims(exp="?")).replace('"?"', number).encode()
     signed = jwt.api_jws.encode(payload, private_key(), algorithm="ES256", headers={"kid": "k1"})
     assert refusal(signed)
@@ -207,7 +207,7 @@ def test_a_token_expires_to_the_second_although_it_was_verified(
     ],
 )
 def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:
-    """Although the signature is by the issuer's key."""
+    """They are refused although the signature is by the issuer's key."""
     parts = {"alg": "ES256", "kid": "k1", "typ": "JWT", **header}
     signed = f"{segment(parts)}.{segment(claims())}"
     signature = jwt.get_algorithm_by_name("ES256").sign(signed.encode(), private_key())
@@ -216,7 +216,7 @@ def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:
 
 @pytest.mark.parametrize("kid", [None, 1, ["k1"], {"k1": 1}, "", "K1", "k1 "])
 def test_a_token_names_its_key(kid: object) -> None:
-    """And no other; a token without a name is by none, although the issuer has one key only."""
+    """A missing or unknown name is refused, although the issuer has only one key."""
     header = {"alg": "ES256", "typ": "JWT"} | ({} if kid is None else {"kid": kid})
     sent = f"{segment(header)}.{segment(claims())}.{segment(b'x' * 64)}"
     assert "'kid'" in refusal(sent)
@@ -224,7 +224,7 @@ def test_a_token_names_its_key(kid: object) -> None:
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "", None, "HS256", "es256", ["ES256"], 1])
 def test_a_token_does_not_choose_how_it_is_verified(algorithm: object) -> None:
-    """Not by nothing, nor with the public key as a shared secret."""
+    """An unsigned token and one signed with the public key as a secret are refused."""
     header = {"alg": algorithm, "kid": "k1", "typ": "JWT"}
     for signature in (b"", b"x" * 64):
         sent = f"{segment(header)}.{segment(claims())}.{segment(signature)}"
@@ -233,7 +233,7 @@ def test_a_token_does_not_choose_how_it_is_verified(algorithm: object) -> None:
 
 @pytest.mark.parametrize("key", ["RS256", "ES256", "EdDSA"])
 def test_a_public_key_is_no_secret_to_sign_with(key: str) -> None:
-    """However it is written down."""
+    """It is refused as a secret in PEM and in DER."""
     public = private_key(key).public_key()
     by = issuer(public_jwk(key))
     for encoding in (serialization.Encoding.PEM, serialization.Encoding.DER):
@@ -262,7 +262,7 @@ def test_a_signature_by_another_key_is_wrong(algorithm: str) -> None:
 
 
 def test_a_key_that_was_taken_out_opens_nothing() -> None:
-    """At once, for tokens that were verified too; one that was added does."""
+    """Its tokens are refused at once, also verified ones; those of a new key are accepted."""
     by = issuer(public_jwk())
     old, new = token(), token(algorithm="EdDSA", kid="k2")
     assert read(old, by)
@@ -293,7 +293,7 @@ GOOD = token()
     ],
 )
 def test_what_is_no_token_is_refused(sent: str) -> None:
-    """Whatever is wrong with it, by one error."""
+    """Any mistake in it gives an error about the token."""
     assert refusal(sent).startswith("the token's ")
 
 
@@ -311,7 +311,7 @@ def test_a_token_has_one_spelling() -> None:
 
 
 def test_a_long_token_is_refused_unread() -> None:
-    """However good it is."""
+    """It is refused even if its signature is good."""
     longest = claims(more="x" * 10_000)
     assert refusal(token(longest)) == f"the token is longer than {MAX_TOKEN_LENGTH} characters"
 
@@ -336,7 +336,7 @@ def test_no_mutation_of_a_token_is_accepted(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_no_mutation_of_what_a_token_says_is_accepted(data: st.DataObject) -> None:
-    """Nor of its header, its claims or its signature, each written well after that."""
+    """Edits of its header, claims or signature are refused, also if they are encoded well."""
     by = issuer()
     parts = [urlsafe_b64decode(part + "==") for part in GOOD.split(".")]
     place = data.draw(st.integers(0, 2))
@@ -378,7 +378,7 @@ def test_whatever_a_header_or_a_claim_is_there_is_an_answer(
 
 
 def test_a_token_is_verified_once() -> None:
-    """Until too many are remembered, and then all are forgotten."""
+    """It is verified again only after too many were remembered and all were forgotten."""
     verified: list[bytes] = []
 
     def verify(signed: bytes, signature: bytes) -> bool:

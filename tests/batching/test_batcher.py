@@ -57,7 +57,7 @@ async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
 
 
 async def test_a_request_alone_is_fed_as_it_came() -> None:
-    """There is nothing to put together: its arrays are not copied."""
+    """Its arrays are not copied, since there are no others to concatenate."""
     scheduler, fed = ManualScheduler(), []
 
     def run(inputs: Arrays, control: object) -> list[Array]:
@@ -187,7 +187,7 @@ async def test_a_leaver_makes_room_in_the_queue() -> None:
 
 
 async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
-    """Nothing is queued for a caller who no longer waits."""
+    """A request whose caller no longer waits is not queued."""
     batcher = make(ManualScheduler(), RecordedEvents())
     with pytest.raises(DeadlineExceeded, match=r"within 0\.001 ms"):
         batcher.submit({"x": ONE}, RecordedReply(), deadline=monotonic() - 1, timeout=1e-6)
@@ -384,7 +384,7 @@ async def test_runs_of_late_change_what_the_next_should_take() -> None:
 
 @pytest.mark.parametrize(("taken", "then"), [(20.0, 20.0), (40.0, 22.0), (10.0, 19.0), (1e6, 26.0)])
 async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -> None:
-    """By a tenth of the difference, and by no more than if it had taken four times as long."""
+    """It moves by a tenth of the difference, limited to that of four times the estimate."""
     batcher = Batcher(
         double,
         BatchPolicy(),
@@ -432,7 +432,7 @@ async def test_a_run_now_lets_those_who_wait_go_first() -> None:
 
 
 async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
-    """As with any other run; a closed version takes none."""
+    """Its caller gets the error; a closed version accepts no run."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def refuse(inputs: Arrays, control: object) -> list[Array]:

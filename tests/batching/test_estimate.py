@@ -36,7 +36,7 @@ def test_a_queue_takes_what_its_batches_take_as_long_as_nothing_else_is_known() 
 
 
 def test_a_queue_takes_as_long_as_it_was_seen_to() -> None:
-    """By the rate at which it is emptied, on every slot it gets, until it is empty."""
+    """Its estimate uses the rate at which all slots empty it, until it is empty."""
     estimate = make()
     for take in range(11):
         assert estimate.rate() == 0.0 or take > 2
@@ -82,7 +82,7 @@ def test_runs_are_as_long_as_their_own_work(seconds: float, own: float, expected
 
 
 def test_a_run_that_has_others_work_for_it_is_not_short() -> None:
-    """On several threads or a device, it has the processor for less time than it takes."""
+    """A run on several threads or a device uses the processor for less time than it takes."""
     estimate = make()
     for _ in range(100):
         estimate.follow(1, 0.2, own=0.001)
@@ -121,7 +121,7 @@ def test_what_is_known_of_large_runs_is_taken_for_those_most_like_them() -> None
 
 
 async def test_large_requests_are_queued_by_what_they_take() -> None:
-    """Not as if each were as many requests as it has the elements of."""
+    """Their estimate is not that of as many requests as they have elements."""
     batcher = Batcher(
         double,
         BatchPolicy(max_batch_size=32, max_queue_seconds=0.02),
@@ -183,7 +183,7 @@ async def test_who_would_be_too_late_is_refused_at_once() -> None:
     ("most", "expected"), [(4.0, (4, 8, 4.0)), (2.5, (2, 4, 2.0)), (1.0, (1, 2, 1.0)), (0.9, None)]
 )
 def test_a_batch_is_cut_until_it_fits(most: float, expected: tuple[int, int, float] | None) -> None:
-    """In halves, down to one request."""
+    """It is halved, down to one request."""
     queue = deque([SimpleNamespace(rows=2, length=0.5, arrived=0.0, place=0.0)] * 8)
     found = cut_batch(BatchDecision("key", 8, 16, 0.0, 8.0), queue, lambda work: work <= most)  # type: ignore[arg-type]
     assert (None if found is None else (found.requests, found.rows, found.work)) == expected

@@ -69,7 +69,7 @@ def test_the_rows_that_fill_up_are_the_last_one() -> None:
     ],
 )
 def test_inputs_with_nothing_to_fill_up_are_left_alone(feeds: Arrays) -> None:
-    """As many rows as it should be, none, of nothing, or not all of as many."""
+    """They have enough rows, no rows, no elements, or different numbers of rows."""
     found: list[Arrays] = []
 
     def run(given: Arrays, control: object) -> Outputs:
@@ -140,7 +140,7 @@ def test_rows_along_another_axis_are_filled_up_there() -> None:
 
 @given(offset=st.integers(0, 64), size=st.integers(1, 9))
 def test_aligned_runs_get_the_same_values_where_a_vector_begins(offset: int, size: int) -> None:
-    """Whatever the addresses of the arrays are; those that begin there are not copied."""
+    """The values are equal at any address; aligned arrays are not copied."""
     room = np.zeros(256, np.uint8)
     x = room[offset : offset + size].view()
     texts = np.array(["a", "b"], object)

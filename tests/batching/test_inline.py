@@ -110,7 +110,7 @@ class StoppedAtOnce(EndlessOnLoop):
 
 
 async def test_a_run_that_is_stopped_as_it_begins_is_answered_from_a_thread() -> None:
-    """So it happens where the machine is busy between the decision and the run."""
+    """This happens if the machine is busy between the decision and the run."""
     model, seen, scheduler = StoppedAtOnce(), RecordedEvents(), Scheduler()
     model.watchdog = Watchdog(Control)
     batcher = make(model, model.watchdog, seen, scheduler)
@@ -207,7 +207,7 @@ async def test_the_second_run_decides() -> None:
 
 
 def test_unpredictable_runs_never_execute_on_the_loop() -> None:
-    """Nor do those of another device."""
+    """Runs on another device are not allowed on the loop either."""
 
     def allowed(device: str, unpredictable: str) -> bool:
         batcher = Batcher(

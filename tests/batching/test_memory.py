@@ -68,7 +68,7 @@ def closed(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) 
 
 
 async def test_who_left_a_run_hears_of_its_end(no_collector: None) -> None:
-    """Not of one that it left before: that run is without it."""
+    """A caller that left before the run is not notified, since the run is without it."""
     scheduler = ManualScheduler()
     batcher = Batcher(
         fail_on_negative, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents()
@@ -93,7 +93,7 @@ async def test_who_left_a_run_hears_of_its_end(no_collector: None) -> None:
 async def test_inputs_are_released_with_the_reply(
     no_collector: None, values: list[float], end: Ending
 ) -> None:
-    """However it ends, a caller that keeps its ticket does not keep anybody's inputs alive."""
+    """A caller that keeps its ticket keeps no inputs alive, however the run ends."""
     scheduler = ManualScheduler()
     batcher = Batcher(
         fail_on_negative, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents()

@@ -55,7 +55,7 @@ def make(limit: OutputLimit, ran: list[int]) -> tuple[Batcher, ManualScheduler]:
 
 
 async def test_too_many_rows_are_refused_before_they_run() -> None:
-    """With the number that would do."""
+    """The error contains the number of rows that fits."""
     ran: list[int] = []
     batcher, scheduler = make(OutputLimit(2**20, max_rows=40), ran)
     reply, fine = RecordedReply(), RecordedReply()

@@ -103,7 +103,7 @@ def test_inputs_of_one_symbol_share_their_buckets() -> None:
 
 
 def test_no_padding_asked_for_is_no_plan() -> None:
-    """Without `pad` there is nothing to say and nothing to do."""
+    """Without `pad` the plan is empty and has no reason."""
     assert plan_padding([IDS], [HIDDEN], {}) == PadPlan()
 
 
@@ -342,7 +342,7 @@ async def test_length_of_rows_is_counted_in_rows_as_profiled(
 
 
 async def test_requests_without_rows_are_of_usual_length() -> None:
-    """There is nothing to count."""
+    """A request without rows has no length to count."""
     row_cost = RowCost(16, 8)
     batcher = Batcher(
         masked_mean,

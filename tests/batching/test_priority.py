@@ -84,7 +84,7 @@ async def test_who_leaves_from_the_middle_is_not_served() -> None:
 def test_the_order_is_that_of_arrivals_with_their_head_starts(
     steps: list[tuple[float, int]],
 ) -> None:
-    """Whatever the mix: a stable sort by when each counts as having arrived."""
+    """For any mix, the order is a stable sort by arrival minus the head start."""
     batcher = make(BatchPolicy(max_batch_size=1, max_queue_seconds=1e9))
     now, expected = 0.0, []
     for step, priority in steps:
@@ -144,7 +144,7 @@ async def test_a_head_start_is_no_delay() -> None:
 
 
 def test_the_first_place_of_all_queues_decides() -> None:
-    """And the scheduler learns it, to choose among models."""
+    """The decision has that place, and the scheduler uses it to choose a model."""
     queues = {A: [Request(1.0, 1)], B: [Request(9.0, 1, step=1)]}
     decision = next_batch(queues, BatchPolicy(), now=10.0)
     assert not isinstance(decision, float)

@@ -95,7 +95,7 @@ def test_what_repeats_is_folded(page: Browser, tmp_path: Path) -> None:
 
 
 def test_the_node_that_mixes_rows_is_marked(page: Browser, tmp_path: Path) -> None:
-    """With the reason, and so is the layer that is folded around it."""
+    """The mark has the reason, and the folded layer around the node has a mark as well."""
     model = layers("Relu", "Tanh", "Sigmoid", "LpNormalization", times=20)
     for node in model.graph.node[3::4]:
         node.attribute.append(helper.make_attribute("axis", 0))
@@ -110,7 +110,7 @@ def test_the_node_that_mixes_rows_is_marked(page: Browser, tmp_path: Path) -> No
 
 
 def test_subgraphs_are_opened(page: Browser, tmp_path: Path) -> None:
-    """By a button of the node that has one, and back by the way that leads there."""
+    """A button of the node opens its subgraph, and the path above leads back."""
     path = onnx_models.save(onnx_models.loop(), tmp_path / "m.onnx")
     page.page.goto(drawn(path, tmp_path))
     outside = page.page.locator(".node").count()

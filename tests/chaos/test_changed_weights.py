@@ -86,7 +86,7 @@ def doubled(weights: Path) -> bytes:
 
 
 def test_overwritten_weights_are_served_once_they_are_loaded(server: Cohort, weights: Path) -> None:
-    """In place, as `cp` does: callers get what was, and from some moment on what is."""
+    """After a change in place, as by `cp`, callers get old answers and then only new ones."""
     content = doubled(weights)
     with callers(server) as answers:
         wait_until(lambda: answers == [BEFORE])

@@ -108,7 +108,7 @@ def test_a_file_system_that_is_gone_serves_on(faulty: Faulty) -> None:
 def test_a_file_system_that_never_answers_holds_up_neither_callers_nor_the_stop(
     models: Path, tmp_path: Path, cache: Path
 ) -> None:
-    """As one whose server does not answer, mounted "hard"."""
+    """It behaves like a "hard" mount whose server does not answer."""
     put(models)
     control, at = tmp_path / "control", tmp_path / "mounted"
     control.touch()

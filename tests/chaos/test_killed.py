@@ -81,7 +81,7 @@ def test_killed_at_any_moment_it_comes_back_as_it_was(models: Path, tmp_path: Pa
 
 
 def check(server: Cohort, acknowledged: str | None) -> None:
-    """Nothing is torn, and what was acknowledged last is so."""
+    """Check that there is no problem and that the last acknowledged state holds."""
     wait_for_no_problem(server)
     variants = httpx.get(server.url + "/models/times").json()["rollout"]["variants"]
     (rolled_back,) = [one["rolled_back"] for one in variants if one["name"] == "new"]

@@ -27,7 +27,7 @@ def rolled_back(server: Cohort) -> bool:
 
 
 def test_two_that_start_at_once_share_what_they_keep(models: Path, tmp_path: Path) -> None:
-    """Neither spoils the other's files, decisions are both's, and a killed one holds nothing."""
+    """Each keeps the other's files whole and follows its decisions; a killed one blocks nothing."""
     for version in (1, 2):
         put(models, version=version)
     (tmp_path / "rollouts.yaml").write_text(ROLLOUTS)

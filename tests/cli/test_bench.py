@@ -126,7 +126,7 @@ def found(*arguments: str) -> dict[str, Any]:
     ],
 )
 def test_requests_over_http_are_answered(server: Cohort, options: tuple[str, ...]) -> None:
-    """In each form, in a closed and in an open loop."""
+    """Each form is answered in a closed and in an open loop."""
     report = found(server.url, *options)
     assert report["answered"] > 10
     assert report["failed"] == {}
@@ -138,7 +138,7 @@ def test_requests_over_http_are_answered(server: Cohort, options: tuple[str, ...
 
 @pytest.mark.parametrize("options", [(), ("--rate", "100"), ("--rows", "4", "--version", "1")])
 def test_requests_over_grpc_are_answered(server: Cohort, options: tuple[str, ...]) -> None:
-    """As over HTTP."""
+    """gRPC gives the same report as HTTP."""
     report = found(server.grpc, "--grpc", "--model", "iris", *options)
     assert report["answered"] > 10
     assert report["protocol"] == "gRPC"
@@ -161,7 +161,7 @@ def test_a_shape_that_is_none_is_misuse(shape: str) -> None:
 
 
 def test_people_are_shown_a_histogram(server: Cohort) -> None:
-    """And what the figures are not."""
+    """The output also states the limits of the figures."""
     shown = ""
     for seconds in ("0.5", "5", "60"):
         if "█" not in shown:
@@ -188,7 +188,7 @@ def test_people_are_shown_a_histogram(server: Cohort) -> None:
 def test_what_cannot_be_asked_is_said_in_a_sentence(
     server: Cohort, options: tuple[str, ...], said: str
 ) -> None:
-    """Before anything is measured."""
+    """The error comes before anything is measured."""
     for where in ((server.url,), (server.grpc, "--grpc")):
         done = run("bench", *where, *options, *SHORT)
         assert done.exit_code == PROBLEMS
@@ -197,7 +197,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(
 
 
 def test_a_server_that_hangs_up_is_an_error() -> None:
-    """In a sentence, although it describes its model."""
+    """The error is a sentence, although the server describes its model."""
 
     class HangsUp(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -248,7 +248,7 @@ def test_what_the_server_refuses_is_counted_by_its_status() -> None:
 
 
 def test_ctrl_c_before_anything_is_asked_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to report; the status is the same."""
+    """There is no output, and the status is the same."""
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -272,7 +272,7 @@ def test_nothing_is_no_time_of_nothing() -> None:
 
 
 def test_nobody_there_is_an_error() -> None:
-    """Over both."""
+    """Both protocols report an error."""
     for options in ((), ("--grpc",)):
         done = run("bench", "127.0.0.1:1", "--model", "iris", *options, *SHORT)
         assert done.exit_code == PROBLEMS
@@ -280,7 +280,7 @@ def test_nobody_there_is_an_error() -> None:
 
 
 def test_the_other_protocols_port_is_named(server: Cohort) -> None:
-    """Where a server answers, and not in the language that it was asked in."""
+    """The error names the other port if a server answers in the other protocol."""
     done = run("bench", server.grpc, "--model", "iris", *SHORT)
     assert done.exit_code == PROBLEMS
     assert "use --grpc for a gRPC port" in " ".join(done.stderr.split())
@@ -467,7 +467,7 @@ def test_what_may_be_wrong_with_the_figures_is_said() -> None:
 
 
 def test_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor do failures count among the times."""
+    """Failures do not count among the times either."""
     answers = cycle(["", "HTTP 500"])
     answer = Stalling(0.01, 0.01)
     asked = 0

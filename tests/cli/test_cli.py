@@ -86,7 +86,7 @@ def test_help_of_serve_shows_every_setting() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """So that it comes at once: neither the runtime nor the web framework nor numpy is needed."""
+    """Help is fast, since it imports neither the runtime, the web framework nor numpy."""
     shown = start("-X", "importtime", "-m", "cohort", "--help")
     assert shown.returncode == 0
     imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
@@ -109,14 +109,14 @@ def test_serving_imports_nothing_that_prepares_models() -> None:
 
 
 def test_version_is_shown() -> None:
-    """For reports of problems."""
+    """Reports of problems need it."""
     shown = run("--version")
     assert shown.exit_code == 0
     assert shown.output.startswith("cohort")
 
 
 def test_serve_takes_options_over_the_environment(served: list[Settings]) -> None:
-    """And the environment over the defaults."""
+    """Options override the environment, and the environment overrides the defaults."""
     done = run("serve", "--port", "9001", COHORT_PORT="9000", COHORT_HOST="::1", COHORT_MODELS="")
     assert done.exit_code == 0, done.output
     assert (served[0].port, served[0].host, served[0].grpc_port) == (9001, "::1", 8001)
@@ -133,7 +133,7 @@ def test_serve_refuses_wrong_settings(served: list[Settings]) -> None:
 
 
 def test_the_folder_may_stand_by_itself(served: list[Settings], models: Path) -> None:
-    """As most would write it, of serve and of check; but not twice."""
+    """`serve` and `check` accept the folder as an argument, but not twice."""
     assert run("serve", "/srv/models", COHORT_MODELS="elsewhere").exit_code == 0
     assert served[0].models == Path("/srv/models")
     assert run("check", str(models), "--no-open").exit_code == 0
@@ -284,7 +284,7 @@ def test_check_keeps_its_columns_on_a_narrow_terminal(models: Path) -> None:
 
 
 def test_check_into_a_pipe_is_a_line_for_each_version(tmp_path: Path) -> None:
-    """Nothing is cut or folded, whatever it is called, so that grep finds it."""
+    """A line is not cut or folded, whatever the name, so that grep finds it."""
     name = "m" * 120
     onnx_models.save(onnx_models.mlp(), tmp_path / name / "1" / "model.onnx")
     shown = run("check", "--models", str(tmp_path)).stdout
@@ -360,7 +360,7 @@ def test_check_compares_a_version_with_its_manifest(models: Path) -> None:
 
 
 def test_check_opens_nothing_when_told(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a machine that has the files and not the memory."""
+    """A machine may have the files but not the memory to open them."""
 
     def open_session(*_: Any, **__: Any) -> None:
         pytest.fail("opened")
@@ -435,7 +435,7 @@ def test_profile_shows_what_a_server_would_choose(tmp_path: Path) -> None:
 def test_profile_says_what_the_graph_proves(
     made: Callable[[], onnx.ModelProto], said: list[str], tmp_path: Path
 ) -> None:
-    """With the inputs whose rows are along another axis, or what to do to batch."""
+    """It names inputs whose rows are along another axis, or states what to do to batch."""
     onnx_models.save(made(), tmp_path / "models/m/1/model.onnx")
     shown = run("profile", "m", "--models", str(tmp_path / "models"), "--cache", str(tmp_path))
     assert f"Rows, from the graph: {said[0]}" in shown.output
@@ -466,7 +466,7 @@ def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path
 def test_profile_says_whether_bits_are_those_of_a_lone_answer(
     tmp_path: Path, model: str, promise: bool, words: str
 ) -> None:
-    """And what a promise of it costs, where larger batches are any faster."""
+    """It also reports the cost of that promise, if larger batches are faster."""
     folder, cache = tmp_path / "models", str(tmp_path / "cache")
     onnx_models.save(ROUNDINGS[model].model(), folder / "m/1/model.onnx")
     config = f"{{batching: {{exact: {str(promise).lower()}}}, session: {{intra_op_threads: 1}}}}"
@@ -546,7 +546,7 @@ def test_profile_draws_bars_that_any_encoding_can_write(tmp_path: Path) -> None:
 def test_check_says_what_a_server_would_do_with_a_config(
     tmp_path: Path, model: str, config: str, words: str
 ) -> None:
-    """Before one does: that a promise costs batching, and that an example does not fit."""
+    """It reports that a promise costs batching, and that an example does not fit."""
     onnx_models.save(ROUNDINGS[model].model(), tmp_path / "m/1/model.onnx")
     (tmp_path / "m/config.yaml").write_text(config)
     output = run("check", "--models", str(tmp_path)).output
@@ -554,7 +554,7 @@ def test_check_says_what_a_server_would_do_with_a_config(
 
 
 def test_check_and_profile_say_for_which_examples_rows_are_independent(tmp_path: Path) -> None:
-    """And why not for the others; a single example has no number."""
+    """Both report the reason for the other examples; a single example has no number."""
     heard = BROUGHT["heard"]
     onnx_models.save(heard.model(), tmp_path / "m/1/model.onnx")
     short = "{sound: {shape: [1, 4]}, state: {shape: [2, 1, 8]}, rate: 8}"
@@ -570,7 +570,7 @@ def test_check_and_profile_say_for_which_examples_rows_are_independent(tmp_path:
 
 
 def test_check_warns_where_callers_may_change_each_others_answers(tmp_path: Path) -> None:
-    """By the word of the config, against the graph."""
+    """They may if the config trusts rows against the graph."""
     onnx_models.save(onnx_models.normalized_over_rows(), tmp_path / "m/1/model.onnx")
     (tmp_path / "m/config.yaml").write_text("batching: {trust: refuted}")
     output = " ".join(run("check", "--models", str(tmp_path)).output.split())

@@ -29,7 +29,7 @@ def converted(tmp_path: Path) -> Path:
 
 
 def test_sentences_are_served_by_one_command(converted: Path, tmp_path: Path) -> None:
-    """Over each API, a text is answered by a label."""
+    """Every API answers a text with a label."""
     models = tmp_path / "models"
     done = run("init", "mood", str(converted), "--models", str(models))
     assert done.exit_code == 0, done.output
@@ -82,7 +82,7 @@ def test_labels_go_to_the_output_that_fits(tmp_path: Path) -> None:
 
 
 def test_what_the_config_names_must_be_there(converted: Path, tmp_path: Path) -> None:
-    """Nothing is copied otherwise."""
+    """Otherwise no file is copied."""
     converted.with_name("tokenizer.json").unlink()
     done = run("init", "mood", str(converted), "--models", str(tmp_path / "models"))
     assert "names tokenizer.json, which is not in the same folder" in done.output

@@ -24,7 +24,7 @@ def test_the_key_is_on_the_first_line_and_its_entry_below() -> None:
 
 
 def test_options_go_into_the_entry() -> None:
-    """Whatever the names look like to YAML."""
+    """Names are quoted if YAML would read them as other types."""
     options = ["--model", "iris", "--model", "true", "--rate", "1000000", "--concurrency", "10"]
     options += ["--priority", "-1"]
     key, *entry = run("key", "new", "123", *options).stdout.splitlines()
@@ -46,7 +46,7 @@ def test_options_go_into_the_entry() -> None:
     ],
 )
 def test_a_wrong_entry_prints_no_key(arguments: list[str], said: str) -> None:
-    """But what is wrong, for which the file would be refused."""
+    """The error names the mistake for which the file would be refused."""
     result = run("key", "new", *arguments)
     assert result.exit_code == MISUSED
     assert not result.stdout

@@ -93,7 +93,7 @@ def test_why_batching_is_lost_is_read_without_what_moves_a_cursor() -> None:
     ids=lambda answer: repr(answer[-20:]),
 )
 def test_what_is_no_answer_of_cohort_is_told_in_a_sentence(answer: bytes) -> None:
-    """Nothing of it gets to the terminal."""
+    """No part of the answer reaches the terminal."""
     with (
         serving(lambda caller: caller.sendall(answer)) as url,
         pytest.raises(EvidenceUnavailable) as refused,
@@ -103,7 +103,7 @@ def test_what_is_no_answer_of_cohort_is_told_in_a_sentence(answer: bytes) -> Non
 
 
 def test_a_redirect_is_not_followed() -> None:
-    """Nor is its body read."""
+    """Its body is not read either."""
     answer = b"HTTP/1.1 301 x\r\nlocation: http://127.0.0.1:9/\r\n\r\n"
     with (
         serving(lambda caller: caller.sendall(answer)) as url,
@@ -114,7 +114,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nx: ", OK])
 def test_an_answer_that_drips_is_given_up(begun: bytes) -> None:
-    """In its head or its body: each byte comes in time, and the last never does."""
+    """Each byte of the head or body comes in time, but the last one never comes."""
     over = Event()
 
     def drip(caller: socket) -> None:
@@ -129,7 +129,7 @@ def test_an_answer_that_drips_is_given_up(begun: bytes) -> None:
 
 
 def test_spaces_around_a_key_are_no_part_of_it() -> None:
-    """As a file or a paste leaves them."""
+    """A file or a paste may add them."""
     with serving(lambda caller: caller.sendall(body_of())) as url:
         assert fetch_evidence(url, "digits", " a-key\n")
 

@@ -87,7 +87,7 @@ class Workspace:
         return result.output
 
     def weights(self, model: str) -> dict[str, float]:
-        """Those in the file."""
+        """Return the weights in the file."""
         variants = RolloutsFile.read(self.file).configs[model].rollout.variants
         return {name: one.weight for name, one in variants.items()}
 
@@ -132,7 +132,7 @@ def test_set_says_what_changes_and_whom_it_moves(workspace: Workspace) -> None:
 
 
 def test_a_new_variant_stands_after_the_others_as_they_are_written(workspace: Workspace) -> None:
-    """Before the blank line and comments that follow; in a flow map, in it."""
+    """It goes before the blank line and comments that follow, or into a flow map."""
     workspace.done("set", "digits", "third=2.5", "--version", "third=2")
     assert (
         "        canary: {version: 2, weight: 1}\n        third: {version: 2, weight: 2.5}\n\n"
@@ -145,7 +145,7 @@ def test_a_new_variant_stands_after_the_others_as_they_are_written(workspace: Wo
 
 
 def test_the_first_rollout_makes_the_file(workspace: Workspace) -> None:
-    """And one for another model goes to the file's end, after its comments."""
+    """A rollout of another model goes to the file's end, after its comments."""
     workspace.file.unlink()
     arguments = ["stable=99", "canary=1", "--version", "stable=1", "--version", "canary=2"]
     said = workspace.done("set", "digits", *arguments)
@@ -245,7 +245,7 @@ def test_a_model_that_only_the_file_knows_is_suggested(workspace: Workspace) -> 
 
 
 def test_a_version_that_is_not_there_is_refused(workspace: Workspace) -> None:
-    """With those that are; an operator's machine without the models is not asked."""
+    """The error lists available versions; a machine without the models skips the check."""
     said = " ".join(workspace.refused("set", "digits", "canary=1", "--version", "canary=7").split())
     assert "version 7 of canary not found in" in said
     assert "available: 1, 2" in said
@@ -308,7 +308,7 @@ def test_clear_ends_rollbacks_in_the_state_folder_only(workspace: Workspace) -> 
 
 
 def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> None:
-    """From the file and the state folder, without a server."""
+    """The file and the state folder suffice; no server is needed."""
     workspace.state.record("digits", Decision(2, "errors", "4 % of 900", "2026-05-01T10:00:00.000"))
     said = workspace.done("status", "digits")
     for words in (
@@ -329,7 +329,7 @@ def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> Non
 def test_status_shows_evidence_with_the_limit_it_is_held_against(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Both to base 10, as in metrics; with how many requests `min_requests` is short of."""
+    """Both numbers are to base 10, as in metrics; few requests are compared with `min_requests`."""
     seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
     canary = {
         "name": "canary", "version": 2, "ready": True, "share": 0.01, "batching_lost": "",
@@ -367,7 +367,7 @@ BASELINE = {"baseline_rate": 0.01, "baseline_requests": 5000}
 
 
 def test_a_dry_run_writes_nothing(workspace: Workspace) -> None:
-    """Neither do commands with nothing to change."""
+    """Commands with nothing to change do not write either."""
     for arguments in (
         ["set", "digits", "canary=50", "--dry-run"],
         ["promote", "digits", "canary", "--dry-run"],
@@ -409,13 +409,13 @@ def test_a_dry_run_writes_nothing(workspace: Workspace) -> None:
 def test_what_cannot_be_is_refused_with_the_word_that_is_wrong(
     workspace: Workspace, arguments: list[str], said: str
 ) -> None:
-    """By the server's own checks, before anything is written."""
+    """The server's own checks run before anything is written."""
     assert said in workspace.refused(*arguments)
 
 
 @pytest.mark.parametrize("argument", ["canary", "canary=", "=1", "canary=much", "canary=nan"])
 def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) -> None:
-    """As click has it: exit code 2."""
+    """Click ends with exit code 2."""
     assert workspace.run("set", "digits", argument).exit_code == 2
 
 
@@ -424,7 +424,7 @@ def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) ->
     [["set", "digits", "a=1"], ["promote", "digits", "a"], ["abort", "digits"], ["status"]],
 )
 def test_a_broken_file_is_refused_whole(workspace: Workspace, arguments: list[str]) -> None:
-    """With the key named."""
+    """The error names the key."""
     workspace.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
     said = workspace.refused(*arguments)
     assert "digits.variants.a: unknown key 'wieght'" in said
@@ -477,13 +477,13 @@ def test_a_rollout_ends_where_its_version_answers_without_one(workspace: Workspa
 
 
 def test_a_version_that_is_not_on_disk_is_a_warning(workspace: Workspace) -> None:
-    """Where the file named it before: it may be on its way."""
+    """If the file named the version before, it may still arrive."""
     workspace.file.write_text(FILE.replace("canary: {version: 2", "canary: {version: 7"))
     assert "Warning: version 7 not found in" in workspace.done("set", "digits", "canary=2")
 
 
 def test_a_variant_that_takes_other_inputs_is_a_warning(workspace: Workspace) -> None:
-    """By the command that begins with it, and by `check`; not where the config allows it."""
+    """The command that begins with it and `check` warn, unless the config allows it."""
     models = workspace.folder / "models"
     for version, model in enumerate([onnx_models.gather(), onnx_models.mlp()], 1):
         onnx_models.save(model, models / "digits" / str(version) / "model.onnx")
@@ -499,7 +499,7 @@ def test_a_variant_that_takes_other_inputs_is_a_warning(workspace: Workspace) ->
 def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
     workspace: Workspace, command: tuple[str, ...]
 ) -> None:
-    """Else a version that was rolled back would be promoted."""
+    """Otherwise a rolled-back version could be promoted."""
     (workspace.folder / "state").rmdir()
     (workspace.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
     result = workspace.run(*command)
@@ -517,7 +517,7 @@ def test_an_odd_address_is_told_in_a_sentence(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("name", ["digits/", "digits/1", ".", ".."])
 def test_a_path_is_no_model(workspace: Workspace, name: str) -> None:
-    """As a shell completes it, for one."""
+    """A shell's completion can produce one."""
     result = workspace.run("set", name, "stable=1", "--version", "stable=1")
     assert result.exit_code == 1
     assert "not found in" in result.output
@@ -545,7 +545,7 @@ def test_what_can_be_read_in_two_ways_is_refused(
 
 @pytest.mark.parametrize("more", [[], ["--version", "canary=2"]])
 def test_a_first_rollout_by_shares_says_what_to_type(workspace: Workspace, more: list[str]) -> None:
-    """In full; typed so, it is taken."""
+    """The error has the full command, which then works."""
     (workspace.folder / "models/mine/1").mkdir(parents=True)
     (workspace.folder / "models/mine/2").mkdir()
     said = workspace.refused("set", "mine", "canary=5%", *more)

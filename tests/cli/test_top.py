@@ -95,7 +95,7 @@ def test_in_a_terminal_it_goes_on_until_ctrl_c(server: Cohort) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "ftp://x", "http://", "nowhere.invalid"])
 def test_a_server_that_is_not_there_is_named(url: str) -> None:
-    """In one sentence."""
+    """The error is one sentence."""
     done = run("top", "--once", url)
     assert done.exit_code == PROBLEMS
     assert done.stderr.startswith("Error: ")
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_named(url: str) -> None:
 
 
 def test_a_key_is_asked_for_where_metrics_have_one(tmp_path: Path) -> None:
-    """And is taken from the option."""
+    """The option sets it."""
     key = "0123456789abcdef0123456789abcdef"
     with cohort(MODELS, tmp_path, metrics_key=key) as server:
         refused = run("top", "--once", server.url)
@@ -165,7 +165,7 @@ def test_the_screen_says_what_was_done_between_two_looks() -> None:
 
 
 def test_the_busiest_of_many_versions_are_shown() -> None:
-    """And how many more there are."""
+    """The number of the others is shown."""
     done: Counts = {(f"m{one}", "1"): counted(one, 3) for one in range(45)}
     shown = lines([Scrape(0.0, dict.fromkeys(done, VersionCounts()), 0), Scrape(1.0, done, 0)])
     assert shown[4].startswith("m44/1 44 ")
@@ -206,7 +206,7 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
             self.wfile.write(b"# TYPE model_queue_requests gauge\nmodel_queue_requests 0\n")
 
         def log_message(self, *_: object) -> None:
-            """Nothing on the screen."""
+            """Log nothing."""
 
     statuses = iter([503, 200])
     shown = io.StringIO()
@@ -254,7 +254,7 @@ def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("text", ["", "<html>", "a 1\n", "model_inference_total{ 1\n"])
 def test_what_is_no_cohort_is_said_so(text: str) -> None:
-    """Whatever it answers."""
+    """Any other answer raises NotCohort."""
     with pytest.raises(NotCohort):
         read_scrape(text, 0.0)
 
@@ -273,7 +273,7 @@ def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> N
 
 
 def test_nothing_has_no_quantile() -> None:
-    """And no bar."""
+    """It also has no bar."""
     assert quantile(0.5, (0, 0), (1.0,)) is None
     assert quantile(0.5, (0, 1, 5), (1.0, 2.0)) == 2.0
     assert bars([]) == ""

@@ -1,4 +1,4 @@
-"""Where Cohort differs from Triton: its column of the table in docs/reference/v2.md."""
+"""Differences from Triton: Cohort's column of the table in docs/reference/v2.md."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ask(server: Cohort, path: str, body: bytes | Body) -> httpx.Response:
 
 @pytest.mark.parametrize("case", ANSWERED)
 def test_what_triton_refuses_or_uses_is_answered(server: Cohort, case: str) -> None:
-    """By the model, as any other request."""
+    """The model answers it like any other request."""
     body, has = ANSWERED[case]
     answer = ask(server, "pair/infer", body)
     assert answer.status_code == 200, answer.text

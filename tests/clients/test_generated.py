@@ -153,7 +153,7 @@ def test_the_most_used_generator_writes_typescript_that_compiles(
 
 @with_node
 def test_redocly_has_nothing_to_say(document: Path, tmp_path: Path) -> None:
-    """Neither an error nor a warning, by its recommended rules."""
+    """Its recommended rules find neither an error nor a warning."""
     told = run([PACKAGES / ".bin/redocly", "lint", document, "--format=stylish"], tmp_path)
     assert "valid" in told
     assert "warning" not in told, told

@@ -70,13 +70,13 @@ def test_its_halves_go_both_ways(told: dict[str, Any]) -> None:
 
 
 def test_it_gets_the_outputs_it_asks_for(both: dict[str, dict[str, Any]]) -> None:
-    """And no others."""
+    """The answer has no other outputs."""
     assert both["rest"]["one output"] == ["label"]
     assert both["grpc"]["one output"] == {"id": "k-1", "version": "1", "outputs": {"label": [0, 2]}}
 
 
 def test_it_raises_our_sentence(both: dict[str, dict[str, Any]]) -> None:
-    """With our status, and the field that is wrong."""
+    """The error has our status and names the wrong field."""
     rest, grpc = both["rest"]["refused"], both["grpc"]["refused"]
     assert rest["status"] == 400
     assert "input 'features' is missing" in rest["says"]
@@ -88,7 +88,7 @@ def test_it_raises_our_sentence(both: dict[str, dict[str, Any]]) -> None:
 def test_it_reads_what_the_server_and_a_model_say_of_themselves(
     both: dict[str, dict[str, Any]],
 ) -> None:
-    """In KServe's own messages, over gRPC."""
+    """The answers arrive in KServe's own messages over gRPC."""
     assert both["grpc"]["server"] == "cohort"
     assert both["grpc"]["model"] == {
         "name": "iris",

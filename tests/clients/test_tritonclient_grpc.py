@@ -72,7 +72,7 @@ def test_models_say_what_they_take_and_how_they_are_set(client: Any) -> None:
 
 
 def test_a_model_answers(client: Any) -> None:
-    """With the request's id, the version that answered, and several outputs."""
+    """The answer has the request's id, the version, and all or the chosen outputs."""
     result = client.infer("iris", flowers(), request_id="a1")
     response = result.get_response()
     assert (response.id, response.model_version) == ("a1", "1")
@@ -125,13 +125,13 @@ def test_the_best_classes_are_named(client: Any) -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])
 def test_messages_may_be_compressed(client: Any, compression: str) -> None:
-    """As gRPC compresses them."""
+    """The client uses gRPC's compression."""
     result = client.infer("iris", flowers(), compression_algorithm=compression)
     assert result.as_numpy("label").tolist() == [0, 2]
 
 
 def test_mistakes_are_told_in_a_sentence(client: Any) -> None:
-    """With the status that fits."""
+    """Each has the status that fits."""
     for model, inputs, status, word in (
         ("nobody", flowers(), "NOT_FOUND", "'nobody'"),
         ("iris", [], "INVALID_ARGUMENT", "'features'"),

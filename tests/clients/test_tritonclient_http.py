@@ -106,7 +106,7 @@ def test_a_model_says_how_it_is_set(client: Any) -> None:
 @pytest.mark.parametrize("sent", [True, False], ids=["binary in", "JSON in"])
 @pytest.mark.parametrize("answered", [True, False], ids=["binary out", "JSON out"])
 def test_binary_and_json_give_the_same(client: Any, sent: bool, answered: bool) -> None:
-    """However tensors travel, in and out, with the request's id given back."""
+    """Both forms work for inputs and outputs, and the request's id is returned."""
     outputs = [
         InferRequestedOutput(name, binary_data=answered) for name in ("probabilities", "label")
     ]
@@ -204,7 +204,7 @@ def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
 def test_bodies_may_be_compressed(
     client: Any, request_by: str | None, response_by: str | None
 ) -> None:
-    """Either way, in all pairs, with JSON and binary data in the body."""
+    """All pairs of codings work in both directions, with JSON and binary data."""
     big = np.arange(6000, dtype="f4").reshape(2, 3000)
     outputs = [InferRequestedOutput("y", binary_data=request_by == "gzip")]
     result = client.infer(
@@ -306,7 +306,7 @@ async def test_the_asyncio_client_takes_out_and_brings_back(aio: Any) -> None:
 
 
 def test_loading_needs_the_token_and_the_repositorys_own_files(client: Any) -> None:
-    """Without a token 401, with a wrong one 403; a config in the request is not taken."""
+    """No token gets 401, a wrong one 403; a config in the request is refused."""
     for headers, status in (({}, "401"), ({"Authorization": "Bearer no"}, "403")):
         for call in (client.load_model, client.unload_model):
             with pytest.raises(InferenceServerException) as refused:

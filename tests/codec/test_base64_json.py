@@ -39,7 +39,7 @@ def test_bytes_of_one_length_come_out(elements: list[bytes], plain: bool) -> Non
 
 @given(st.lists(st.text(), min_size=1))
 def test_text_of_any_length_comes_out(elements: list[str]) -> None:
-    """As the same array that strings make."""
+    """The array equals that of the same strings."""
     found = read([b64(one.encode()) for one in elements], WORDS)
     assert found.dtype == np.object_
     assert found.tolist() == elements
@@ -52,7 +52,7 @@ def test_bytes_of_other_lengths_are_told() -> None:
 
 
 def test_a_file_becomes_an_array_of_its_bytes() -> None:
-    """Where the model takes bytes as numbers; in a list it is none."""
+    """The model takes bytes as numbers; in a list the object is refused."""
     assert read(b64(b"\xff\0a"), FILE).tolist() == [255, 0, 97]
     with pytest.raises(InvalidInput, match="takes UINT8, got an object"):
         read([b64(b"a")], FILE)
@@ -60,7 +60,7 @@ def test_a_file_becomes_an_array_of_its_bytes() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, DECODED_AT_ONCE * 3 // 4, DECODED_AT_ONCE + 1])
 def test_long_base64_is_decoded_in_parts(size: int) -> None:
-    """To the same bytes."""
+    """The parts decode to the same bytes."""
     data = np.random.default_rng(1).bytes(size)
     assert decode_base64("x", b64(data)) == data
 

@@ -91,7 +91,7 @@ def test_scores_may_have_a_column_for_each_class() -> None:
 
 
 def test_classes_may_have_a_column_for_each_class_or_be_text() -> None:
-    """As a classifier gives them for each box."""
+    """A classifier of each box gives such columns."""
     classes = np.array([[[0.1, 0.9], [0.8, 0.2]]], np.float32)
     assert [one["label"] for one in found(PLAIN, BOXES, SCORES, classes)[0]] == ["cat", "dog"]
     words = np.array([["a", b"b"]], np.object_)
@@ -105,7 +105,7 @@ def test_a_class_is_the_nearest_whole_number() -> None:
 
 
 def test_score_and_class_may_be_columns_of_the_boxes() -> None:
-    """As YOLO's exports have them: [pictures, boxes, 6]."""
+    """YOLO's exports have the form [pictures, boxes, 6]."""
     packed = np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], -1, dtype=np.float32)
     assert found(replace(PLAIN, scores=4, classes=5), packed) == found(
         PLAIN, BOXES, SCORES, CLASSES
@@ -115,7 +115,7 @@ def test_score_and_class_may_be_columns_of_the_boxes() -> None:
 
 
 def test_boxes_without_an_axis_of_pictures_are_of_one() -> None:
-    """As torchvision's detectors have them."""
+    """torchvision's detectors return such boxes."""
     alone = found(PLAIN, BOXES[0], SCORES[0], CLASSES[0])
     assert alone == found(PLAIN, BOXES, SCORES, CLASSES)
 

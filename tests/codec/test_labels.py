@@ -45,13 +45,13 @@ def test_the_best_one_is_an_object_and_several_are_a_list() -> None:
 
 
 def test_equal_scores_come_by_index() -> None:
-    """So the same numbers always have the same label."""
+    """The same numbers therefore always have the same label."""
     assert written(labeller(), [[2, 2, 2]]) == [told("a", 2)]
     assert [one["label"] for one in written(labeller(), [[1, 2, 2]], top=3)[0]] == ["b", "c", "a"]
 
 
 def test_nan_is_last() -> None:
-    """Behind minus infinity; JSON has neither, but a list of names does."""
+    """NaN comes after minus infinity; JSON has neither, but a list of names does."""
     array: Any = np.array([[np.nan, -np.inf, 0], [np.nan, np.nan, -1]], np.float32)
     assert labeller().names(array, 3).tolist() == [["c", "b", "a"], ["c", "a", "b"]]
     assert labeller().names(array, 0).tolist() == ["c", "c"]
@@ -76,7 +76,7 @@ def test_more_axes_are_lists_in_lists() -> None:
 
 
 def test_a_list_without_rows_is_one_row() -> None:
-    """As where a model gives `[10]`."""
+    """A model may return `[10]`, for example."""
     assert written(labeller(), [0, 1, 0]) == [told("b", 1)]
     assert labeller().names(np.array([0, 1, 0], np.float32), 0).tolist() == ["b"]
 
@@ -84,7 +84,7 @@ def test_a_list_without_rows_is_one_row() -> None:
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0), (0, 2, 3), (2, 0, 3)])
 @pytest.mark.parametrize("top", [0, 2])
 def test_nothing_has_no_labels(shape: tuple[int, ...], top: int) -> None:
-    """As many entries as rows, all the same."""
+    """There are as many entries as rows, all equal."""
     array: Any = np.zeros(shape, np.float32)
     assert len(labeller().texts(array, top)) == shape[0]
     for text in labeller().texts(array, top):
@@ -140,7 +140,7 @@ def test_top_is_a_number_of_labels(value: Any) -> None:
 
 
 def test_labels_of_the_model_are_for_outputs_with_as_many_columns() -> None:
-    """And come only where they are asked for; names of the protocol's outputs are their own."""
+    """They are written only on request, and their name is not one of the model's outputs."""
     specs = [
         TensorSpec("label", "INT64", ("N",)),
         TensorSpec("p", "FP32", ("N", 3)),
@@ -189,7 +189,7 @@ def test_the_best_are_those_of_a_stable_sort(
 
 @pytest.mark.parametrize("count", [1, 2, 5, SORTED_WHOLE + 1])
 def test_of_many_classes_only_some_are_sorted(count: int) -> None:
-    """With the same result: ties by index, NaN last."""
+    """The result is the same: ties are ordered by index, and NaN is last."""
     random = np.random.default_rng(count)
     scores = random.integers(0, 50, (3, SORTED_WHOLE + 1)).astype(np.float32)
     scores[1, :-3] = np.nan

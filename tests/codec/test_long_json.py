@@ -146,7 +146,7 @@ def by_v2(spec: TensorSpec, text: bytes) -> Arrays:
 def test_pieces_make_the_arrays_of_the_whole(
     read: Callable[[TensorSpec, bytes], Arrays], tensor: tuple[str, Any], block: int
 ) -> None:
-    """On every API; and the one thing that is wrong is refused with the same words."""
+    """Every API reads the same arrays, and refuses the same mistake with the same words."""
     datatype, value = tensor
     spec, text = TensorSpec("x", datatype, None), orjson.dumps(value)
     assume(isinstance(value, list) or read is not by_rows)

@@ -27,7 +27,7 @@ SHAPES = [(MANY,), (3, MANY), (MANY, 3), (2, 2, MANY), (MANY, 1, 1), (1, MANY, 2
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_they_are_nested_lists(shape: tuple[int, ...]) -> None:
-    """Whatever their shape."""
+    """This holds for any shape."""
     array = texts(*shape)
     parts = LongParts()
     document = {"before": 1, "y": parts.put(encode_parts("y", array)), "after": 2}
@@ -47,7 +47,7 @@ def test_rows_of_v1_are_made_of_them() -> None:
 
 
 def test_what_is_no_text_is_placed() -> None:
-    """By its index in the whole array, far behind the first portion."""
+    """The error has its index in the whole array, far after the first portion."""
     array = texts(3, MANY)
     array[2, 5] = b"\xff"
     parts = LongParts()

@@ -42,7 +42,7 @@ def test_what_a_client_sends_comes_out(parts: list[tuple[str, bytes]]) -> None:
 
 @pytest.mark.parametrize("fill", [b"\r\n--b", b"\r\n", b"-", b"\r\n--c\r\n"])
 def test_data_like_a_boundary_comes_out(fill: bytes) -> None:
-    """Also where one of the pieces that the parser is given ends within it."""
+    """It is found also if a piece given to the parser ends within it."""
     data = (fill * (2 * PARSED_AT_ONCE // len(fill)))[:-1].replace(b"\r\n--b", b"\r\n--a")
     for shift in range(len(HEAD) + 8):
         sent = data[shift:] if shift < 8 else data[: PARSED_AT_ONCE - shift]
@@ -51,7 +51,7 @@ def test_data_like_a_boundary_comes_out(fill: bytes) -> None:
 
 
 def test_a_plain_value_has_no_file_and_no_type() -> None:
-    """As a field that is typed into a page."""
+    """A field that is typed into a page has this form."""
     body = b'--b\r\ncontent-disposition: form-data; name="x"\r\n\r\n[1]' + END
     assert split_parts(body, TYPE)[0][1:] == ("", "", b"[1]")
 
@@ -72,14 +72,14 @@ def test_a_plain_value_has_no_file_and_no_type() -> None:
     ],
 )
 def test_a_form_that_is_none_is_told(body: bytes, content_type: str, says: str) -> None:
-    """And so is one that is more than any client sends."""
+    """A form with more parts than any client sends is refused as well."""
     with pytest.raises(InvalidInput, match=says):
         split_parts(body, content_type)
 
 
 @given(st.lists(st.sampled_from([HEAD, b"\r\n", b"--b", b"--", b"x", b"\0", b":", b"\r", b"a: b"])))
 def test_no_pieces_do_more_than_be_refused(pieces: list[bytes]) -> None:
-    """In any order."""
+    """Any order of pieces is read or raises InvalidInput."""
     with suppress(InvalidInput):
         split_parts(b"".join(pieces), TYPE)
 

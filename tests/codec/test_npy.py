@@ -72,13 +72,13 @@ def test_an_array_in_order_is_not_copied() -> None:
 
 @given(st.lists(st.text(), min_size=1))
 def test_text_comes_out(words: list[str]) -> None:
-    """As numpy has it, which leaves out zeros at the end."""
+    """numpy leaves out zeros at the end."""
     array = np.array(words)
     assert fit_array(spec("BYTES"), read_npy(saved(array))).tolist() == array.tolist()
 
 
 def test_bytes_that_are_no_text_come_out() -> None:
-    """As void, which keeps zeros at the end, or as numpy's bytes."""
+    """They may be void, which keeps zeros at the end, or numpy's bytes."""
     raw = np.frombuffer(b"\xff\x00\x00\x00", "V2")
     assert fit_array(spec("BYTES"), read_npy(saved(raw))).tolist() == raw.tolist()
     two = np.array([b"\xff", b"\xfe"])
@@ -131,7 +131,7 @@ def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
     ],
 )
 def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:
-    """Whatever it is, nothing of it is run, and nothing is made that the body does not hold."""
+    """No header runs code or allocates more than the body holds."""
     for version in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
         with pytest.raises(InvalidInput, match=says):
             read_npy(with_header(header, version=version))
@@ -139,7 +139,7 @@ def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x09\x00ab"])
 def test_a_file_cut_short_is_told(body: bytes) -> None:
-    """Also within its first bytes."""
+    """It is refused also if it ends within its first bytes."""
     with pytest.raises(InvalidInput):
         read_npy(body)
 
@@ -162,7 +162,7 @@ def test_text_that_is_no_unicode_is_told(points: int) -> None:
 
 @given(st.binary(max_size=300), st.sampled_from([row.name for row in DATATYPES]))
 def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
-    """As a file, as a header, and behind a header."""
+    """Any bytes are read or raise InvalidInput: as a file, as a header, and after a header."""
     head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}"
     for body in (junk, with_header(junk), with_header(head, junk)):
         with suppress(InvalidInput):
@@ -181,7 +181,7 @@ def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
     ids=["flat", "turned", "wide", "empty", "scalar"],
 )
 def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
-    """In parts or at once, in C order."""
+    """An array written in parts or at once is read in C order."""
     read = np.load(io.BytesIO(write_npy(array)))
     assert read.dtype == array.dtype
     assert np.array_equal(read, array)
@@ -189,7 +189,7 @@ def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
 
 
 def test_the_writing_of_a_long_array_ends_with_its_time() -> None:
-    """Between two parts."""
+    """The deadline ends it between two parts."""
     looks = iter([None, None])
 
     def check() -> None:

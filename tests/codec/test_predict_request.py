@@ -153,7 +153,7 @@ def test_a_list_is_a_column(size: int) -> None:
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_the_last_of_repeated_keys_counts(size: int) -> None:
-    """In the request and among its inputs, on both ways."""
+    """This holds in the request and among its inputs, in both readers."""
     with simdjson_from(size):
         request = PredictRequest.parse(b'{"id": "a", "id": "b", "inputs": {"x": [1], "x": [2, 3]}}')
         assert request.id == "b"
@@ -184,7 +184,7 @@ def test_names_that_differ_after_a_nul_are_different(size: int) -> None:
 
 
 def test_the_single_form_needs_a_model_with_one_input() -> None:
-    """Of several, the names are given; the only one's name is filled in."""
+    """The error lists several inputs; a single one gets the values."""
     request = PredictRequest.parse(b'{"input": [[1, 2]]}')
     assert list(decode_inputs(request, [TensorSpec("f", "FP32", ("N", 2))])) == ["f"]
     with pytest.raises(InvalidInput, match="this one takes 'a', 'b'"):

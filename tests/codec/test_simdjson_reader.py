@@ -41,7 +41,7 @@ def test_a_parser_is_not_shared_while_a_request_holds_it() -> None:
 
 
 def test_long_bodies_are_read_on_many_threads_at_once() -> None:
-    """Nothing is shared: each body has its own parser."""
+    """Bodies share nothing: each has its own parser."""
     spec = [TensorSpec("input", "FP32", ("N", 500))]
 
     def work(seed: int) -> bool:
@@ -126,7 +126,7 @@ SPECS = st.tuples(
 def test_both_readers_give_the_same_arrays_and_errors(
     value: object, other: object, spec: Any, other_spec: Any, outputs: bool
 ) -> None:
-    """Whatever two inputs contain, simdjson and orjson agree to the bit and to the word."""
+    """For any two inputs, simdjson and orjson agree in every bit and every word."""
     specs = [TensorSpec("x", *spec), TensorSpec("y", *other_spec)]
     document: dict[str, Any] = {"inputs": {"x": value, "y": other}}
     if outputs:

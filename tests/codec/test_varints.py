@@ -28,7 +28,7 @@ def many(datatype: str, count: int = PACKED_AT_ONCE) -> Array:
 
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_packed_values_are_protobufs_own(datatype: str) -> None:
-    """Both ways, for an array of several parts."""
+    """Packing and unpacking agree with protobuf, for an array of several parts."""
     array = many(datatype)
     name = FIELDS[datatype]
     contents = InferTensorContents(**{name: array.tolist()})

@@ -1,4 +1,4 @@
-"""Where the packages of an environment come from that uv makes for a framework."""
+"""Sources of packages for the environment that uv makes for a framework."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_torch_is_the_one_for_the_cpu() -> None:
 
 
 def test_wheels_that_pip_has_are_uv_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `make install` takes them; torch is then theirs, or that of PyPI."""
+    """uv finds them as `make install` does; torch is then from there or from PyPI."""
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://wheels.example")
     assert "--find-links /wheels --find-links https://wheels.example" in command()
     assert "--torch-backend" not in command()

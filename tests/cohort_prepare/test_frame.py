@@ -170,7 +170,7 @@ def has_ended(pid: int) -> bool:
 
 
 def test_folders_of_killed_commands_are_swept(tmp_path: Path) -> None:
-    """After a day; one that may be in use stays."""
+    """They are removed after a day; a folder that may be in use stays."""
     (tmp_path / ".preparing-old").mkdir()
     (tmp_path / ".preparing-new").mkdir()
     then = (tmp_path / ".preparing-new").stat().st_mtime - ABANDONED_SECONDS - 60
@@ -225,7 +225,7 @@ def test_stopped_in_the_middle_of_an_import_it_says_so(number: signal.Signals) -
 
 
 def test_a_long_step_is_told_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a line of the log for each thing that is done, once it has taken a while."""
+    """The log has a line for each step, once it has taken a while."""
     monkeypatch.setattr(frame, "LINE_SECONDS", 0.001)
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
@@ -275,7 +275,7 @@ def command_that(body: str, folder: Path) -> subprocess.Popen[bytes]:
     ],
 )
 def test_a_crash_is_told(tmp_path: Path, number: signal.Signals, code: int, said: str) -> None:
-    """As any failure is: one JSON object, a sentence and an exit code."""
+    """It is reported like any failure: one JSON object, a sentence and an exit code."""
     process = command_that(f"os.kill(os.getpid(), {int(number)})", tmp_path)
     out, errors = process.communicate()
     assert process.returncode == code

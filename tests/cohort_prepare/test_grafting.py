@@ -184,7 +184,7 @@ def test_a_model_of_ids_takes_sentences(tmp_path: Path) -> None:
 
 
 def test_sentences_that_the_operator_cuts_otherwise_are_a_verdict(tmp_path: Path) -> None:
-    """Nothing is written, and the message has the sentence and the way out."""
+    """No file is written, and the message has the sentence and the alternative."""
     write_words(tmp_path / "plain.onnx", write_tokenizer(tmp_path / "tokenizer.json"))
     (tmp_path / "mine.txt").write_text("great\nemoji \U0001f600x\n")
     section = {"tokenizer": "tokenizer.json", "texts": "mine.txt"}
@@ -218,7 +218,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_what_does_not_fit_the_model_is_said(
     tmp_path: Path, recipe: Mapping[str, Any], said: str
 ) -> None:
-    """With both, and nothing is written."""
+    """The error names both, and no file is written."""
     write_pictures(tmp_path / "plain.onnx")
     (tmp_path / "two.txt").write_text("a\nb\n")
     (tmp_path / "gap.txt").write_text("a\n\nb\n")

@@ -100,7 +100,7 @@ def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
 
 
 def test_rows_along_other_axes_are_told(tmp_path: Path) -> None:
-    """Those of a recurrent network, by input and output."""
+    """The report lists those of a recurrent network by input and output."""
     path = onnx_models.save(onnx_models.recurrent(), tmp_path / "model.onnx")
     shown = run("inspect", str(path)).stdout
     assert "  rows, from the graph: proven\n  input 'x': rows along axis 1\n" in shown
@@ -122,7 +122,7 @@ def test_what_cannot_be_sent_and_what_cannot_be_estimated(tmp_path: Path) -> Non
 
 
 def test_operations_of_products() -> None:
-    """By hand: two for each multiplication with its addition, and one for each bias."""
+    """Each multiplication with its addition counts two and each bias one, as by hand."""
     dense = model_of(
         helper.make_node("Gemm", ["x", "w", "b"], ["y"]),
         x=["N", 8],
@@ -260,7 +260,7 @@ def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
 
 
 def test_weights_outside_and_sparse_are_told_apart(tmp_path: Path) -> None:
-    """Where they lie, and how many bytes there are of each."""
+    """The report has their places, and the bytes of each."""
     path = onnx_models.save_with_external_data(onnx_models.slow(nodes=2), tmp_path / "model.onnx")
     found = inspected(path)["parameters"]
     assert sum(found["external"].values()) > found["bytes"] // 2
@@ -299,7 +299,7 @@ def test_what_is_no_model_is_wrong_use(tmp_path: Path, content: bytes | None) ->
 
 
 def test_a_wrong_length_is_wrong_use() -> None:
-    """With an example of a right one."""
+    """The error has an example of a right one."""
     done = run("inspect", str(MODELS / "digits"), "--dim", "sequence")
     assert done.exit_code == MISUSED
     assert "sequence=128" in done.stderr
@@ -314,7 +314,7 @@ def test_a_model_that_takes_too_much_still_has_a_structure(tmp_path: Path) -> No
 
 
 def test_names_of_megabytes_are_cut(tmp_path: Path) -> None:
-    """In JSON, in the table and in the page."""
+    """They are cut in JSON, in the table and in the page."""
     long = "n" * (2 << 20)
     model = model_of(helper.make_node("Relu", ["x"], ["y"], name=long), x=["N", 3])
     model.graph.name = model.producer_name = long

@@ -1,4 +1,4 @@
-"""From a model in its framework to answers over HTTP, by one command."""
+"""One command leads from a model in its framework to answers over HTTP."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> 
 
 
 def test_rows_are_proven_for_the_sizes_of_the_examples(tmp_path: Path) -> None:
-    """As a server proves them, which has the manifest's examples."""
+    """The proof is that of a server, which has the manifest's examples."""
     model = onnx_models.save(BROUGHT["heard"].model(), tmp_path / "heard.onnx")
     request: Any = {
         "sound": np.ones((3, 16), "f4"), "state": np.ones((2, 3, 8), "f4"), "rate": np.array(8),
@@ -146,7 +146,7 @@ def test_others_may_read_what_was_published(model: Path, tmp_path: Path) -> None
 def test_same_files_are_published_once_and_others_get_the_next_number(
     model: Path, tmp_path: Path
 ) -> None:
-    """So that a pipeline may run twice. Nothing is overwritten, whatever has a number."""
+    """A pipeline can run twice. No version is overwritten, whichever numbers exist."""
     publish(model)
     found = publish(model)
     assert (found["version"], found["already"]) == (1, True)
@@ -207,7 +207,7 @@ def test_encrypted_key_needs_its_passphrase(
 
 
 def test_external_data_goes_along(tmp_path: Path) -> None:
-    """Under its own name, with its digest."""
+    """It keeps its name and has its digest in the manifest."""
     path = tmp_path / "table.onnx"
     onnx_models.save_with_external_data(onnx_models.table(size=1000), path)
     np.savez(tmp_path / "rows.npz", index=np.array([[3], [5]]))
@@ -318,7 +318,7 @@ def test_examples_that_do_not_fit_are_told(
 
 
 def test_wrong_output_is_told_by_its_row_in_the_file(model: Path, rows: Path) -> None:
-    """However the rows are shared out among runs."""
+    """The row is right for any division of the rows into runs."""
     session = open_session(model)
     x = np.random.default_rng(0).standard_normal((100, 4)).astype("f4")
     y = session.run({"x": x})[0]
@@ -329,14 +329,14 @@ def test_wrong_output_is_told_by_its_row_in_the_file(model: Path, rows: Path) ->
 
 
 def test_name_that_cannot_be_one_is_refused(model: Path, tmp_path: Path) -> None:
-    """Nothing is written outside the models folder."""
+    """No file is written outside the models folder."""
     arguments = ["publish", str(model), "--name", "../mlp", "--to", str(tmp_path / "models")]
     assert CliRunner().invoke(cli, arguments).exit_code == 2
     assert left(tmp_path / "models") == []
 
 
 def test_two_who_publish_at_once_get_two_numbers(tmp_path: Path) -> None:
-    """And each version is whole."""
+    """Each version is also complete."""
 
     def one(content: int) -> int:
         with placing.folder_for_version(tmp_path / "models" / "mlp") as folder:

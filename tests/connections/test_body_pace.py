@@ -34,7 +34,7 @@ def test_a_new_response_begins_a_new_window() -> None:
 
 
 def test_a_rest_begins_a_new_window() -> None:
-    """Nothing was under way."""
+    """No body was in progress before it, so the new window starts without bytes."""
     pace = Pace()
     pace.is_slow(0.0, 0)
     pace.rest()

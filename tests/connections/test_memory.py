@@ -26,7 +26,7 @@ def test_a_request_without_room_is_refused_and_holds_what_it_did() -> None:
 
 
 def test_what_exists_already_is_counted_beyond_the_maximum() -> None:
-    """So that nothing more is received until it is sent."""
+    """No more bytes are received until it is sent."""
     budget = MemoryBudget(10)
     with budget.hold() as hold:
         hold.set(25)
@@ -79,7 +79,7 @@ def test_the_peak_is_that_since_it_was_last_asked_for() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60)), max_size=30))
 def test_what_is_used_is_the_sum_of_what_is_held(steps: list[tuple[int, int]]) -> None:
-    """Whatever the holds do, and however many of them."""
+    """This holds for any changes of any number of holds."""
     budget = MemoryBudget(100)
     holds = [budget.hold() for _ in range(4)]
     for number, size in steps:
@@ -99,7 +99,7 @@ def test_arrays_count_by_their_bytes() -> None:
 
 
 def test_texts_count_by_what_they_hold() -> None:
-    """Not by their references: exactly where they are few, about where they are many."""
+    """The bytes of texts count, not their references: exactly for few, approximately for many."""
     few = np.array([["x" * 1000, "y" * 1000]], object)
     assert 2000 < count_bytes([few]) < 2300
     many = np.array(["x" * (100 if number % 2 else 1000) for number in range(50_000)], object)

@@ -50,7 +50,7 @@ def test_hosts_are_listened_on(hosts: str, found: set[str]) -> None:
 
 
 def test_one_that_is_taken_frees_the_others() -> None:
-    """And is named."""
+    """The error names the address."""
     with socket.create_server((V6, 0), family=socket.AF_INET6) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use") as error:
@@ -90,5 +90,5 @@ def test_a_unix_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
 def test_the_image_asks_what_is_listened_on(
     environment: dict[str, str], first: str | tuple[str, int]
 ) -> None:
-    """By the same variables as the server."""
+    """The image reads the same variables as the server."""
     assert next(places_of(environment)) == first

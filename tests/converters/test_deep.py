@@ -29,7 +29,7 @@ SOURCES = Path(__file__).parent / "sources"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the commands are run: with the modules that make models, and digits to try."""
+    """A folder for the commands, with the modules that make models, and digits to try."""
     from sklearn.datasets import load_digits
 
     folder = tmp_path_factory.mktemp("sources")
@@ -152,7 +152,7 @@ def test_frozen_branch_is_noticed(folder: Path) -> None:
 
 
 def test_frozen_rows_are_noticed(folder: Path) -> None:
-    """Also where the example has as many as the older exporter was given."""
+    """They are found also if the example has as many rows as the older exporter was given."""
     np.savez(folder / "two.npz", x=np.ones((2, 3), np.float32))
     more = ["--example", "two.npz", "--out", "cut.onnx"]
     code, found, _ = cohort(folder, "convert", "pytorch_digits:Cut", *more)
@@ -174,7 +174,7 @@ def test_weights_are_loaded_into_the_factorys_module(folder: Path) -> None:
 
 
 def test_weights_that_are_tied_are_loaded_into_both(folder: Path) -> None:
-    """As save_model leaves them: the file has one name, and the module two."""
+    """save_model leaves one name in the file for two names in the module."""
     make(folder, "pytorch", "save_weights")
     weight = np.load(folder / "tied.npy")
     asked = ["convert", "pytorch_digits:tied", "--out", "tied.onnx", "--weights"]

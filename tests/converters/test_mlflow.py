@@ -101,7 +101,7 @@ def asked(registry: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("uri", ["models:/iris/1", "models:/iris@champion"])
 def test_registered_onnx_model_is_fetched(asked: str, uri: str) -> None:
-    """By version and by alias; it opens, answers as it was trained, and is gone afterwards."""
+    """A version or an alias selects it; it opens, answers as trained, and is then removed."""
     from sklearn.datasets import load_iris
 
     with fetched_from_mlflow(uri) as found:

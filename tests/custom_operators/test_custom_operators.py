@@ -17,7 +17,7 @@ from tests.e2e.processes import ROOT, Cohort, cohort
 EXAMPLE = ROOT / "examples/custom-operator"
 INCLUDE = Path(__file__).parent / "include"
 MACHINE = 18
-"""Where an ELF file has its processor."""
+"""The offset of the processor in an ELF file."""
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="builds a library with g++")
 

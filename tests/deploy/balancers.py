@@ -54,7 +54,7 @@ class Balancer:
 
 
 def program(name: str) -> str:
-    """Where a balancer is installed."""
+    """Return the path of an installed balancer."""
     found = shutil.which(name, path=PATH)
     assert found, MISSING.format(name)
     return found
@@ -125,7 +125,7 @@ def haproxy(
 
 
 class Ports(NamedTuple):
-    """Where a balancer listens."""
+    """The ports of a balancer."""
 
     http: int
     grpc: int

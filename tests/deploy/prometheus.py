@@ -27,7 +27,7 @@ PACKAGES = {
 
 
 def program(name: str) -> str:
-    """Where it is; fails with the name of the package that has it."""
+    """Return the path of a program, or fail with the name of its package."""
     if (path := shutil.which(name)) is None:
         raise AssertionError(
             f"these tests need {name}: apt-get install --no-install-recommends {PACKAGES[name]}"

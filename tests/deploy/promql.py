@@ -1,4 +1,4 @@
-"""Which metrics an expression reads, which a server has, and which the reference lists."""
+"""Metrics in expressions, metrics of a server, and metrics in the reference."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def stick_haproxy(text: str) -> str:
 
 @pytest.mark.parametrize(("start", "change"), [(nginx, stick_nginx), (haproxy, stick_haproxy)])
 def test_sticky_callers_stay(start: Start, change: Callable[[str], str], tmp_path: Path) -> None:
-    """With the shipped option a key stays on its replica, and only a dead one's keys move."""
+    """The shipped option keeps a key on its replica, and only a dead one's keys move."""
     with named("a") as a, named("b") as b:
         with named("c") as c, start([a, b, c], tmp_path, change) as balancer:
             before = [where(balancer) for _ in range(3)]
@@ -189,7 +189,7 @@ def named(name: str) -> Iterator[int]:
 
 @both
 async def test_a_balancer_speaks_tls(start: Start, replicas: Fleet, tmp_path: Path) -> None:
-    """With the lines that are comments in the shipped file, for HTTP and gRPC."""
+    """The commented lines of the shipped file enable it, for HTTP and gRPC."""
     ca, https, grpcs = trustme.CA(), free_port(), free_port()
     certificate = ca.issue_cert("127.0.0.1")
     pem, key, both_in_one = (tmp_path / name for name in ("cohort.crt", "cohort.key", "cohort.pem"))

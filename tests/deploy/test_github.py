@@ -86,7 +86,7 @@ def test_a_tag_publishes_a_signed_version(checkout: Path) -> None:
 
 
 def test_a_model_that_cannot_be_made_fails_the_job(checkout: Path) -> None:
-    """With a sentence in the summary, and without a version or a key left behind."""
+    """The summary has the reason, and no version and no key is left."""
     training = (checkout / "training.py").read_text()
     (checkout / "training.py").write_text(
         training.replace("    return make", "    raise RuntimeError('no data')\n    return make")

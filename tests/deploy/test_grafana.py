@@ -163,7 +163,7 @@ def next_rules(running: Fleet) -> float:
 
 
 def whole(watched: Watched) -> Span:
-    """From before the load until after it, for all replicas."""
+    """Return the time from before the load until after it, for all replicas."""
     return Span(
         min(span.begin for span in watched.load.values()),
         max(span.end for span in watched.one_by_one.values()),
@@ -174,7 +174,7 @@ def whole(watched: Watched) -> Span:
 
 
 def test_the_files_are_what_the_code_writes() -> None:
-    """After a change: python -m deploy.grafana."""
+    """After a change run `python -m deploy.grafana`."""
     written = {path.stem: path.read_text() for path in FOLDER.glob("dashboards/*.json")}
     assert written == {board.uid: board.json() for board in BOARDS}
 
@@ -252,7 +252,7 @@ def test_what_links_lead_to_is_there() -> None:
 
 
 def test_a_renamed_metric_leaves_its_queries_without_an_answer(watched: Watched) -> None:
-    """So that the test above notices any of them, one by one."""
+    """The test above therefore notices each of them."""
     names = {name for expression in TARGETS.values() for name in metrics_in(expression)}
     assert len(names) > 25
     for name in names:
@@ -312,7 +312,7 @@ def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> Non
 
 
 def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None:
-    """So that neither a metric nor a label's name or value in them is a typing mistake."""
+    """So no metric and no label's name or value in them is misspelled."""
     for path in RULES:
         for group in read_yaml(path)["groups"]:
             for rule in group["rules"]:
@@ -323,7 +323,7 @@ def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None
 
 
 def test_every_recording_rule_has_a_value(watched: Watched) -> None:
-    """Under a load that has a bit of everything."""
+    """The load includes some of everything."""
     for path in RULES:
         for group in read_yaml(path)["groups"]:
             for rule in group["rules"]:
@@ -341,7 +341,7 @@ def near(count: float) -> Any:
 
 
 def test_requests_are_those_the_clients_sent(watched: Watched) -> None:
-    """On the service's page, of each replica."""
+    """The service's page shows them for each replica."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         (total,) = watched.ask(("cohort-service", "Requests", "A"), span, instance=instance)
@@ -354,7 +354,7 @@ def test_requests_are_those_the_clients_sent(watched: Watched) -> None:
 
 
 def test_answers_are_those_the_clients_got(watched: Watched) -> None:
-    """By version, variant and code, on the model's page, and by code a second."""
+    """The model's page has them by version, variant and code, and by code a second."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         for model in MODELS:
@@ -395,7 +395,7 @@ def test_refusals_are_those_the_clients_got(watched: Watched) -> None:
 
 
 def test_rows_are_those_the_clients_sent(watched: Watched) -> None:
-    """Through all runs of the flowers' model."""
+    """All runs of the flowers' model count."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         rates = watched.ask(("cohort-capacity", "Rows", "A"), span, instance=instance)

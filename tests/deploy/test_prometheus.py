@@ -90,7 +90,7 @@ def test_amtool_accepts_the_configuration() -> None:
 
 @pytest.mark.parametrize("cases", CASES, ids=lambda path: path.stem)
 def test_alerts_fire_when_they_should_and_not_when_they_should_not(cases: Path) -> None:
-    """By promtool, on series written down."""
+    """promtool checks them on recorded series."""
     promtool("test", "rules", cases)
 
 
@@ -181,7 +181,7 @@ ROW = re.compile(r"^\| (\w+) \| ([\d.]+) \| (\d+) (\w)\w* and (\d+) (\w)\w* \|",
     ],
 )
 def test_the_guide_has_the_burn_rates_of_the_alerts(name: str, budget: str) -> None:
-    """With their windows and severities; all look at the same ones."""
+    """It has their windows and severities, which are the same for all budgets."""
     written = {
         (alert["labels"]["severity"], found[2], *found[:2], *found[4:])
         for alert in ALERTS
@@ -204,7 +204,7 @@ PAGES = [RUNBOOK, ROOT / "docs" / "operations" / "monitoring.md", *DEPLOY.glob("
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_a_page_resolve(page: Path) -> None:
-    """To a file that is there, and to a heading in it."""
+    """The file exists, and it has the heading."""
     links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text())
     for link in links:
         path, _, anchor = link.partition("#")

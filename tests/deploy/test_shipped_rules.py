@@ -80,7 +80,7 @@ def replica(
 
 @both
 def test_a_path_is_read_as_cohort_reads_it(start: Start, tmp_path: Path) -> None:
-    """However it is written: what changes something is asked once, metrics are not passed on."""
+    """In any spelling, admin requests are sent once, and metrics are not passed on."""
     with replica(answer=503) as (port, asked), start([port] * 3, tmp_path) as balancer:
         for path in ADMIN:
             asked.clear()

@@ -15,7 +15,7 @@ from tests.e2e.processes import MODELS
 
 
 def copy_digits(models: Path) -> None:
-    """Both good versions."""
+    """Copy both good versions."""
     for version in ("1", "2"):
         shutil.copytree(MODELS / "digits" / version, models / "digits" / version)
     (models / "digits" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")

@@ -60,7 +60,7 @@ IMPORTED: Mapping[str, Sequence[str]] = {
     ),
     "cohort_prepare.quantizing.work": ("cohort_prepare.quantizing.work", "onnx_ir", *_RUNTIME),
 }
-"""By the command, or the module of a job: what is imported before the first fork."""
+"""Modules that are imported before the first fork, by the command or a job's module."""
 
 
 @dataclass(eq=False)

@@ -198,7 +198,7 @@ def test_words_come_by_the_names_of_columns(
     ids=["with names", "in the model's order"],
 )
 def test_words_come_as_csv(server: Cohort, text: str) -> None:
-    """With names in any order, or without in that of the model; an empty cell is a gap."""
+    """Names may be in any order, or absent in the model's order; an empty cell is a gap."""
     found = post(server, "/invocations?model=told", text, **{"content-type": "text/csv"})
     assert found["predictions"] == WANTED
 
@@ -244,7 +244,7 @@ def test_what_is_no_category_is_the_callers_fault(server: Cohort) -> None:
 
 @pytest.mark.parametrize("gap", [{"age": None, "colour": "red"}, {"age": 1, "colour": None}])
 def test_nan_that_comes_of_a_gap_is_the_callers_fault(server: Cohort, gap: dict[str, Any]) -> None:
-    """In JSON and in CSV: the model answers NaN for a missing number and for a missing word."""
+    """In JSON and CSV, the model returns NaN for a missing number and a missing word."""
     said = post(server, "/models/echo/predict", {"rows": [gap]})
     assert said["code"] == "InvalidInput"
     assert said["error"].endswith("missing values in the request's inputs may be the cause")
@@ -268,7 +268,7 @@ def test_a_config_names_columns_and_their_categories(server: Cohort) -> None:
 
 
 def test_a_word_becomes_ones_and_zeros(server: Cohort) -> None:
-    """In one input, or in columns as pandas' get_dummies has them, the first of which may lack."""
+    """They are one input, or columns as from pandas' get_dummies, the first of which may lack."""
     assert predicted(server, "hot", [{"x": "blue"}, {"x": None}]) == [[0, 0, 1], [0, 0, 0]]
     rows = [{"age": 1, "city": word} for word in ("Bern", "Ulm", "Zug")]
     assert predicted(server, "dummies", rows) == [[1, 0, 0], [1, 0, 1], [1, 0, 0]]
@@ -349,7 +349,7 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
     ],
 )
 def test_check_says_what_does_not_fit(tmp_path: Path, config: str, said: str) -> None:
-    """With the file, the input, and both numbers that do not fit."""
+    """The report has the file, the input, and both numbers that differ."""
     model = shown(3, **COLUMNS)
     onnx_models.save(model, tmp_path / "models/told/1/model.onnx")
     (tmp_path / "models/told/config.yaml").write_text(f"inputs: {{{config}}}\n")

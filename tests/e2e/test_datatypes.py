@@ -129,7 +129,7 @@ def test_asking_for_a_sequence_is_refused(server: Cohort, model: str, route: str
 
 
 def test_tensors_of_a_sequence_are_outputs_of_their_own(server: Cohort, clients: Clients) -> None:
-    """Over every route, by row, and their rows share runs as those of any output do."""
+    """Every route returns them by row, and their rows share runs like those of any output."""
     described = httpx.get(f"{server.url}/models/targets").json()["versions"][0]
     assert [one["name"] for one in described["outputs"]] == ["y", "scores_0", "scores_1"]
     assert described["outputs"][1]["part_of"] == "scores"

@@ -80,7 +80,7 @@ def runs(server: Cohort, model: str) -> float:
 
 @pytest.mark.parametrize("model", ROUNDINGS)
 async def test_without_the_promise_it_is_said_whether_it_holds(server: Cohort, model: str) -> None:
-    """With the node, and the largest difference seen."""
+    """The reason has the node and the largest difference seen."""
     batching = await described(server, f"{model}_plain")
     rounding = ROUNDINGS[model]
     assert batching["reason"] in ("", "larger batches are no faster here")

@@ -49,7 +49,7 @@ def test_streams_arguments_folder_and_environment_are_its_own(tmp_path: Path) ->
 
 
 def test_exit_status_is_that_of_the_command(tmp_path: Path) -> None:
-    """As a command's of the shell: 0, and 2 for a wrong option; `wait` may be asked again."""
+    """It is 0, or 2 for a wrong option, as in a shell; `wait` may be called again."""
     good = forked("--version", log=tmp_path / "good")
     bad = forked("serve", "--no-such-option", log=tmp_path / "bad")
     assert [good.wait(60), good.poll(), good.returncode] == [0, 0, 0]
@@ -217,7 +217,7 @@ def test_killed_stand_in_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_stand_in_ends_by_the_same_signal(tmp_path: Path) -> None:
-    """As a shell sees it of the command."""
+    """A shell sees the same end as the command's."""
     process, pid = started_stand_in(tmp_path / "here")
     os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)

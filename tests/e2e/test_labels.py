@@ -126,7 +126,7 @@ def test_v2(server: Cohort) -> None:
 
 
 def test_v2_in_binary(server: Cohort) -> None:
-    """As texts with their lengths, as all BYTES are."""
+    """They are texts with their lengths, as all BYTES are."""
     asked = infer_body(parameters={"binary_data_output": True, "top": 1})
     response = httpx.post(f"{server.url}/v2/models/shapes/infer", json=asked)
     length = int(response.headers["inference-header-content-length"])
@@ -149,7 +149,7 @@ def test_classifications_have_the_same_labels(server: Cohort) -> None:
 
 
 def test_grpc(server: Cohort) -> None:
-    """As over REST, with the parameter and without, by `ModelInfer`."""
+    """`ModelInfer` returns them as REST does, with and without the parameter."""
     with grpc.insecure_channel(server.grpc) as channel:
         infer: Any = channel.unary_unary(
             f"{PATH}/ModelInfer",
@@ -185,7 +185,7 @@ def test_a_threshold_gives_each_row_a_list(server: Cohort) -> None:
 
 
 def test_classes_of_the_file_are_labels_where_they_are_asked_for(server: Cohort) -> None:
-    """Without `top` the answer is what it always was."""
+    """Without `top` the answer has no labels."""
     plain = post(server, "/models/pets/predict", input=[[0.5, 0.25]])
     assert "labels" not in plain
     asked = post(server, "/models/pets/predict?top=1", input=[[0.5, 0.25]])
@@ -221,7 +221,7 @@ def test_a_model_without_labels_says_how_to_have_them(server: Cohort) -> None:
 
 
 def test_labels_are_described(server: Cohort) -> None:
-    """In `/models/<name>` and in the OpenAPI document."""
+    """`/models/<name>` and the OpenAPI document describe them."""
     (output,) = httpx.get(f"{server.url}/models/shapes").json()["versions"][0]["outputs"]
     assert output["classes"] == LABELS
     assert output["labels"] == {
@@ -272,7 +272,7 @@ def test_a_check_names_a_config_that_does_not_fit(folder: Path, tmp_path: Path) 
 
 
 def test_labels_that_change_on_disk_take_effect(tmp_path: Path) -> None:
-    """In `labels.txt` and in `config.yaml`: other names for the same columns."""
+    """Other names for the same columns are read from `labels.txt` and from `config.yaml`."""
     model = tmp_path / "models/shapes"
     onnx_models.save(onnx_models.mlp(), model / "1/model.onnx")
     (model / "config.yaml").write_text(CONFIG)

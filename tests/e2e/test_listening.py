@@ -72,7 +72,7 @@ def test_both_families_are_served(tmp_path: Path, host: str, workers: int) -> No
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_unix_socket_is_served(tmp_path: Path, workers: int) -> None:
-    """In place of the port: any number of callers, until it stops as it always does."""
+    """It replaces the port, for any number of callers, until a normal stop."""
     path = tmp_path / "cohort.sock"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},

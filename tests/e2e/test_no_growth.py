@@ -1,4 +1,4 @@
-"""Whatever comes, however often: the server grows no further, and keeps on answering."""
+"""Floods of any requests do not make the server grow, and it still answers."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ CALLERS_FAULT = {StatusCode.INVALID_ARGUMENT, StatusCode.NOT_FOUND}
 
 
 def test_floods_of_malformed_requests_leave_nothing_behind(server: Cohort, tmp_path: Path) -> None:
-    """Once warm, more of them take no more memory and no more descriptors, and are never a 5xx."""
+    """Later floods use no more memory and no more descriptors, and never get a 5xx."""
     idle = descriptors(server) + 2  # gRPC keeps some
     file = tmp_path / "blocks"
     for _ in range(2):

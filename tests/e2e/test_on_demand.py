@@ -209,7 +209,7 @@ async def ask_until_answered(client: httpx.AsyncClient, name: str) -> httpx.Resp
 async def test_callers_who_wait_get_the_highest_version_and_their_deadline(
     one_place: Cohort,
 ) -> None:
-    """Not the first one that is loaded, and no answer after the time that they gave."""
+    """They do not get the first version that loads, and no answer after their deadline."""
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
         hurried = {**ASK, "timeout_ms": 1}
 
@@ -266,7 +266,7 @@ async def test_a_model_that_runs_all_the_time_keeps_no_other_out_for_ever(
 async def test_what_an_operator_loads_beyond_the_limit_goes_once_it_is_idle(
     one_place: Cohort,
 ) -> None:
-    """Both answer the operator; a moment later there are no more than may be."""
+    """Both answer the operator; a moment later their number is within the limit."""
     admin = {"authorization": "Bearer secret"}
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60, headers=admin) as client:
         for name in ("a", "b"):

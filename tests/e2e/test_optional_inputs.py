@@ -69,7 +69,7 @@ def test_they_may_be_left_out_or_set(server: Cohort) -> None:
 
 
 def test_they_may_be_set_over_grpc(server: Cohort) -> None:
-    """By Triton's client."""
+    """Triton's client sets them."""
     x, factor = InferInput("x", [1, 3], "FP32"), InferInput("factor", [], "FP32")
     x.set_data_from_numpy(np.array(X, "f4"))
     factor.set_data_from_numpy(np.array(5, "f4"))
@@ -94,7 +94,7 @@ def test_each_caller_gets_its_own(server: Cohort) -> None:
 
 
 def test_what_does_not_fit_is_refused(server: Cohort) -> None:
-    """As of any input: shape, datatype, name, and rows that they do not have."""
+    """They are checked as any input: shape, datatype, name, and rows that they do not have."""
     for body, says in (
         ({"inputs": {"factor": 5}}, "input 'x' is missing"),
         ({"inputs": {"x": X, "factor": [5]}}, "input 'factor' takes shape [], got [1]"),

@@ -60,7 +60,7 @@ def predict(server: Cohort, model: str = "cascade") -> httpx.Response:
 
 
 def test_every_api_answers(server: Cohort) -> None:
-    """As for any other model."""
+    """They answer as for any other model."""
     answer = httpx.post(f"{server.url}/predict", json={"model": "cascade", "inputs": {"x": ROWS}})
     assert answer.json()["outputs"] == {"y": WANTED}
     assert answer.json()["version"] == "1"
@@ -75,7 +75,7 @@ def test_every_api_answers(server: Cohort) -> None:
 
 
 async def test_grpc_answers(server: Cohort) -> None:
-    """As REST does."""
+    """The answer equals that of REST."""
     async with connected(server.grpc) as client:
         answer = await client.infer("cascade", {"x": np.array(ROWS, np.float32)})
     assert answer["y"].tolist() == WANTED
@@ -147,7 +147,7 @@ def test_check_says_what_is_wrong(folder: Path) -> None:
 
 
 def test_versions_are_rolled_out_and_shadowed(tmp_path: Path) -> None:
-    """As a whole: a variant, and copies of its requests on another version."""
+    """The whole pipeline has a variant, and its requests are copied to another version."""
     save(affine(1), tmp_path / "models/small/1/model.onnx")
     save(affine(100), tmp_path / "models/large/1/model.onnx")
     for version, text in {1: CASCADE, 2: CASCADE.replace("< 10", "< 1000")}.items():

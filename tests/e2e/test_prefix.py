@@ -1,4 +1,4 @@
-"""Behind a proxy that takes a prefix off paths, and behind one that keeps it."""
+"""A server behind a proxy that removes a prefix from paths, and behind one that keeps it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pages_lead_to_what_is_there(server: Cohort, path: str) -> None:
 
 
 def test_people_are_led_to_the_page_below_the_prefix(server: Cohort) -> None:
-    """By a way that is right from where they are."""
+    """The redirect is right from the address that the browser has."""
     paths = [f"{PREFIX}/", PREFIX] if knows(server) else [f"{PREFIX}/"]
     for shown in paths:
         answers = [ask(server, f"{PREFIX}/", **HTML)]
@@ -98,7 +98,7 @@ def test_predictions_are_answered_with_the_prefix_and_without(server: Cohort, pa
 
 @pytest.mark.parametrize("path", ["/mlx/health", "/ml%2Fhealth", "/mlhealth", "/ml/ml/health"])
 def test_what_only_begins_like_the_prefix_is_not_below_it(server: Cohort, path: str) -> None:
-    """Nor is it taken off twice."""
+    """The prefix is not removed twice either."""
     assert httpx.get(server.url + path).status_code == 404
 
 

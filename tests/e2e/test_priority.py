@@ -165,7 +165,7 @@ def test_a_higher_priority_goes_first(server: Cohort, pool: ThreadPoolExecutor, 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_lower_priority_goes_last(server: Cohort, pool: ThreadPoolExecutor, api: str) -> None:
-    """Those that come after it are answered before it, which does not end."""
+    """Later requests are answered before it; it does not end."""
     asked = Asked(server, pool)
     with busy(server) as callers, endless(server, api, -1):
         asked.add("hot", 0, count=3 * cores())
@@ -177,7 +177,7 @@ def test_a_lower_priority_goes_last(server: Cohort, pool: ThreadPoolExecutor, ap
 def test_lower_priorities_are_refused_first(
     server: Cohort, pool: ThreadPoolExecutor, api: str
 ) -> None:
-    """With half a queue -1 is, with a full one 0 is, and 1 has half a queue more."""
+    """Half a queue refuses -1, a full one refuses 0, and 1 may use half a queue more."""
     refused = {"unary": "RESOURCE_EXHAUSTED", "stream": "Overloaded"}.get(api, "429")
     asked = Asked(server, pool)
     with busy(server):

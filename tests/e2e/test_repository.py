@@ -48,7 +48,7 @@ def test_one_bad_model_leaves_the_others_serving(models: Path, tmp_path: Path) -
 
 
 def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_path: Path) -> None:
-    """At start-up the next older version is loaded in its place."""
+    """At start-up the next older version is loaded instead."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     onnx_models.save(onnx_models.mlp(), models / "mlp/2/model.onnx")
     (models / "mlp/2/model.onnx").write_bytes(b"\x00" * 100)
@@ -58,7 +58,7 @@ def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_
 
 
 def test_a_new_version_takes_over_and_the_old_one_goes(models: Path, tmp_path: Path) -> None:
-    """Without a restart; when the new one is taken away again the old one comes back."""
+    """It does so without a restart; when the new one is removed, the old one comes back."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     with cohort(models, tmp_path, inspection_seconds=60) as server:
         assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
@@ -152,7 +152,7 @@ def test_what_nobody_asked_for_is_not_missed(bundled: Cohort) -> None:
 
 
 def test_the_process_asks_for_what_a_build_cannot_do(tmp_path: Path) -> None:
-    """By COHORT_PROVIDERS: each model that asks for nothing else falls back, with one reason."""
+    """With COHORT_PROVIDERS, each model without other wishes falls back, with one reason."""
     with cohort(MODELS, tmp_path, providers="coreml, CPU") as server:
         assert server.get("/health").json()["default_providers"]["wanted"] == ["coreml", "cpu"]
         for version in ("digits/versions/1", "iris/versions/1"):

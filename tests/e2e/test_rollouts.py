@@ -124,7 +124,7 @@ def variants_of(server: Cohort, users: list[str], body: object = None) -> list[s
 
 
 async def test_a_caller_stays_on_a_variant_everywhere(folder: Path) -> None:
-    """In two replicas, after a restart, and over every protocol."""
+    """It stays in two replicas, after a restart, and over every protocol."""
     write(folder, "variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}, "
                   "sticky: {header: X-User}")  # fmt: skip
     users = [f"user-{number}" for number in range(60)]
@@ -325,7 +325,7 @@ def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:
 
 
 def test_admin_routes_need_the_token(folder: Path) -> None:
-    """As all of them do; a variant is rolled back and cleared by name."""
+    """They all do; a variant is rolled back and cleared by name."""
     write(folder, TENTH)
     with serve(folder) as server:
         address = f"{server.url}/admin/rollouts"

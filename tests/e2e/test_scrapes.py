@@ -50,7 +50,7 @@ def counts_of(text: str) -> str:
 
 
 def test_each_version_agrees_with_itself_under_load(server: Cohort) -> None:
-    """In each of many scrapes at once: counts of all its families, and of a histogram's buckets."""
+    """In each of many simultaneous scrapes the counts of all its families and buckets agree."""
     with httpx.Client(base_url=server.url) as client, ThreadPoolExecutor(8) as threads:
         scrapes = [threads.submit(httpx.get, server.url + "/metrics") for _ in range(24)]
         while not all(one.done() for one in scrapes):

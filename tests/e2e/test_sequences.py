@@ -173,7 +173,7 @@ async def test_the_id_may_stand_in_the_metadata(server: Cohort) -> None:
 
 
 def test_sequences_are_counted(server: Cohort) -> None:
-    """Those that are open, and what they take."""
+    """Metrics have the open sequences and their memory."""
     metrics = Scrape(server.url)
     labels = {"model": "m", "version": "1"}
     before = metrics.value("model_sequences", **labels)

@@ -102,7 +102,7 @@ def names_of(status: Any) -> list[str]:
 
 
 def test_tritons_example_runs(server: Cohort, wire: str) -> None:
-    """As simple_http_shm_client.py and simple_grpc_shm_client.py have it."""
+    """It does what simple_http_shm_client.py and simple_grpc_shm_client.py do."""
     with connected(server, wire) as (client, module), ExitStack() as stack:
         handles = {}
         for part in ("in", "out"):
@@ -236,7 +236,7 @@ def test_only_own_memory_is_registered(
 def test_regions_lie_in_the_memory(
     server: Cohort, wire: str, size: int, offset: int, says: str
 ) -> None:
-    """Whatever numbers are sent."""
+    """Any other numbers are refused."""
     key = made("small", bytes(SIZE))
     refused(
         server,
@@ -341,7 +341,7 @@ def test_the_number_of_regions_is_bounded(server: Cohort) -> None:
 
 
 def test_descriptors_are_given_back(server: Cohort) -> None:
-    """However often a region is registered."""
+    """Repeated registrations leave no descriptor open."""
     key = made("often", bytes(SIZE))
     descriptors = Path(f"/proc/{server.process.pid}/fd")
     with connected(server, "http") as (client, _):
@@ -353,7 +353,7 @@ def test_descriptors_are_given_back(server: Cohort) -> None:
 
 
 def test_memory_of_cuda_is_refused(server: Cohort, wire: str) -> None:
-    """By a sentence; there is none to be shown or unregistered."""
+    """The error is a sentence; there are no such regions to show or unregister."""
 
     def ask(client: Any, _: Any) -> None:
         assert names_of(client.get_cuda_shared_memory_status()) == []
@@ -379,7 +379,7 @@ def test_memory_may_overlap_itself(server: Cohort, wire: str, place: str) -> Non
 
 
 def test_without_the_setting_registering_is_refused(models: Path, tmp_path: Path) -> None:
-    """By a sentence that names it; so it is with several workers."""
+    """The error names the setting; several workers refuse it as well."""
     key = made("off", bytes(SIZE))
     with cohort(models, tmp_path, grpc_port=free_port()) as server:
         for wire in ("http", "grpc"):

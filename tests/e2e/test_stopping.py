@@ -86,7 +86,7 @@ def accepts(server: Cohort) -> bool:
 
 @pytest.mark.parametrize("values", [4, 40_000], ids=["small", "read on a thread"])
 async def test_a_request_whose_body_is_on_its_way_is_answered(tmp_path: Path, values: int) -> None:
-    """Also where the rest of it comes only once the listeners have closed."""
+    """It is answered also if the rest arrives after the listeners have closed."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.variable_length(), models / "text/1/model.onnx")
     body = json.dumps({"inputs": {"input_ids": [[1] * values]}}).encode()
@@ -139,7 +139,7 @@ async def test_a_request_that_is_not_whole_does_not_hold_the_stop(
 
 
 async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
-    """Whatever the notice and the drain are; without a traceback."""
+    """It ends during the notice and the drain, without a traceback."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=3600) as server:
         server.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(server.wait_for, "/health/ready", 503)

@@ -153,7 +153,7 @@ def test_who_may_be_a_client_can_be_replaced(
 def test_with_a_ca_and_no_keys_a_certificate_is_needed(
     server: Cohort, ca: trustme.CA, tmp_path: Path
 ) -> None:
-    """Any of the CA's, on all routes but the open ones."""
+    """Any certificate of the CA suffices, on all routes but the open ones."""
     assert server.get("/health/live").status_code == 200
     refused = server.get("/models")
     assert (refused.status_code, refused.json()["error"]) == (
@@ -198,7 +198,7 @@ def run(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]
 def test_one_setting_without_the_other_is_refused(
     files: Mapping[str, Path], missing: str, said: str
 ) -> None:
-    """Before anything starts, and not by serving without TLS."""
+    """The server does not start, and does not serve without TLS."""
     ended = run("serve", **{name: path for name, path in files.items() if name != missing})
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
 

@@ -55,7 +55,7 @@ def flip(path: Path) -> None:
 
 
 def answer(server: Cohort) -> float:
-    """By how much the model multiplies that answers; 0 where none does."""
+    """Return the factor of the model that answers, or 0 without an answer."""
     body = {"inputs": {"index": [[LAST]]}}
     response = httpx.post(server.url + "/models/table/predict", json=body)
     if not response.is_success:
@@ -73,7 +73,7 @@ def reason(server: Cohort, version: str) -> str:
 
 
 def test_signed_version_serves_and_says_by_whom(server: Cohort, models: Path) -> None:
-    """In the log by the beginning of the key's fingerprint, in its description by all of it."""
+    """The log has the beginning of the key's fingerprint, and the description all of it."""
     signer = fingerprint_of(OURS.public_key())
     publish(models, 2)
     wait_until(lambda: answer(server) == 2.0)
@@ -149,7 +149,7 @@ def check(models: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_says_the_same(tmp_path: Path) -> None:
-    """Before a server does: what is not signed, and what gives other outputs here."""
+    """It reports unsigned versions, and versions with other outputs here, before a server does."""
     models, keys = tmp_path / "models", tmp_path / "ours.pem"
     trust(keys, OURS)
     publish(models, 1)

@@ -62,7 +62,7 @@ V2 = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 
 def test_it_says_why_and_not_to_try_again(
     server: Cohort, method: str, path: str, body: Any
 ) -> None:
-    """Nothing but other files would help."""
+    """Only other files would help, so there is no Retry-After."""
     answer = ask(server, method, path, body)
     assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
     assert f"version 1 is UNAVAILABLE: {REASON}" in answer.json()["error"]

@@ -66,7 +66,7 @@ def texts(array: Array) -> list[str]:
 async def test_everyone_gets_the_answer_of_their_request_alone(
     server: Cohort, sessions: Mapping[str, Session], model: str, api: str
 ) -> None:
-    """Of models that mix rows and of those that do not, whatever the others send."""
+    """This holds for models that mix rows and others, whatever the other requests are."""
     await described(server, model)
     session = sessions[model]
     requests = [BROUGHT[model].request(number) for number in range(CALLERS)]

@@ -78,7 +78,7 @@ def test_a_browser_may_ask_before_it_has_a_key(browser: httpx.Client, path: str)
 
 
 def test_a_browser_that_asks_about_private_networks_is_told_nothing(browser: httpx.Client) -> None:
-    """Neither yes nor no: the rest of its question is answered."""
+    """The answer neither allows nor denies them; the rest of the preflight is answered."""
     network = {"access-control-request-private-network": "true"}
     told = browser.options("/predict", headers=asked("POST", "x-api-key") | network)
     assert told.status_code == 200
@@ -95,7 +95,7 @@ def test_a_page_of_another_origin_is_refused_before(server: Cohort) -> None:
 
 @pytest.mark.parametrize("path", CALLS)
 def test_a_page_is_answered_as_anybody(browser: httpx.Client, path: str) -> None:
-    """With the same outputs, from FastAPI in place of the fast path, and headers to read it by."""
+    """FastAPI gives the fast path's outputs, with headers that let the page read them."""
     key = {"x-api-key": KEY}
     answers = [
         browser.post(path, json=CALLS[path], headers=key),
@@ -159,7 +159,7 @@ async def test_any_page_may_call_without_what_a_browser_adds(tmp_path: Path) -> 
 
 
 def test_without_the_setting_no_page_may_call(bundled: Cohort) -> None:
-    """Nothing is added, and a preflight is refused as any other method, with the setting."""
+    """No header is added, and a preflight gets 405 with the name of the setting."""
     before = answered_fast(bundled)
     response = httpx.post(f"{bundled.url}/models/iris/predict", json=ROW, headers={"origin": PAGE})
     assert response.status_code == 200
@@ -267,7 +267,7 @@ def test_answers_of_the_fast_path_are_what_they_say(bundled: Cohort, body: objec
 
 
 def test_head_is_answered_wherever_get_is(bundled: Cohort) -> None:
-    """With the status and the headers of GET, and no body, on one connection."""
+    """HEAD has the status and headers of GET, and no body, on one connection."""
     names = {"model": "iris", "version": "1", "region": "r"}
     with httpx.Client(base_url=bundled.url) as client:
         document = client.get("/openapi.json").json()

@@ -20,7 +20,7 @@ TEXT = b"0123456789" * 20_000
 
 
 def plenty(count: int) -> None:
-    """There is always room for `count` bytes more."""
+    """Accept `count` more bytes."""
 
 
 def bare_deflate(text: bytes) -> bytes:
@@ -41,7 +41,7 @@ def bare_deflate(text: bytes) -> bytes:
     ],
 )
 async def test_a_body_comes_out_as_it_was(encoding: str | None, body: bytes) -> None:
-    """Whatever its coding, also the two that go by the name of deflate."""
+    """Each coding is unpacked, also both formats called deflate."""
     assert await decompress(encoding, body, LIMIT, plenty) == TEXT
 
 
@@ -58,7 +58,7 @@ async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
 @pytest.mark.parametrize("factor", [1, 50])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> None:
-    """However little of it there is before it is unpacked, which it is not beyond the limit."""
+    """It is refused however small its packed form is, and is not unpacked beyond the limit."""
     bomb = (gzip if encoding == "gzip" else zlib).compress(bytes(factor * LIMIT + 1))
     assert len(bomb) < LIMIT
     tracemalloc.start()
@@ -167,7 +167,7 @@ def inflated(body: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
 async def test_a_large_answer_is_compressed_beside_the_loop(size: int) -> None:
-    """To the same as a small one."""
+    """It unpacks to the same bytes."""
     body, _ = await compress("gzip", bytes(size))
     assert gzip.decompress(body) == bytes(size)
 

@@ -114,7 +114,7 @@ def test_an_image_reaches_a_model_that_decodes_it(client: httpx.Client) -> None:
 
 
 def test_its_decoder_is_warned_of(server: Cohort) -> None:
-    """At load, with the reports of its crashes."""
+    """A warning at load names the reports of its crashes."""
     (line,) = [line for line in server.logged.splitlines() if "callers can end" in line]
     assert json.loads(line)["model"] == "image"
     assert "DecodeImage" in line
@@ -122,7 +122,7 @@ def test_its_decoder_is_warned_of(server: Cohort) -> None:
 
 
 def test_an_image_in_base64_reaches_it_too(client: httpx.Client) -> None:
-    """As TensorFlow Serving's clients write bytes in JSON."""
+    """TensorFlow Serving's clients write bytes in JSON so."""
     sent = {"input": {"b64": b64encode(IMAGE).decode()}}
     answer = client.post("/models/image/predict", json=sent)
     assert prediction(answer) == PIXELS[..., ::-1].tolist()
@@ -130,14 +130,14 @@ def test_an_image_in_base64_reaches_it_too(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("media", ["image/png", "application/octet-stream", "audio/wav", "x/y"])
 def test_a_body_is_one_element_of_bytes(client: httpx.Client, media: str) -> None:
-    """Whatever it is a file of: the model gets the bytes as they were sent."""
+    """The model gets the bytes as they were sent, for any type of file."""
     assert prediction(send(client, "known", IMAGE, media)) == [True]
     assert prediction(send(client, "known", IMAGE + b"\0", media)) == [False]
 
 
 @pytest.mark.parametrize("path", ["", "/versions/1"])
 def test_a_version_may_be_named(client: httpx.Client, path: str) -> None:
-    """In the path, as for JSON."""
+    """The path names it, as for JSON."""
     answer = client.post(
         f"/models/known{path}/predict", content=IMAGE, headers={"content-type": "image/png"}
     )
@@ -166,7 +166,7 @@ def test_the_query_says_what_a_file_cannot(client: httpx.Client) -> None:
 
 
 def test_the_query_holds_for_json_too(client: httpx.Client) -> None:
-    """And must not say otherwise than the body."""
+    """The query must not contradict the body."""
     body = {"inputs": {"x": ROWS.tolist()}}
     answer = client.post("/predict?model=same", json=body)
     assert answer.json()["outputs"] == {"y": ROWS.tolist()}
@@ -181,7 +181,7 @@ def test_any_bytes_are_taken(client: httpx.Client, body: bytes) -> None:
 
 
 def test_others_say_what_they_take_and_how_to_send_it(client: httpx.Client) -> None:
-    """Where an image is sent to a model of numbers."""
+    """An image sent to a model of numbers is refused so."""
     said = refusal(send(client, "mlp", IMAGE, "image/png"), 415)
     assert said.startswith("input 'x' takes FP32 [N, 4], not a file of 'image/png': send JSON")
     for way in (NPY, "Inference-Header-Content-Length: 0", "decode"):
@@ -240,19 +240,19 @@ def test_bytes_that_a_model_gives_back_must_be_text(client: httpx.Client) -> Non
     ids=["plain", "fortran", "big-endian", "no rows", "both"],
 )
 def test_a_saved_array_is_an_input(client: httpx.Client, array: NDArray[Any]) -> None:
-    """In any byte order and memory order."""
+    """Any byte order and memory order is read."""
     assert prediction(send(client, "same", npy(array), NPY)) == array.tolist()
 
 
 def test_a_large_array_is_read_beside_the_loop(client: httpx.Client) -> None:
-    """To the same numbers."""
+    """It has the same numbers."""
     large = np.asfortranarray(np.arange(160_000, dtype=">f4").reshape(-1, 4))
     answer = send(client, "same", npy(large), NPY, accept=NPY)
     assert np.array_equal(np.load(io.BytesIO(answer.content)), large)
 
 
 def test_text_may_be_saved_too(client: httpx.Client) -> None:
-    """As numpy's strings or bytes."""
+    """numpy's strings and bytes are read."""
     for words in (np.array(["cat", "žluť", ""]), np.array([b"cat", b"", b"a b"])):
         expected = [one if isinstance(one, str) else one.decode() for one in words.tolist()]
         assert prediction(send(client, "text", npy(words), NPY)) == expected
@@ -325,7 +325,7 @@ def test_parts_of_one_name_are_rows(client: httpx.Client) -> None:
 
 
 def test_a_form_of_one_image(client: httpx.Client) -> None:
-    """As `curl -F` sends it."""
+    """`curl -F` sends such a form."""
     answer = form(client, "image", [("image", ("a.png", IMAGE, "image/png"))])
     assert answer.json()["outputs"]["pixels"] == PIXELS[..., ::-1].tolist()
 
@@ -345,7 +345,7 @@ def test_a_form_of_one_image(client: httpx.Client) -> None:
 def test_a_form_that_does_not_fit_is_told(
     client: httpx.Client, model: str, files: Any, status: int, says: str
 ) -> None:
-    """With the part that is wrong."""
+    """The error names the wrong part."""
     assert says in refusal(form(client, model, files), status)
 
 
@@ -364,7 +364,7 @@ def test_a_form_that_does_not_fit_is_told(
     ],
 )
 def test_a_broken_form_is_told(client: httpx.Client, media: str, body: bytes, says: str) -> None:
-    """Without a boundary, an end or names."""
+    """A form without a boundary, an end or names is refused."""
     assert says in refusal(send(client, "known", body, media))
 
 
@@ -402,7 +402,7 @@ def test_the_document_says_which_files_each_model_takes(client: httpx.Client) ->
     ],
 )
 def test_a_packed_body_is_unpacked(client: httpx.Client, path: str, body: Any) -> None:
-    """By every form of the simple API, and V1's."""
+    """Every form of the simple API and V1 unpacks it."""
     plain = client.post(path, json=body).json()
     packed = gzip.compress(json.dumps(body).encode())
     answer = client.post(path, content=packed, headers={"content-encoding": "gzip"})
@@ -431,7 +431,7 @@ def test_a_packed_body_is_bounded_by_what_it_unpacks_to(client: httpx.Client) ->
 
 
 def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> None:
-    """As for JSON: by model and code."""
+    """Refusals count by model and code, as for JSON."""
     labels = {"model": "mlp", "code": "UnsupportedMedia"}
     before = Scrape(server.url).value("model_inference_total", **labels)
     send(client, "mlp", IMAGE, "image/png")

@@ -15,7 +15,7 @@ READY = {"m": [make_entry(1, ControlledEngine())]}
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_a_ready_process_answers_200(method: str) -> None:
-    """To GET and HEAD alike: some load balancers check with HEAD."""
+    """GET and HEAD are answered alike, since some load balancers check with HEAD."""
     async with client_of(make_control_plane(make_registry(READY), make_metrics())) as client:
         for path in ("/health", "/health/live", "/health/ready"):
             assert (await client.request(method, path)).status_code == 200

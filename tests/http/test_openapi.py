@@ -99,7 +99,7 @@ def test_example_responses_are_what_is_answered(server: Cohort, document: dict[s
 
 
 def test_example_responses_have_the_labels_that_are_configured(tmp_path: Path) -> None:
-    """As callers get them who do not ask for any."""
+    """They are the labels in an answer to a plain request."""
     folder = tmp_path / "models/mlp"
     onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
     config = """

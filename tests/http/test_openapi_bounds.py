@@ -108,7 +108,7 @@ LARGE = {
 
 @pytest.mark.parametrize("version", LARGE.values(), ids=LARGE)
 def test_no_body_is_filled_in_with_thousands_of_values(app: FastAPI, version: ServedModel) -> None:
-    """Neither from an example nor from a schema; nor does the whole document grow."""
+    """Examples, schemas and the whole document stay small."""
     document = written(app, [version])
     assert len(document) < 300_000
     count = 0
@@ -152,7 +152,7 @@ def test_operations_of_similar_names_differ(app: FastAPI) -> None:
 
 
 def test_names_from_a_file_stay_in_their_cells(app: FastAPI) -> None:
-    """Whatever a model's tensors are called, the table and the page around it stay whole."""
+    """The table and the page around them stay whole for any names of tensors."""
     spec = replace(FLOATS, name="a`|b\n<script>")
     document = json.loads(written(app, [served([spec])]))
     rows = document["paths"]["/models/m/predict"]["post"]["description"].splitlines()
@@ -192,7 +192,7 @@ def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
 
 
 def test_a_name_from_a_file_ends_no_block(app: FastAPI) -> None:
-    """Neither the shell's quotes nor Markdown's fence, in the calls to copy."""
+    """Calls to copy keep the shell's quotes and Markdown's fence closed."""
     spec = replace(IMAGE, name="a'\n```\n$(reboot)")
     document = json.loads(written(app, [served([spec], [SCORES], zeros(spec))]))
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
@@ -212,7 +212,7 @@ def test_routes_that_are_read_one_by_one_are_as_fastapi_reads_them(app: FastAPI)
 
 
 def test_others_have_their_turns_while_a_document_is_written(app: FastAPI) -> None:
-    """After each route, and after each path of each version."""
+    """They get a turn after each route, and after each path of each version."""
     reading = read_routes(app)
     read = at_once(read_routes(app))
     routes = json.loads(read)["paths"]

@@ -34,12 +34,12 @@ def test_a_body_that_curl_sends_as_a_form_is_read_as_json(bundled: Cohort) -> No
 
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "application/x+json", ""])
 def test_json_media_types_are_accepted(media: str) -> None:
-    """With parameters, as a suffix, or none at all."""
+    """They may have parameters or a suffix, or be absent."""
     check_json({"content-type": media})
 
 
 def test_an_unsupported_media_type_is_named() -> None:
-    """In the error's sentence."""
+    """The error names it."""
     with pytest.raises(UnsupportedMedia, match="'text/csv'"):
         check_json({"content-type": "text/csv"})
 

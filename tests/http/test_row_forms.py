@@ -168,7 +168,7 @@ def test_predict(case: Case, data: st.DataObject) -> None:
 
 @given(cases(), st.sampled_from(["instances", "inputs"]), tops)
 def test_v1(case: Case, key: str, top: int) -> None:
-    """By row and by column."""
+    """Rows and columns give the same both ways."""
 
     def send(count: int) -> Sent:
         body = json.dumps({key: [[1.0, 2.0]] * count}).encode()
@@ -179,7 +179,7 @@ def test_v1(case: Case, key: str, top: int) -> None:
 
 @given(cases(), st.data())
 def test_v2(case: Case, data: st.DataObject) -> None:
-    """In JSON and in binary, both ways, with or without outputs by name and an id."""
+    """JSON and binary give the same both ways, with or without named outputs and an id."""
     binary, identified = data.draw(st.booleans()), data.draw(st.booleans())
     outputs = some_outputs(data, case)
     as_bytes = [data.draw(st.booleans()) for _ in outputs or ()]

@@ -288,7 +288,7 @@ def test_outputs_that_are_no_tensors_are_left_out(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/models/nobody", f"{TOY}/versions/9", f"{TOY}/versions/x"])
 def test_who_is_not_here_is_404(client: httpx.Client, path: str) -> None:
-    """For predictions, status and metadata alike."""
+    """Predictions, status and metadata are all 404."""
     assert (refusal(client, path, {"instances": [1.0]}))[0] == httpx.codes.NOT_FOUND
     for asked in (path, f"{path}/metadata"):
         assert (client.get(asked)).status_code == httpx.codes.NOT_FOUND

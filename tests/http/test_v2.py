@@ -201,7 +201,7 @@ def test_a_body_of_nothing_but_data_gets_its_shape(
 
 
 def test_a_body_of_nothing_but_text_is_one_element(client: httpx.Client) -> None:
-    """Without a length in front, as Triton has it."""
+    """It has no length in front, as in Triton."""
     answer = client.post("/v2/models/bytes/infer", content="žluť", headers={LENGTH: "0"})
     told, data = split(answer)
     assert told["outputs"][0]["shape"] == [1, 1]
@@ -353,7 +353,7 @@ def test_a_wrong_header_length_is_told(client: httpx.Client, length: str) -> Non
 def test_data_whose_shape_does_not_follow_is_refused(
     client: httpx.Client, model: str, body: bytes, says: str
 ) -> None:
-    """With the reason."""
+    """The error states the reason."""
     answer = client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0"})
     assert answer.status_code == 400
     assert says in answer.json()["error"]
@@ -409,7 +409,7 @@ def test_nan_is_refused_in_json_and_goes_in_binary(client: httpx.Client) -> None
 def test_what_is_not_there_is_told(
     client: httpx.Client, method: str, path: str, status: int
 ) -> None:
-    """In the one form, whichever route it is."""
+    """Every route reports it in the same form."""
     answer = client.request(method, path, json=ask(X) if method == "POST" else None)
     assert answer.status_code == status
     assert set(answer.json()) == {"error", "code"}
@@ -468,7 +468,7 @@ def test_a_bad_packing_is_refused(
 
 
 def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> None:
-    """By its code, whether or not it got to a version."""
+    """It counts by its code, with or without a version."""
 
     def counted() -> float:
         return Scrape(server.url).value("model_inference_total", model="same", code="InvalidInput")
@@ -535,7 +535,7 @@ def test_parameters_of_a_load_are_an_object(
 
 
 def test_a_broken_model_says_why_it_cannot_be_loaded(client: httpx.Client) -> None:
-    """To the operator who asks for it, on both routes."""
+    """The operator who loads it gets the reason, on both routes."""
     for route in ("/v2/repository/models/broken/load", "/admin/models/broken/load"):
         answer = client.post(route, headers=ADMIN)
         assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
@@ -629,13 +629,13 @@ def test_no_damage_to_a_message_breaks_the_server(
 @settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=64), st.sampled_from(["same", "bytes", "halves", "pair", "strings"]))
 def test_no_bare_data_breaks_the_server(client: httpx.Client, body: bytes, model: str) -> None:
-    """Any bytes as a model's only input."""
+    """Any bytes as a model's only input get 200 or 400."""
     answer = client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0"})
     assert answer.status_code in {200, 400}, answer.text
 
 
 def test_the_server_came_through(client: httpx.Client) -> None:
-    """After all of the above it is live and ready, and no request is in progress."""
+    """After all tests above it is ready, and no request is in progress."""
     assert client.get("/v2/health/ready").is_success
     assert infer(client, "same", ask(X)).json()["outputs"][0]["data"] == [1, 2, 3]
     assert Scrape(str(client.base_url).rstrip("/")).value("model_inflight_requests") == 0

@@ -59,7 +59,7 @@ def send_all(caller: Caller, rest: dict[int, bytes]) -> None:
 def test_messages_arrive_whole_and_in_order(
     calls: list[list[int]], cuts: list[int], window: int, padding: int, full: float
 ) -> None:
-    """However frames are cut and padded, and however little the caller, or the kernel, takes."""
+    """This holds for any cuts and padding of frames, and any pace of the caller and the kernel."""
 
     async def exchange() -> None:
         served = Served(full)
@@ -208,7 +208,7 @@ async def test_faults_of_a_connection_end_it_with_their_code(name: str) -> None:
 
 
 async def test_the_largest_frames_may_be_announced() -> None:
-    """And are sent: messages that fit one are not cut as for the smallest."""
+    """Frames of that size are sent: messages that fit one are not cut smaller."""
     served = Served()
     await served.feed(SETTLED + b"\0\0\6\4\0\0\0\0\0\0\5\0\xff\xff\xff")
     assert not served.wire.closed
@@ -297,7 +297,7 @@ async def test_small_calls_are_answered_as_far_as_windows_let_them(
     ],
 )
 async def test_what_is_not_one_small_message_is_not_taken_for_one(sent: bytes) -> None:
-    """Too few bytes, or too many, another length, one that is compressed, and a long one."""
+    """It has too few or too many bytes, another length, is compressed, or is long."""
     served = Served(serve=SmallEcho)
     caller = Caller(served)
     caller.h2.send_headers(1, HEADERS)
@@ -488,7 +488,10 @@ def rst(number: int) -> bytes:
 async def test_calls_that_are_reset_and_frames_of_what_is_over_are_counted(
     make: Callable[[int], bytes],
 ) -> None:
-    """As pings are: each costs more than the peer pays for it. Data ends the connection at once."""
+    """They count like pings: each costs more than the peer pays for it.
+
+    Data ends the connection.
+    """
     served = Served()
     await served.feed(SETTLED + reset_calls(1))
     flood = b"".join(make(number) for number in range(3, 3 + 2 * (MAX_USELESS + 500), 2))
@@ -519,7 +522,7 @@ async def test_windows_that_are_widened_for_what_was_sent_are_not_counted() -> N
 @pytest.mark.parametrize("piece", [100, 16_384, 1 << 17])
 @pytest.mark.parametrize("huffman", [False, True])
 async def test_long_metadata_ends_its_call_alone(size: int, piece: int, huffman: bool) -> None:
-    """Whatever the frames: of the largest size that was announced, or of a hundred bytes."""
+    """Its call ends for frames of the largest announced size and of a hundred bytes."""
     served = Served()
     encoder = hpack.Encoder()
     fields = [*HEADERS, ("token", "x" * (size // 2)), ("other", "y" * (size // 2))]
@@ -611,7 +614,7 @@ async def test_a_call_that_has_its_answer_takes_no_more() -> None:
 
 
 async def test_a_connection_too_many_is_closed() -> None:
-    """At once, with its place given back."""
+    """It is closed at once, and its place is freed."""
     served = Served(room=0)
     assert served.wire.aborted
     served.lose()

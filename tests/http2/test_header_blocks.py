@@ -43,7 +43,7 @@ class Plain:
 def test_any_blocks_mean_what_was_encoded(
     steps: list[list[tuple[bytes, bytes, bool]] | int], huffman: bool
 ) -> None:
-    """Whatever came before: repeated blocks, changes of the table, and of its size."""
+    """This holds after repeated blocks, and changes of the table and its size."""
     encoder, blocks = hpack.Encoder(), HeaderBlocks(Plain())
     for step in steps * 2:
         if isinstance(step, int):
@@ -116,7 +116,7 @@ def test_what_the_table_forgot_is_not_there() -> None:
 
 
 def test_a_list_is_read_up_to_its_bytes() -> None:
-    """Not one more."""
+    """One byte less refuses the list."""
     block = encode([(b"a", b"b" * 7)] * 10)
     assert len(FieldDecoder(400).decode(block)) == 10
     with pytest.raises(hpack.HPACKError):
@@ -158,7 +158,7 @@ def test_so_many_blocks_are_known() -> None:
     ],
 )
 def test_what_no_block_is_ends_the_connection(block: bytes, code: ErrorCode) -> None:
-    """Both sides' tables would differ from then on."""
+    """Otherwise both sides' tables would differ from then on."""
     with pytest.raises(ConnectionFault) as raised:
         HeaderBlocks(Plain()).decode(block)
     assert raised.value.code is code
@@ -190,7 +190,7 @@ def test_what_we_encode_another_reads(headers: list[tuple[bytes, bytes]]) -> Non
 def test_of_codes_no_more_are_read_than_a_call_may_have(
     count: int, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the longest there are; the call is refused, and the table is as it was."""
+    """The longest codes refuse the call and leave the table as it was."""
     read: list[int] = []
 
     def plain(coded: bytes) -> bytes:

@@ -23,7 +23,7 @@ PACE = 15
 HELD = 45
 """Scrapes for which what fires is held: more than the ten minutes that an alert waits at most."""
 AFTER = 65
-"""And what is there at the end: more than the quarter of an hour that alerts look back."""
+"""Scrapes held at the end: more than the quarter of an hour that alerts look back."""
 AFTER_BURNING = 130
 """More than the half hour for which a budget burns on without requests."""
 LOOKS_EVERY = 60
@@ -181,7 +181,7 @@ def _test() -> str:
 
 
 def _lettered(case: Case) -> Case:
-    """With a letter in place of each address, which is another each time."""
+    """Return the case with a letter instead of each address, since addresses vary."""
     addresses = sorted(set(re.findall(r"127\.0\.0\.1:\d+", repr(case))))
     letters = dict(zip(addresses, "abcdefgh", strict=False))
 
@@ -199,7 +199,7 @@ def _lettered(case: Case) -> Case:
 
 
 def _notation(values: Sequence[str | None]) -> str:
-    """As promtool has them: a value and how often it is there again."""
+    """Return values in promtool's notation: a value and its number of repetitions."""
     words: list[str] = []
     for one, same in groupby(values):
         times = len(list(same))

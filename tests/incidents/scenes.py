@@ -20,7 +20,7 @@ from tests.incidents.recording import ASKED, Case, Recorder
 from tests.waiting import PATIENCE, wait_until
 
 SECONDS = 1.0
-"""Between two scrapes."""
+"""Seconds between two scrapes."""
 TOKEN = "secret"
 """The operators' token."""
 

@@ -39,7 +39,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, recorded: list[Case]) -> Iter
 
 @pytest.fixture
 def models(shop: Scene) -> Path:
-    """Where its models are."""
+    """The folder of its models."""
     return shop.replica.models
 
 

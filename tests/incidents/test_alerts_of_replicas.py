@@ -28,9 +28,9 @@ LIVE = "curl --max-time 2 $R/health/live"
 
 @pytest.mark.long
 def test_replicas_hung_until_one_was_left(tmp_path: Path, recorded: list[Case]) -> None:
-    """Only a warning fired. Now that half of them are lost is critical, and that one is left.
+    """Only a warning fired. Now the loss of half of them is critical, and so is a single one left.
 
-    The runbook: `kill -9`, since a process that is stopped takes no SIGTERM; start it again.
+    The runbook: use `kill -9`, since a stopped process does not handle SIGTERM; start it again.
     """
     models = tmp_path / "models"
     shutil.copytree(MODELS / "iris", models / "iris")

@@ -20,7 +20,7 @@ ROLLOUT = "iris: {variants: {stable: {version: 1, weight: 1}, canary: {version: 
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    """Where notifications go."""
+    """The receiver of notifications."""
     started = Receiver(200)
     yield started
     started.close()
@@ -48,7 +48,7 @@ def shop(
 
 
 def roll_back(shop: Scene) -> None:
-    """As an operator does, once more."""
+    """Clear the rollback and roll back again, as an operator does."""
     shop.admin("rollouts/iris/clear/canary")
     shop.admin("rollouts/iris/rollback/canary")
 

@@ -26,7 +26,7 @@ def differences(*pairs: tuple[Array, Array]) -> Differences:
 
 @given(arrays(np.float32, array_shapes(min_dims=0, min_side=0), elements=st.floats(width=32)))
 def test_what_is_the_same_does_not_differ(array: Array) -> None:
-    """In any shape, with NaN, infinities, zeros, or nothing in it."""
+    """An array of any shape, with NaN, infinities, zeros or no elements, equals its copy."""
     found = differences((array, array.copy()))
     assert (found.values, found.unequal, found.noise) == (array.size, 0, 0)
     assert (found.max_absolute, found.max_relative) == (0, 0)

@@ -53,7 +53,7 @@ def test_the_command_writes_a_model_that_says_what_was_done(tmp_path: Path) -> N
 
 
 def test_nothing_gained_leaves_the_model(tmp_path: Path) -> None:
-    """Where a step finds nothing to do, the model comes out byte for byte."""
+    """If no step finds anything to do, the model is written byte for byte."""
     path = onnx_models.save(onnx_models.identity(), tmp_path / "model.onnx")
     done = optimize(path, tmp_path / "out.onnx", options=OptimizeOptions(steps=("fuse", "bf16")))
     assert [one.kept for one in done.steps] == [False, False]
@@ -61,7 +61,7 @@ def test_nothing_gained_leaves_the_model(tmp_path: Path) -> None:
 
 
 def test_files_for_phones(tmp_path: Path) -> None:
-    """Both kinds run in ONNX Runtime, and the operators they need are listed with their types."""
+    """Two kinds of files run in ONNX Runtime, and needed operators are listed with their types."""
     path = onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx")
     folder = tmp_path / "phone"
     options = OptimizeOptions(steps=(), ort_format=folder)

@@ -176,7 +176,7 @@ def _gelu() -> onnx.ModelProto:
 
 
 def _layer_normalization() -> onnx.ModelProto:
-    """As exporters wrote it before opset 17."""
+    """Return a model with layer normalization as exporters wrote it before opset 17."""
     constants = {"two": 2.0, "tiny": 1e-5}
     weights = [numpy_helper.from_array(np.array(v, np.float32), n) for n, v in constants.items()]
     weights += [

@@ -30,7 +30,7 @@ def test_a_step_that_gains_is_kept() -> None:
 
 
 def test_a_step_that_changes_nothing_is_left() -> None:
-    """Nothing gained is nothing to keep."""
+    """A step without a gain is not kept."""
     verdict = judge_step(SLIM, FOOTPRINT, Footprint(999, 10), _weighed(), asked=False)
     assert (verdict.kept, verdict.why) == (False, "no gain")
 
@@ -65,13 +65,13 @@ def test_digits_are_given_for_speed_only() -> None:
 
 
 def test_a_wrong_result_is_never_kept() -> None:
-    """Nor where the step was asked for."""
+    """It is not kept even if the step was asked for."""
     verdict = judge_step(SLIM, FOOTPRINT, Footprint(1, 1), Weighed("output 'y' is off"), asked=True)
     assert (verdict.kept, verdict.why) == (False, "output 'y' is off")
 
 
 def test_unknown_steps_are_said() -> None:
-    """With the one that was meant, and what there is."""
+    """The error names the likely one, or the option or type that is needed."""
     with pytest.raises(Misused, match="did you mean 'slim'"):
         OptimizeOptions(steps=("slin",)).plan()
     with pytest.raises(Misused, match="--opset N"):

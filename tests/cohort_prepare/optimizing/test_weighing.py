@@ -20,7 +20,7 @@ SAME = OPTIMIZE_STEPS["slim"].allowed
 
 
 def test_the_same_model_agrees_and_is_timed(tmp_path: Path) -> None:
-    """With each number of rows, and its opening; no difference is found."""
+    """It is timed with each number of rows and when it opens; no difference is found."""
     model = onnx_models.mlp()
     found = _weigh(tmp_path, model, model)
     assert (found.problem, found.unbatchable) == ("", "")
@@ -32,7 +32,7 @@ def test_the_same_model_agrees_and_is_timed(tmp_path: Path) -> None:
 
 
 def test_other_outputs_are_said_and_not_timed(tmp_path: Path) -> None:
-    """By how much they are off, and where."""
+    """The problem states how far they are off, and where."""
     found = _weigh(tmp_path, onnx_models.times(2.0), onnx_models.times(2.1))
     assert "output 'y' is off by" in found.problem
     assert found.runs == {}
@@ -81,7 +81,7 @@ def test_fixed_rows_are_timed_as_they_are(tmp_path: Path) -> None:
 
 
 def test_models_that_never_agree_with_themselves_are_refused(tmp_path: Path) -> None:
-    """Nothing can be verified where the outputs are random."""
+    """Random outputs cannot be verified."""
     node = helper.make_node("RandomNormalLike", ["x"], ["y"])
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in "xy"]
     graph = helper.make_graph([node], "graph", ends[:1], ends[1:])

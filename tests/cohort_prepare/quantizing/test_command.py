@@ -64,7 +64,7 @@ def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
 
 
 def test_a_recipe_that_costs_batching_says_so_before_it_is_published(rows: Path) -> None:
-    """With the node that scales all rows of a run together, in words and for machines."""
+    """The note and the JSON name the node that scales all rows of a run together."""
     code, found, _ = quantize(
         DIGITS, "--out", "q.onnx", "--recipe", "dynamic", "--inputs", "rows.npz", folder=rows
     )
@@ -81,7 +81,7 @@ def test_a_recipe_that_costs_batching_says_so_before_it_is_published(rows: Path)
 
 
 def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
-    """That is a verdict, with the operators it has."""
+    """It is a verdict, and the JSON lists the model's operators."""
     ended = start_in(
         tmp_path, "quantize", MODELS / "iris" / "1" / "model.onnx", "--out", "q.onnx", "--json"
     )
@@ -93,7 +93,7 @@ def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
 
 
 def test_outputs_that_lose_too_much_are_not_written(tmp_path: Path) -> None:
-    """Where classes are nearly equal, INT8 decides otherwise on many rows."""
+    """With nearly equal classes, INT8 decides differently on many rows."""
     model = onnx_models.mlp(features=64, hidden=64, classes=4, layers=1)
     random = np.random.default_rng(0)
     weights = np.ones((64, 4)) + 1e-3 * random.standard_normal((64, 4))

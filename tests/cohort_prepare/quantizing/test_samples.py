@@ -33,7 +33,7 @@ def test_rows_of_a_file_come_in_batches(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_all_of_its_files(tmp_path: Path) -> None:
-    """In the order of their names: .npz, .npy and recorded requests."""
+    """They are read in the order of their names: .npz, .npy and recorded requests."""
     np.savez(tmp_path / "b.npz", x=rows(3))
     np.save(tmp_path / "a.npy", rows(2) + 100)
     (tmp_path / "c.jsonl").write_text(json.dumps({"inputs": {"x": [[7, 8]]}}))
@@ -93,6 +93,6 @@ def test_what_cannot_be_read_is_said_with_its_place(
 
 
 def test_an_empty_folder_is_said(tmp_path: Path) -> None:
-    """With the files that it should hold."""
+    """The error names the files that it should contain."""
     with pytest.raises(Misused, match=r"no \.npz, \.npy or \.jsonl files"):
         read(tmp_path)

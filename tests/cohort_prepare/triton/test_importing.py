@@ -203,7 +203,7 @@ def test_models_of_other_backends_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_of_an_ensemble_are_told(tmp_path: Path, old: str, new: str, said: str) -> None:
-    """With the step and the tensor; nothing is written."""
+    """The error names the step and the tensor, and no file is written."""
     with pytest.raises(Misused) as raised:
         imported(tmp_path, ENSEMBLE.replace(old, new))
     assert said in str(raised.value)

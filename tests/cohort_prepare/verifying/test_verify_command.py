@@ -87,7 +87,7 @@ def test_difference_is_reproduced_by_the_command_printed(trained: Path) -> None:
 
 
 def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
-    """With labels, how many rows only one of the two has right."""
+    """With labels, the report counts the rows that only one of the two has right."""
     ended = run_in(
         trained,
         *(

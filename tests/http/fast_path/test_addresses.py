@@ -24,7 +24,7 @@ def test_an_ipv6_address_counts_with_its_network(one: str, other: str, same: boo
 
 
 def test_connections_without_an_address_count_together() -> None:
-    """Those of a socket in the file system, say."""
+    """Connections of a Unix socket are an example."""
     assert address_of(None) == ""
 
 

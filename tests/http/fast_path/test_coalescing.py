@@ -335,7 +335,7 @@ def shared(models: Path) -> Iterator[tuple[asyncio.Runner, Service]]:
 def test_coalescing_changes_no_response(
     shared: tuple[asyncio.Runner, Service], budget: float, sent: list[bytes]
 ) -> None:
-    """Whatever else is read in the same iteration; metrics count the same."""
+    """Responses and metrics are the same, whatever else is read in the same iteration."""
     runner, service = shared
 
     async def run() -> None:
@@ -413,7 +413,7 @@ ROADS: dict[str, Callable[[bytes], list[bytes]]] = {
 
 
 def in_chunks(sent: bytes) -> bytes:
-    """As those send who do not know how long their body is."""
+    """Return the request in chunks, as clients send it that do not know its length."""
     head, _, body = sent.partition(b"\r\n\r\n")
     lines = [one for one in head.split(b"\r\n") if not one.startswith(b"content-length")]
     return b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", chunked(body[:5], body[5:])])
@@ -429,7 +429,7 @@ PARSED: dict[str, Callable[[bytes, int], bytes]] = {
 
 @pytest.mark.parametrize("road", PARSED)
 async def test_parsed_requests_share_runs(models: Path, road: str) -> None:
-    """As those that are looked up."""
+    """They share them like requests that are looked up."""
     rows = [[float(number), 1, 2, 3] for number in range(12)]
     sent = [
         PARSED[road](ask({"input": [row]}, "/models/mlp/predict"), number)
@@ -443,7 +443,7 @@ async def test_parsed_requests_share_runs(models: Path, road: str) -> None:
 
 @pytest.mark.parametrize("road", ROADS)
 async def test_every_road_leads_to_shared_runs(models: Path, road: str) -> None:
-    """However a small request comes, it is looked up, and read once."""
+    """A small request is looked up and read once, however it arrives."""
     bodies = [[float(number), 1, 2, 3] for number in range(12)]
     async with serving(models) as server:
         asked = [ROADS[road](ask({"input": [row]}, "/models/mlp/predict")) for row in bodies]
@@ -485,7 +485,7 @@ async def test_a_caller_that_leaves_at_once_has_nothing_run(models: Path) -> Non
 
 
 async def test_the_concurrency_limit_admits_part_of_an_iteration(models: Path) -> None:
-    """Where the limit has no room for all of an iteration, as many get in as would one by one."""
+    """If the limit has no room for a whole iteration, as many get in as would one by one."""
     async with serving(models, max_concurrency=5) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
         assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}
@@ -511,7 +511,7 @@ async def test_a_full_queue_refuses_the_requests_above_its_limit(
 
 
 async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None:
-    """Before the run and after it."""
+    """The bug may be before the run or after it."""
     for broken in (
         "cohort.http.predict.rows.flat_rows",
         "cohort.codec.ResponseTemplate.write",

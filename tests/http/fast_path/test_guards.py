@@ -68,7 +68,7 @@ async def test_an_early_refusal_is_sent_in_order() -> None:
 
 
 async def test_requests_after_the_last_one_are_not_run() -> None:
-    """Those after a request that ends the connection never reach a model."""
+    """Requests after one that ends the connection never reach a model."""
     server = FakeServer(max_body=10)
     server.send(hot(b"x" * 11) + hot(b"2") + hot(b"3"))
     server.send(hot(b"4"))
@@ -141,7 +141,7 @@ def test_a_caller_that_sends_too_much_gets_413(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 100, 5000])
 async def test_a_body_in_small_parts_takes_little_more_memory_than_its_bytes(size: int) -> None:
-    """However it is split, up to the limit; beyond it the parts are released."""
+    """Any division works up to the limit; beyond it the parts are released."""
     server = FakeServer(max_body=300_000)
     part, body = b"x" * size, 0
     server.send(hot(b"", "transfer-encoding: chunked"))
@@ -158,7 +158,7 @@ async def test_a_body_in_small_parts_takes_little_more_memory_than_its_bytes(siz
 
 
 async def test_headers_are_limited_however_they_are_split() -> None:
-    """By their own size, not by that of the body that came with them."""
+    """Their own size counts, not that of the body that came with them."""
     for size, status in ((60_000, 200), (66_000, 413)):
         sent = hot(b"1", f"x: {'a' * size}")
         for cut in (1, 30, 59_000, len(sent) - 3):
@@ -202,7 +202,7 @@ async def test_reading_ahead_is_limited_and_resumes_after_a_response() -> None:
 
 
 async def test_a_head_that_is_looked_up_counts_as_read_ahead() -> None:
-    """Also where the body comes in the next segment: what is kept of such a request is its head."""
+    """It counts also if the body comes in the next segment: its head is kept."""
     server = FakeServer()
     server.send(hot(b"x", "x-trace: 1"), hot(b"x", "x-trace: 2"))
     await server.answer_all()
@@ -215,7 +215,7 @@ async def test_a_head_that_is_looked_up_counts_as_read_ahead() -> None:
 
 
 async def test_a_caller_that_does_not_read_is_paused() -> None:
-    """Nothing is read or run for it until it has read its responses; then it continues in order."""
+    """Its requests are not read or run until it has read its responses; then they run in order."""
     server = FakeServer()
     server.send(hot(b"1") + hot(b"2") + asgi(b"3") + hot(b"4"))
     server.protocol.pause_writing()
@@ -234,7 +234,7 @@ async def test_a_caller_that_does_not_read_is_paused() -> None:
 
 
 async def test_requests_on_uvicorns_path_keep_the_read_ahead_limit() -> None:
-    """Also where the application asks for more of its body."""
+    """They keep it also if the application asks for more of its body."""
     server = FakeServer()
     server.state["gate"] = asyncio.get_running_loop().create_future()
     for _ in range(100):
@@ -266,7 +266,7 @@ async def test_the_next_request_is_read_while_its_body_is_incomplete() -> None:
 
 
 async def test_idle_connections_are_closed() -> None:
-    """Before a request, between two, within one, and where nothing was ever sent."""
+    """A connection is idle before a request, between two, within one, and without any."""
     for sent in (b"", hot(b"bad"), hot()[:10], hot(b"12")[:-1], asgi(b"12")[:-1], asgi(b"12")):
         server = FakeServer(keep_alive=10)
         server.send(sent)
@@ -288,7 +288,7 @@ async def test_connections_with_slow_headers_are_closed() -> None:
 
 
 async def test_a_connection_that_waits_for_a_response_is_not_idle() -> None:
-    """Also with half a request behind it; the response restarts the idle time."""
+    """It is not idle with half a request after it; the response restarts the idle time."""
     for first in (hot, asgi):
         server = FakeServer(keep_alive=10)
         server.state["gate"] = asyncio.get_running_loop().create_future()
@@ -447,7 +447,7 @@ async def test_a_disconnect_is_noticed_with_requests_behind() -> None:
 
 
 async def test_a_large_body_of_a_lost_connection_is_not_parsed() -> None:
-    """While it waits for the codec thread."""
+    """It is not parsed if its connection is lost while it waits for the codec thread."""
     server = FakeServer()
     gate = threading.Event()
     blocked = codec_thread.first_stage.submit(gate.wait)
@@ -509,7 +509,7 @@ async def test_large_bodies_that_wait_for_the_codec_thread_are_counted() -> None
 
 
 async def test_a_large_body_that_is_refused_is_counted_as_refused() -> None:
-    """As a small one, though it was read on the codec thread."""
+    """It counts like a small one, though it was read on the codec thread."""
     server = FakeServer()
     server.send(hot(b"bad".ljust(200_000)))
     await until(lambda: server.transport.written)
@@ -576,7 +576,7 @@ async def test_a_bug_in_a_parser_callback_is_a_500(monkeypatch: pytest.MonkeyPat
 
 
 async def test_overload_is_429_and_the_connection_stays_open() -> None:
-    """With Retry-After."""
+    """The refusal has Retry-After."""
     server = FakeServer()
     server.plane.error = Overloaded("it is full", retry_after=3)
     server.send(hot(b"1") + hot(b"2"))
@@ -690,7 +690,7 @@ def resident(server: Cohort, name: str = "VmRSS") -> float:
 
 
 def test_requests_over_the_concurrency_limit_get_429(server: Cohort) -> None:
-    """Until one of COHORT_MAX_CONCURRENCY requests that are in progress has ended."""
+    """They get it until one of the COHORT_MAX_CONCURRENCY requests in progress ends."""
     quick = [request("/models/mlp/predict", QUICK, "connection: close")]
     with endless_runs(server, "slow", count=2) as callers:
         (refused,) = exchange(server.url, quick, last=None)
@@ -851,7 +851,7 @@ async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> 
 
 
 def receive(caller: Any, count: int) -> tuple[list[Answer], bool]:
-    """Up to `count` answers, and whether the connection ended."""
+    """Return up to `count` answers, and True if the connection ended."""
     received = b""
     while True:
         part = caller.recv(1 << 16)

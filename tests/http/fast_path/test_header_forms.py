@@ -148,7 +148,7 @@ def test_the_form_of_a_header_changes_nothing(servers: Servers, name: str) -> No
 
 
 def test_blanks_behind_chunked_are_left_out_of_heads_alone(servers: Servers) -> None:
-    """Whatever the head's parts; a body that looks like a head stays as it is."""
+    """This holds for any parts of a head; a body that looks like a head stays as it is."""
     head = request(SENT["chunks"], "Transfer-Encoding: chunked \t").removesuffix(chunked(ONE))
     line = head.index(b"Transfer")
     url, body = servers.hot.url, chunked(ONE)

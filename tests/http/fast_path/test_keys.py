@@ -67,7 +67,7 @@ HEADERS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("path", PATHS)
 def test_single_requests_are_answered_the_same(servers: Servers, path: str) -> None:
-    """With every kind of body and key, and the request behind it as well."""
+    """They are the same for every kind of body and key, and for the next request."""
     for body, headers in product(BODIES, HEADERS):
         hot, plain = ask_both(servers, request(path, body, *headers))
         assert hot == plain, (body, headers)

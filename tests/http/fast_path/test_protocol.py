@@ -560,7 +560,7 @@ CODES = {
 def test_pipelined_requests_are_answered_in_order(
     servers: Servers, kinds: list[str], cuts: list[float], ending: str
 ) -> None:
-    """However they are mixed and split, both paths give the same responses, once each."""
+    """Any mix of requests, cut anywhere, gets the same responses on both paths, once each."""
     sent = b"".join([KINDS[kind] for kind in kinds])
     codes = [CODES.get(kind, "OK") for kind in kinds]
     if ending == "close":
@@ -600,7 +600,7 @@ def test_generated_requests_are_answered_the_same(
     version: str,
     in_chunks: bool,
 ) -> None:
-    """Any address with any body and any headers."""
+    """Any address, body and headers get the same answer on both paths."""
     if in_chunks and version == "1.1":
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         body, lines = (
@@ -654,7 +654,7 @@ def test_two_thousand_tiny_requests_in_one_write(servers: Servers) -> None:
 
 
 def test_no_bug_was_logged(servers: Servers) -> None:
-    """After all tests above, the server's log has no traceback."""
+    """The server's log has no traceback after all tests above."""
     for line in servers.hot.logged.splitlines():
         told = json.loads(line)
         expected = told["event"] == "version unavailable" or told.get("code") in {

@@ -81,7 +81,7 @@ SIZES = st.lists(
 def test_a_body_is_what_was_sent(
     path: str, sizes: Sequence[tuple[int, int]], cut: int, behind: bool
 ) -> None:
-    """However large its chunks are, wherever segments end, and what comes behind it as well."""
+    """This holds for any chunk sizes and segments, and for a request after it."""
     asyncio.run(check_body(path, sizes, cut, behind=behind))
 
 
@@ -111,7 +111,7 @@ async def check_body(
 
 
 async def test_only_many_small_parts_wait() -> None:
-    """Neither a body of known length, nor large chunks, nor requests one behind another."""
+    """Bodies of known length, large chunks and successive requests do not wait."""
     row = request("/hot", b"1")
     for sent, waits in (
         (request("/hot", b"1" * 200_000), False),

@@ -164,7 +164,7 @@ async def test_attributes_of_a_connection(connection: Noted) -> None:
 
 
 async def test_order_of_callbacks(connection: Noted) -> None:
-    """From the parser to the answer, for one request and for two at once."""
+    """The order from the parser to the answer is fixed, for one request and for two at once."""
     connection.noted.clear()
     connection.data_received(REQUEST)
     assert connection.noted == [

@@ -28,7 +28,7 @@ def handshakes() -> Iterator[Handshakes]:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Both ends of a connection: the server's, and a caller's."""
+    """The server's end and a caller's end of a connection."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as caller,
@@ -70,7 +70,7 @@ def held(handshakes: Handshakes, on: int) -> Iterator[None]:
 
 
 async def test_addresses_take_turns(handshakes: Handshakes, pair: Pair) -> None:
-    """However many wait of one, another's are done after one of its; within one, in order."""
+    """Each address has one step in turn, however many wait; its own steps stay in order."""
     done, on = list[str](), pair[0].fileno()
     with held(handshakes, on):
         steps = [
@@ -119,7 +119,7 @@ async def test_a_step_is_not_done_after_its_connection(handshakes: Handshakes, p
 async def test_the_newest_of_the_most_fails_where_too_many_wait(
     handshakes: Handshakes, pair: Pair
 ) -> None:
-    """Those of other addresses stay."""
+    """Handshakes of other addresses stay."""
     on = pair[0].fileno()
     with held(handshakes, on):
         many = [Waiting(handshakes, "many", on) for _ in range(MAX_WAITING)]

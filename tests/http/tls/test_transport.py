@@ -184,7 +184,7 @@ def test_what_is_written_arrives(
 def test_what_is_sent_is_received(
     contexts: Sequence[ssl.SSLContext], sizes: list[int], cut: int
 ) -> None:
-    """In segments that end anywhere, and then the end."""
+    """It arrives in segments cut anywhere, and then the end."""
 
     async def run() -> None:
         ends = Ends(contexts)
@@ -233,7 +233,7 @@ async def test_nothing_is_handed_over_while_reading_is_paused(
 
 
 async def test_what_is_no_record_ends_the_connection(contexts: Sequence[ssl.SSLContext]) -> None:
-    """With an alert, and without what came behind."""
+    """The connection ends with an alert, and later bytes are dropped."""
     ends = Ends(contexts)
     data = ends.send(b"x" * 100_000)
     for start in (0, 40_000):
@@ -262,7 +262,7 @@ async def test_the_end_of_writing_leaves_the_connection_open(
 
 
 async def test_a_lost_connection_is_told_once(contexts: Sequence[ssl.SSLContext]) -> None:
-    """And what was not sent is forgotten."""
+    """Unsent bytes are dropped."""
     ends = Ends(contexts)
     ends.transport.write(b"x" * 1_000_000)
     ends.below.closed = True

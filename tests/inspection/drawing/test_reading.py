@@ -135,7 +135,7 @@ def test_what_another_domain_calls_a_constant_is_a_node(tmp_path: Path) -> None:
 
 
 def test_a_sparse_weight_is_told_with_its_shape(tmp_path: Path) -> None:
-    """And by the name of its values."""
+    """It has the name of its values."""
     values = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
     places = helper.make_tensor("", TensorProto.INT64, [2], [3, 5])
     sparse = helper.make_sparse_tensor(values, places, [2, 6])
@@ -157,7 +157,7 @@ def test_types_that_are_given_are_those_of_the_main_graph(tmp_path: Path) -> Non
 
 
 def test_lists_of_texts_are_told(tmp_path: Path) -> None:
-    """As far as there is room, each text and how many there are."""
+    """Texts are shown up to a limit, and the number of texts is shown."""
     made = helper.make_node("X", [], [], words=["a", "b"], many=["w" * 999] * 20, half=0.5)
     (node,) = main(saved(tmp_path / "m.onnx", made))["nodes"]
     told = dict(node["attributes"])
@@ -167,7 +167,7 @@ def test_lists_of_texts_are_told(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_is_a_number_is_none() -> None:
-    """In a damaged file: the wire type of an attribute's graph is another."""
+    """A damaged file can have another wire type for an attribute's graph."""
     for number in (6, 11):
         content = b"\x0a\x01a" + bytes([number << 3]) + b"\x05"
         found = read_attribute(FileSlice(io.BytesIO(content), 0, len(content)))
@@ -196,7 +196,7 @@ def test_layers_are_folded_where_there_are_many_nodes() -> None:
     )
 )
 def test_blocks_repeat_and_do_not_overlap(parts: list[tuple[list[str], int]]) -> None:
-    """Whatever the operators are; each is of three or more, and worth folding."""
+    """This holds for any operators; there are blocks only if there are many nodes."""
     operators = [one for block, times in parts for one in block * times]
     blocks = find_blocks(operators)
     assert not blocks or len(operators) > FEW
@@ -279,7 +279,7 @@ def test_descriptions_of_weights_use_up_the_room_too(
 
 
 def test_of_a_very_long_list_the_first_numbers_are_read() -> None:
-    """Neither the rest of millions that are packed, nor of a tensor's sizes."""
+    """The rest of millions of packed numbers is not read, nor that of a tensor's sizes."""
     read = 0
 
     class Counting(io.BytesIO):
