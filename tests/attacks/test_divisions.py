@@ -67,7 +67,7 @@ def test_it_is_answered(
 
 
 def test_it_is_answered_over_grpc(server: Cohort) -> None:
-    """The same."""
+    """gRPC gives the same answer."""
     request = raw_request("share", {"a": np.array([LEAST]), "b": np.array([-1])})
     with grpc.insecure_channel(server.grpc) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
@@ -77,7 +77,7 @@ def test_it_is_answered_over_grpc(server: Cohort) -> None:
 
 
 def test_a_division_by_zero_is_the_callers(server: Cohort) -> None:
-    """400 over HTTP and INVALID_ARGUMENT over gRPC, and no failure of the version."""
+    """It is 400 over HTTP and INVALID_ARGUMENT over gRPC, and is not a failure of the version."""
     body = {"inputs": {"a": [7], "b": [0]}}
     answer = httpx.post(f"{server.url}/models/share/predict", json=body, timeout=PATIENCE)
     assert answer.status_code == 400, answer.text

@@ -269,7 +269,7 @@ def ending(*lifetimes: int) -> Iterator[tuple[str, int]]:
 
 
 def test_a_token_ends_on_open_connections(guarded: Guarded) -> None:
-    """Pipelined, in remembered heads and on open streams: to the second."""
+    """It ends to the second when pipelined, in remembered heads and on open streams."""
     paths = ("/models/{model}/predict", "/models/{model}/predict?x=1")
     with ExitStack() as stack:
         for sent, end in ending(4, 16, 64):

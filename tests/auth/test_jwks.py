@@ -26,7 +26,7 @@ def problems(text: str) -> list[str]:
 
 
 def test_each_key_verifies_by_what_it_is() -> None:
-    """RSA keys by six algorithms, or the one that they name; a curve's by one."""
+    """RSA keys verify six algorithms, or the one that they name; a curve's key verifies one."""
     keys = parse_jwks(
         jwks(
             RSA,
@@ -101,7 +101,7 @@ def test_a_wrong_key_is_named_with_its_place(key: dict[str, Any], said: str) -> 
     ],
 )
 def test_what_is_no_set_of_keys_is_refused(text: str, said: str) -> None:
-    """An empty file too: most likely it was cut off."""
+    """An empty file is refused as well, since it was probably cut off."""
     assert problems(text)[0].startswith(said)
 
 

@@ -91,7 +91,7 @@ def test_an_entry_says_what_its_key_may() -> None:
     ],
 )
 def test_a_wrong_entry_is_named_with_its_place(more: str, said: str) -> None:
-    """The file, the path of the key in it, and what to write."""
+    """The error has the file, the path of the key in it, and the right value."""
     assert f"keys.yaml: {said}" in problems(f'- {{name: web, sha256: "{DIGEST}", {more}}}')
 
 
@@ -130,7 +130,7 @@ def test_a_file_that_is_missing_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_new_keys_differ_and_fit_in_a_header() -> None:
-    """256 random bits, in letters that need no escape."""
+    """A key has 256 random bits, in letters that need no escape."""
     keys = {new_key() for _ in range(100)}
     assert len(keys) == 100
     assert all(key.startswith("cohort_") and key.isascii() and len(key) == 50 for key in keys)

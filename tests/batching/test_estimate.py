@@ -25,7 +25,7 @@ def make() -> Estimate:
 
 
 def test_a_queue_takes_what_its_batches_take_as_long_as_nothing_else_is_known() -> None:
-    """One after the other: how many run at once is not known here."""
+    """Its batches are counted one after another, since it is unknown how many run at once."""
     estimate = make()
     assert estimate.capacity == pytest.approx(100)
     assert estimate.rate() == 0.0

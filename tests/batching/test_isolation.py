@@ -265,7 +265,7 @@ def test_batches_really_happen() -> None:
 
 
 def test_a_leak_would_be_seen() -> None:
-    """The check itself: answers in another order fail it."""
+    """The check itself fails if answers are in another order."""
 
     def swapped(inputs: Arrays, control: object) -> Outputs:
         return [output[::-1] for output in in_numpy(inputs)]

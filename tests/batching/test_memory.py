@@ -182,7 +182,7 @@ async def test_inputs_cancelled_during_a_run_are_released_after_it(no_collector:
 
 
 async def test_many_shapes_leave_no_queues() -> None:
-    """A thousand shapes, a thousand keys: none remains."""
+    """A thousand shapes have a thousand keys, and no queue remains."""
     scheduler = ManualScheduler()
     policy = BatchPolicy(max_queue_size=2000)
     batcher = Batcher(fail_on_negative, policy, wake=scheduler.wake, observe=RecordedEvents())

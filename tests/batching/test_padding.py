@@ -97,7 +97,7 @@ def test_outputs_that_share_the_symbol_follow() -> None:
 
 
 def test_inputs_of_one_symbol_share_their_buckets() -> None:
-    """Two multiples for one length: the least that is a multiple of both."""
+    """Two multiples for one length become their least common multiple."""
     both = {"ids": Padding(multiple=6), "mask": Padding(multiple=4)}
     assert plan_padding([IDS, MASK], [EMBEDDING], both).multiples == {"L": 12}
 
@@ -327,7 +327,7 @@ async def test_nobody_sees_padding(
 async def test_length_of_rows_is_counted_in_rows_as_profiled(
     rows: int, length: int, relative: float
 ) -> None:
-    """All inputs together, to the end of the bucket: a short head may run with longer ones."""
+    """All inputs count, up to the end of the bucket: a short head may run with longer ones."""
     batcher = Batcher(
         masked_mean,
         BatchPolicy(),

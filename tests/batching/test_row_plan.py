@@ -122,7 +122,7 @@ def test_a_request_of_unequal_sizes_runs_alone() -> None:
 
 
 def test_the_order_of_inputs_does_not_matter() -> None:
-    """Callers of V2 and gRPC send them in any."""
+    """Callers of V2 and gRPC may send them in any order."""
     one: Arrays = {"steps": np.ones((1, 2, 3)), "state": np.ones((2, 3)), "gain": np.ones(())}
     other = {name: one[name] for name in ("gain", "state", "steps")}
     assert PLAN.rows_and_key(one) == PLAN.rows_and_key(other)

@@ -40,7 +40,7 @@ def test_small_models_run(build: Callable[[], onnx.ModelProto]) -> None:
 
 
 def test_resnet_costs_what_resnet_50_costs() -> None:
-    """25.6 million weights and 4.1 thousand million multiplications."""
+    """It has 25.6 million weights and 4.1 thousand million multiplications."""
     model = onnx.shape_inference.infer_shapes(models.resnet50())
     shapes = {
         one.name: [axis.dim_value for axis in one.type.tensor_type.shape.dim]
@@ -70,7 +70,7 @@ def test_every_form_carries_the_request() -> None:
 
 
 def test_answers_are_read_in_every_form() -> None:
-    """The first output, as numbers."""
+    """The first output is read as numbers."""
     right = np.array([[1.5, 2.5]], "f4")
     head = (
         b'{"outputs":[{"name":"y","datatype":"FP32","shape":[1,2],'

@@ -36,7 +36,7 @@ def docs(server: Cohort) -> Iterator[Browser]:
 
 
 def test_a_small_model_is_tried_out_as_it_is(docs: Browser) -> None:
-    """Fold out, Execute: the example is answered."""
+    """Opening it and pressing Execute answers the example."""
     operation = docs.operation("/models/iris/predict")
     operation.locator("button.execute").click()
     answer = operation.locator(".live-responses-table .response").first

@@ -57,7 +57,7 @@ def server(root: Path, cache: Path) -> Iterator[Cohort]:
 
 
 def test_a_checkout_that_is_swapped_is_followed_without_a_gap(root: Path, server: Cohort) -> None:
-    """The same files at another place, and then other versions; also many swaps at once."""
+    """The same files may be at another place, then other versions; many swaps may come at once."""
     with callers(server) as heard:
         heard.more()
         check_out(root, 1)

@@ -453,7 +453,7 @@ def test_a_client_that_was_late_says_so() -> None:
 
 
 def test_what_may_be_wrong_with_the_figures_is_said() -> None:
-    """Each thing in a sentence: what was not answered in time, not sent, failed, and the client."""
+    """Sentences report late answers, unsent requests, failures, and a slow client."""
     outcome = LoadOutcome(
         10.0, 80, [0.01] * 100, [0.0] * 100, 2.5, Counter({"HTTP 500": 7}), not_sent=13, busy=0.9
     )
@@ -492,7 +492,7 @@ def test_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(st.floats(1e-6, 100), min_size=1))
 def test_all_that_was_counted_is_in_the_histogram(values: list[float]) -> None:
-    """Each in a bucket that ends above it, and not far above."""
+    """Each value is in a bucket that ends above it, and not far above."""
     ordered = sorted(values)
     buckets = histogram(ordered)
     assert sum(count for _, count in buckets) == len(values)

@@ -379,7 +379,7 @@ def test_check_of_an_empty_or_missing_folder_is_a_problem(tmp_path: Path) -> Non
 
 
 def test_exit_codes_of_the_process(models: Path) -> None:
-    """0 in order, 1 with problems, 2 misused: what a deployment asks for."""
+    """A deployment reads 0 as success, 1 as problems and 2 as misuse."""
     assert run_command("check", "--no-open", "--models", models).returncode == 0
     (models / "mlp" / "config.yaml").write_text("a: 1")
     bad = run_command("check", "--models", models)

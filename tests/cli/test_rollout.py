@@ -183,7 +183,7 @@ def test_promote_leaves_one_variant(workspace: Workspace) -> None:
 
 
 def test_a_variant_that_was_rolled_back_is_not_promoted(workspace: Workspace) -> None:
-    """Unless the operator clears that first."""
+    """It can be promoted once the operator clears the rollback."""
     workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
     assert "rollout clear digits canary" in workspace.refused("promote", "digits", "canary")
     workspace.done("clear", "digits")
@@ -536,7 +536,7 @@ def test_a_path_is_no_model(workspace: Workspace, name: str) -> None:
 def test_what_can_be_read_in_two_ways_is_refused(
     workspace: Workspace, arguments: list[str], said: str
 ) -> None:
-    """Two numbers for one variant, and digits of other scripts."""
+    """Two numbers for one variant are refused, and so are digits of other scripts."""
     result = workspace.run("set", "digits", *arguments)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", "").split())

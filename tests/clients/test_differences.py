@@ -105,7 +105,7 @@ def test_outputs_come_in_the_order_of_the_request(server: Cohort) -> None:
 
 @pytest.mark.parametrize("path", ["trace/setting", "logging"])
 def test_routes_that_are_not_here_are_404(server: Cohort, path: str) -> None:
-    """Each by its name."""
+    """Triton's routes that Cohort lacks get NotFound."""
     answer = httpx.get(f"{server.url}/v2/{path}")
     assert (answer.status_code, answer.json()["code"]) == (404, "NotFound")
 

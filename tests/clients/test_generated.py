@@ -123,7 +123,7 @@ def test_a_client_in_python_is_generated_whole_and_works(
 def test_a_client_in_typescript_fits_and_works(
     server: Cohort, document: Path, tmp_path: Path
 ) -> None:
-    """openapi-typescript's types let through what the server takes, and stop a wrong name."""
+    """openapi-typescript's types accept what the server accepts, and reject a wrong name."""
     for name in ("package.json", "tsconfig.json", "calls.ts"):
         shutil.copy(HERE / "typescript" / name, tmp_path)
     (tmp_path / "node_modules").symlink_to(PACKAGES)

@@ -28,7 +28,7 @@ def told(server: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @with_node
 def test_calls_at_once_get_their_own_answers(told: Told) -> None:
-    """Fifty on one connection."""
+    """Fifty calls share one connection."""
     assert told["together"] == [[float(place)] for place in range(50)]
 
 
@@ -63,6 +63,6 @@ def test_metadata_comes_back(told: Told) -> None:
 
 @with_node
 def test_large_and_compressed_messages_are_taken(told: Told) -> None:
-    """1.2 MB in and out, in many frames; and gzip."""
+    """Messages of 1.2 MB pass in and out, in many frames, and so does gzip."""
     assert told["many"] is True
     assert told["zipped"] == 1000

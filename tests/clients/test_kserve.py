@@ -58,14 +58,14 @@ def test_its_list_of_values_is_filled_where_it_asks_for_typed_answers(
 
 
 def test_its_texts_go_both_ways(told: dict[str, Any]) -> None:
-    """Characters outside ASCII and an empty one among them."""
+    """Characters outside ASCII and an empty text are among them."""
     for answer in told["texts"]:
         assert answer["outputs"]["same"] == [["cat"], ["žluť"], [""]]
         assert answer["outputs"]["code"] == [[1], [-1], [-1]]
 
 
 def test_its_halves_go_both_ways(told: dict[str, Any]) -> None:
-    """FP16, bit for bit."""
+    """FP16 is the same bit for bit."""
     assert told["halves"]["outputs"] == {"y": [[1.5, 2.0, 0.25]]}
 
 

@@ -58,7 +58,7 @@ def test_the_server_says_what_it_is(client: Any) -> None:
 
 
 def test_models_say_what_they_take_and_how_they_are_set(client: Any) -> None:
-    """Metadata and configuration, as messages and as the JSON the client makes of them."""
+    """Metadata and configuration arrive as messages and as the JSON the client makes of them."""
     assert client.is_model_ready("digits", "1")
     assert not client.is_model_ready("nobody")
     assert list(client.get_model_metadata("digits").versions) == ["1", "2"]
@@ -92,7 +92,7 @@ def test_several_inputs_and_outputs(client: Any) -> None:
 
 
 def test_texts_go_both_ways(client: Any) -> None:
-    """BYTES in any script, empty and long ones too."""
+    """BYTES may be in any script, empty or long."""
     texts = np.array([["cat"], ["dog"], [""], ["naïve 🐈" * 100]], np.object_)
     result = client.infer("strings", [tensor("text", "BYTES", texts)])
     assert [one.decode() for one in result.as_numpy("same").ravel()] == texts.ravel().tolist()
@@ -187,7 +187,7 @@ def test_a_stream_outlives_a_bad_request(client: Any) -> None:
 
 
 async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
-    """Calls, errors and streams."""
+    """It handles calls, errors and streams."""
     assert await aio.is_server_ready()
     result = await aio.infer("iris", flowers())
     assert result.as_numpy("label").tolist() == [0, 2]

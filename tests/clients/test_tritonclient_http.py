@@ -134,7 +134,7 @@ def test_outputs_may_travel_differently(client: Any) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_texts_go_both_ways(client: Any, binary: bool) -> None:
-    """BYTES with characters outside ASCII and an empty one."""
+    """BYTES may have characters outside ASCII or be empty."""
     texts = np.array([["cat"], ["žluť 🐈"], [""]], np.object_)
     outputs = [InferRequestedOutput(name, binary_data=binary) for name in ("same", "code")]
     result = client.infer(
@@ -154,7 +154,7 @@ def test_texts_go_both_ways(client: Any, binary: bool) -> None:
     ],
 )
 def test_small_datatypes_go_both_ways(client: Any, model: str, datatype: str, dtype: Any) -> None:
-    """Bit for bit, in the binary form."""
+    """They are the same bit for bit in the binary form."""
     values = np.array([[1.5, 0.0, 3.25]]).astype(dtype)
     result = client.infer(model, [tensor("x", datatype, values)])
     assert result.as_numpy("y").dtype == values.dtype
@@ -190,7 +190,7 @@ def test_a_sequence_is_named_and_refused(client: Any) -> None:
 
 
 def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
-    """async_infer, many at once."""
+    """Many calls of async_infer run at once."""
     pending = []
     for number in range(32):
         row = np.full((1, 3), number, "f4")
@@ -218,7 +218,7 @@ def test_bodies_may_be_compressed(
 
 
 async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
-    """Metadata and inference, compressed too, many at once."""
+    """It gets metadata and inference, compressed as well, many at once."""
     assert await aio.is_server_ready()
     assert (await aio.get_model_metadata("iris"))["name"] == "iris"
     results = await asyncio.gather(
@@ -256,7 +256,7 @@ def test_mistakes_are_told_in_a_sentence(
 
 
 def test_a_timeout_is_in_microseconds(client: Any) -> None:
-    """Triton's unit: a thousandth of a second is too little, ten minutes are enough."""
+    """In Triton's unit a thousandth of a second is too little, and ten minutes are enough."""
     inputs = [tensor("x", "FP32", np.zeros((1, 4), "f4"))]
     with pytest.raises(InferenceServerException, match="no response within 1 ms") as late:
         client.infer("slow", inputs, timeout=1000)
@@ -298,7 +298,7 @@ def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
 
 
 async def test_the_asyncio_client_takes_out_and_brings_back(aio: Any) -> None:
-    """The same by http.aio."""
+    """http.aio does the same."""
     await aio.unload_model("any_length", headers=ADMIN)
     assert not await aio.is_model_ready("any_length")
     await aio.load_model("any_length", headers=ADMIN)

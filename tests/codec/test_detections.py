@@ -72,7 +72,7 @@ def test_corners_of_small_integers_do_not_wrap() -> None:
 
 
 def test_threshold_and_top_leave_out_the_others() -> None:
-    """Perhaps all of them; a score that equals the threshold stays."""
+    """All may be left out; a score that equals the threshold stays."""
     about = replace(PLAIN, threshold=0.5)
     assert [one["score"] for one in found(about, BOXES, SCORES, CLASSES)[0]] == [0.5]
     assert found(replace(about, threshold=0.6), BOXES, SCORES, CLASSES) == [[]]
@@ -130,7 +130,7 @@ def test_no_pictures_or_no_boxes(shape: tuple[int, int]) -> None:
 
 
 def test_a_label_without_classes_is_that_of_all_objects() -> None:
-    """A detector of one kind of things."""
+    """A detector of one kind of things has such a label."""
     about = replace(PLAIN, classes=None, labels=("face",))
     assert {one["label"] for one in found(about, BOXES, SCORES)[0]} == {"face"}
 

@@ -109,7 +109,7 @@ def test_a_number_out_of_the_range_of_a_double_is_refused() -> None:
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 @pytest.mark.parametrize("datatype", INTEGERS)
 def test_integers_are_exact_to_both_ends_of_their_range(datatype: str, size: int) -> None:
-    """Beyond 2**53 too, and for unsigned ones above 2**63."""
+    """They are exact beyond 2**53, and unsigned ones above 2**63."""
     limits = ml_dtypes.iinfo(BY_NAME[datatype].dtype)  # type: ignore[no-untyped-call]
     values = [[int(limits.min), int(limits.max)], [int(limits.max) - 1, 0]]
     with simdjson_from(size):
@@ -159,7 +159,7 @@ def test_a_scalar_input_takes_a_value_without_lists(size: int) -> None:
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_strings_are_read_unchanged(size: int) -> None:
-    """Empty, beyond ASCII, with NUL, with brackets, nested."""
+    """They may be empty, beyond ASCII, with NUL, with brackets, or nested."""
     values = [["", "é\u2028😀"], ["a\0b", "[true, [["]]
     with simdjson_from(size):
         array = decode(values, "BYTES")

@@ -211,7 +211,7 @@ def test_objects_deep_in_one_another_are_refused() -> None:
 
 @pytest.mark.parametrize("filler", [b" ", b"1"])
 def test_long_texts_that_are_no_values_are_refused(filler: bytes) -> None:
-    """Blanks and digits of more than a megabyte: what cannot be read in parts."""
+    """Blanks and digits of more than a megabyte cannot be read in parts."""
     body = b'{"input": [1, ' + filler * (1 << 23) + b"2]}"
     with pytest.raises(InvalidInput, match="of one number or space"):
         decode_inputs(PredictRequest.parse(body), [TensorSpec("x", "FP32", None)])

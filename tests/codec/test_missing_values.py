@@ -40,7 +40,7 @@ def plain(array: Array) -> Any:
 @settings(max_examples=examples(25))
 @given(rows=ROWS)
 def test_null_is_nan_for_every_float(datatype: str, rows: list[list[float | None]]) -> None:
-    """Short or long, and on every API the same."""
+    """It is so in short and long bodies, and on every API."""
     for way in ways():
         with way:
             assert plain(decode(rows, datatype)) == rows

@@ -33,7 +33,7 @@ NAMES = st.text(
 @settings(max_examples=examples(50))
 @given(st.lists(st.tuples(NAMES, st.binary(max_size=200)), min_size=1, max_size=5))
 def test_what_a_client_sends_comes_out(parts: list[tuple[str, bytes]]) -> None:
-    """Names, media types and bytes, in their order."""
+    """Names, media types and bytes come out in their order."""
     body, content_type = written([(name, ("f", data, "image/png")) for name, data in parts])
     found = split_parts(body, content_type)
     assert [(part.name, part.data) for part in found] == parts
@@ -95,9 +95,9 @@ def test_no_pieces_do_more_than_be_refused(pieces: list[bytes]) -> None:
     ],
 )
 def test_a_form_costs_what_it_weighs(fill: bytes, most: int) -> None:
-    """One of 32 times as many bytes takes about 32 times as long, whatever the data looks like.
+    """A form of 32 times as many bytes takes about 32 times as long, whatever the data is like.
 
-    At most 160 times, where work that grows by the square would take 1024.
+    At most 160 times is allowed; quadratic work would take 1024 times.
     """
 
     def split(size: int) -> None:

@@ -86,7 +86,7 @@ def test_bytes_that_are_no_text_come_out() -> None:
 
 
 def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
-    """bfloat16, and others of ml_dtypes with whole bytes."""
+    """bfloat16 is one such type, and so are others of ml_dtypes with whole bytes."""
     array = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
     body = saved(array.view("V2"))
     assert fit_array(spec("BF16"), read_npy(body)).tolist() == array.tolist()

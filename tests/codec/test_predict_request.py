@@ -162,7 +162,7 @@ def test_the_last_of_repeated_keys_counts(size: int) -> None:
 
 
 def test_a_byte_order_mark_is_skipped_at_any_length() -> None:
-    """One: some editors and languages write it, and no other text may stand before JSON."""
+    """Some editors and languages write one; no other text may come before JSON."""
     spec = [TensorSpec("x", "INT64", ("N",))]
     for size in (NEVER, ALWAYS):
         with simdjson_from(size):

@@ -128,7 +128,7 @@ def outputs(draw: st.DrawFn) -> tuple[Array, list[int]]:
 
 @given(outputs())
 def test_each_request_gets_its_rows(found: tuple[Array, list[int]]) -> None:
-    """Nested, flat and as bytes."""
+    """Rows may be nested, flat and bytes."""
     array, counts = found
     ends = np.cumsum([0, *counts])
     parts = [array[begin:end] for begin, end in pairwise(ends)]

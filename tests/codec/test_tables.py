@@ -36,14 +36,14 @@ def written(rows: list[list[Any]]) -> bytes:
 
 @given(st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1))
 def test_numbers_come_out_of_csv(rows: list[list[float]]) -> None:
-    """Exactly, in the order of rows and columns."""
+    """They are exact, in the order of rows and columns."""
     found = read_csv(written(rows), [FEATURES])["x"]
     assert np.array_equal(found, np.array(rows, "f4"))
 
 
 @given(st.lists(st.tuples(TEXT, st.integers(-(2**63), 2**63 - 1), st.booleans()), min_size=1))
 def test_columns_come_out_of_csv(rows: list[tuple[str, int, bool]]) -> None:
-    """Text with commas, quotes and line ends in it, the largest numbers, and truth."""
+    """Text may have commas, quotes and line ends; the largest numbers and booleans come out."""
     table: list[list[Any]] = [
         ["right", "age", "name"],
         *([right, age, name] for name, age, right in rows),

@@ -52,6 +52,6 @@ def test_no_values_are_packed_as_nothing(datatype: str) -> None:
      ("UINT64", b"\x80" * 2 * PACKED_AT_ONCE + b"\x01"), ("FP32", b"123"), ("FP64", b"1234")],
 )  # fmt: skip
 def test_what_is_not_packed_is_refused(datatype: str, data: bytes) -> None:
-    """Cut short, or longer than any number."""
+    """Values that are cut short, or longer than any number, are refused."""
     with pytest.raises(InvalidInput, match=f"packed values of {datatype}"):
         unpack_values(data, datatype)

@@ -55,7 +55,7 @@ def test_what_is_no_model_is_said(tmp_path: Path, content: bytes) -> None:
 
 
 def test_cases_come_back(tmp_path: Path) -> None:
-    """Numbers and text, inputs and expected outputs."""
+    """Numbers and text come back, as inputs and as expected outputs."""
     words = np.array(["a", "bcd"], object)
     cases = Cases({"x": np.eye(2, dtype=np.float32), "words": words}, {"y": np.arange(2)})
     write_cases(tmp_path / "cases.npz", cases)

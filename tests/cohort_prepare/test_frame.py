@@ -111,7 +111,7 @@ def test_failure_is_json_in_every_command(tmp_path: Path, model: Path) -> None:
     ],
 )
 def test_wrong_use_of_any_command_is_json(arguments: list[str], said: str) -> None:
-    """One object with the command's name, as where the command itself fails."""
+    """It is one object with the command's name, as when the command itself fails."""
     done = run(*arguments, "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["command"], found["good"]) == (2, arguments[0], False)
@@ -122,7 +122,7 @@ def test_wrong_use_of_any_command_is_json(arguments: list[str], said: str) -> No
     ("command", "option"), [("inspect", "--html"), ("optimize", "--out"), ("publish", "--to")]
 )
 def test_path_that_cannot_be_written_is_wrong_use(model: Path, command: str, option: str) -> None:
-    """A sentence with the path, and no traceback."""
+    """The error is a sentence with the path, without a traceback."""
     more = ["--name", "a"] if command == "publish" else []
     done = run(command, str(model), option, "/proc/x", *more, "--json")
     assert done.exit_code == 2, done.output

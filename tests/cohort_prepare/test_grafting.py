@@ -100,7 +100,7 @@ def file_of(picture: Image.Image, kind: str = "PNG") -> bytes:
 
 
 def test_a_model_of_pixels_takes_pictures_and_answers_labels(tmp_path: Path) -> None:
-    """Published by a recipe, and served with nothing added: PNG, raw pixels, and never a JPEG."""
+    """A recipe publishes it, and it is served unchanged: PNG and raw pixels work, never a JPEG."""
     write_pictures(tmp_path / "plain.onnx")
     (tmp_path / "colours.txt").write_text("\n".join(COLOURS))
     recipe = {
@@ -131,7 +131,7 @@ def test_a_model_of_pixels_takes_pictures_and_answers_labels(tmp_path: Path) -> 
 
 
 def test_damaged_pictures_end_nothing(tmp_path: Path) -> None:
-    """500 PNG files, cut or with other bytes: each is an answer or an error, in this process."""
+    """Each of 500 PNG files, cut or changed, gives an answer or an error in this process."""
     write_pictures(tmp_path / "plain.onnx")
     prepare(tmp_path, {"work": "build", "add_image_input": {}})
     options = SessionOptions(custom_op_libraries=("extensions",))

@@ -93,7 +93,7 @@ def test_pickle_is_not_read_unless_trusted(tmp_path: Path, monkeypatch: pytest.M
 def test_module_of_the_user_hides_none_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder with an onnx.py and a numpy.py of the user's converts all the same."""
+    """A folder with the user's onnx.py and numpy.py is converted all the same."""
     (tmp_path / "training.py").write_text(
         "from sklearn.linear_model import LinearRegression\n"
         "def model():\n    return LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0])\n"

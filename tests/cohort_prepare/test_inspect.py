@@ -62,7 +62,7 @@ def flops_of(model: onnx.ModelProto, **lengths: int) -> int:
 
 
 def test_what_is_in_the_bundled_model() -> None:
-    """Inputs, outputs, opsets, operators, weights, metadata, the digest: as the file has them."""
+    """Inputs, outputs, opsets, operators, weights, metadata and digest are those of the file."""
     found = inspected(Path("digits/1"), COHORT_MODELS=str(MODELS))
     assert (found["command"], found["good"]) == ("inspect", True)
     assert found["model"]["path"] == str(MODELS / "digits/1/model.onnx")
@@ -237,7 +237,7 @@ def test_what_is_not_counted_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 64], ids=["small weights", "large weights"])
 def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int) -> None:
-    """Truncated, or at an impossible place: exit 2 with the sentence that a server has."""
+    """A truncated file or an impossible place exits with 2 and the server's sentence."""
     made = onnx_models.slow(nodes=1, size=size)
     path = onnx_models.save_with_external_data(made, tmp_path / "model.onnx")
     model = onnx.load(path, load_external_data=False)
@@ -274,7 +274,7 @@ def test_weights_outside_and_sparse_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_what_was_done_to_it_is_its_history(tmp_path: Path) -> None:
-    """The steps that Cohort's commands wrote, in order, apart from other metadata."""
+    """It lists the steps that Cohort's commands wrote, in order, apart from other metadata."""
     model = onnx_models.mlp()
     add_step(model, StepRecord("convert", "scikit-learn MLP to opset 17"))
     add_step(model, StepRecord("quantize", "dynamic", difference=StepDifference(0.25)))
@@ -288,7 +288,7 @@ def test_what_was_done_to_it_is_its_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"no model", b"\x08\x0a" + b"\xff" * 40])
 def test_what_is_no_model_is_wrong_use(tmp_path: Path, content: bytes | None) -> None:
-    """One sentence, in JSON as well, and no page."""
+    """The error is one sentence, in JSON as well, and no page is written."""
     path, page = tmp_path / "model.onnx", tmp_path / "page.html"
     if content is not None:
         path.write_bytes(content)

@@ -107,7 +107,7 @@ def test_digits_are_told_apart_as_before(
 
 
 def test_text_classifier_of_a_folder_is_converted(folder: Path) -> None:
-    """A Hugging Face folder: open rows and lengths, classes from its config."""
+    """A Hugging Face folder gives open rows and lengths, and classes from its config."""
     make(folder, "huggingface", "save")
     out = folder / "text.onnx"
     code, found, said = cohort(folder, "convert", "text", "--out", str(out))

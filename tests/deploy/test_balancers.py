@@ -72,7 +72,7 @@ async def until_asked(replicas: Fleet, number: int) -> None:
 async def test_callers_notice_nothing(
     start: Start, replicas: Fleet, models: Path, tmp_path: Path
 ) -> None:
-    """Killed, stopped, restarted, given a new version: no request fails."""
+    """No request fails while replicas are killed, stopped, restarted and given a new version."""
     assert [round(len(body) / 1000) for body in ENCODED.values()] == [1, 101]
     new = max(int(version.name) for version in (models / "mlp").iterdir()) + 1
     with start(replicas.ports, tmp_path) as balancer:

@@ -384,7 +384,7 @@ def test_answers_are_those_the_clients_got(watched: Watched) -> None:
 
 
 def test_refusals_are_those_the_clients_got(watched: Watched) -> None:
-    """429 and 503, a second."""
+    """They are 429 and 503, as a rate a second."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         for model, reason in (("slow", "Overloaded"), ("digits", "NotReady")):

@@ -74,7 +74,7 @@ def promtool(*arguments: str | Path) -> None:
 
 
 def test_promtool_accepts_the_configuration() -> None:
-    """It, and all rule files it names."""
+    """It is valid, and so are all rule files it names."""
     promtool("check", "config", FOLDER / "prometheus.yml")
     promtool("check", "rules", "--lint=all", "--lint-fatal", *RULES)
 
@@ -155,7 +155,7 @@ def headings(page: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
 def test_every_alert_says_what_to_do(alert: Mapping[str, Any]) -> None:
-    """A summary, a description, a known severity, and a link to a cause, a check and a cure."""
+    """It has a summary, a description, a known severity, and a link to cause, check and cure."""
     notes = alert["annotations"]
     assert alert["labels"]["severity"] in {"critical", "warning"}
     assert notes["summary"]

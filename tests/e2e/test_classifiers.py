@@ -38,7 +38,7 @@ def server(folder: Path) -> Iterator[Cohort]:
 
 
 def test_probabilities_arrive(server: Cohort) -> None:
-    """A column for each class, in the order that `/models` names."""
+    """They have a column for each class, in the order that `/models` names."""
     described = httpx.get(f"{server.url}/models/pets").json()["versions"][0]
     assert described["batching"]["on"], described["batching"]["reason"]
     label, scores = described["outputs"]

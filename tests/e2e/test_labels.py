@@ -141,7 +141,7 @@ def test_v2_in_binary(server: Cohort) -> None:
 
 
 def test_classifications_have_the_same_labels(server: Cohort) -> None:
-    """Triton's extension, over REST."""
+    """Triton's extension has them over REST."""
     named = {"name": "y", "parameters": {"classification": 1}}
     (classes,) = post(server, "/v2/models/shapes/infer", **infer_body(outputs=[named]))["outputs"]
     simple = post(server, "/models/shapes/predict", input=ROWS)["labels"]

@@ -62,7 +62,7 @@ def _answers(target: str) -> bool:
 @pytest.mark.parametrize("host", ["::", "127.0.0.1,[::1]"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_both_families_are_served(tmp_path: Path, host: str, workers: int) -> None:
-    """HTTP and gRPC, by one process and by workers; and the image's check finds them."""
+    """One process and workers serve HTTP and gRPC; the image's check finds both."""
     settings: dict[str, Any] = {"host": host, "workers": workers, "grpc_port": free_port()}
     with cohort(MODELS, tmp_path, **settings) as server:
         check(server, ["127.0.0.1", "[::1]"], settings["grpc_port"])

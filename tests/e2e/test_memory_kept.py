@@ -45,7 +45,7 @@ def test_first_runs_and_measurements_leave_no_memory_taken(tmp_path: Path) -> No
 
 
 def test_each_version_tells_what_memory_it_took(tmp_path: Path) -> None:
-    """About its weights: some of it was free in the process before."""
+    """It is about the weights' size, since some memory was free in the process before."""
     weights = 4096 * 4096 * 4
     onnx_models.save(
         onnx_models.mlp(features=4096, hidden=4096), tmp_path / "models/a/1/model.onnx"

@@ -225,7 +225,7 @@ async def test_callers_who_wait_get_the_highest_version_and_their_deadline(
 
 
 async def test_a_broken_model_holds_no_place(one_place: Cohort) -> None:
-    """Asked for again and again it keeps its reason, and the others their places."""
+    """Repeated requests for it get its reason, and the others keep their places."""
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
 
         async def failed() -> bool:

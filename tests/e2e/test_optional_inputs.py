@@ -81,7 +81,7 @@ def test_they_may_be_set_over_grpc(server: Cohort) -> None:
 
 
 def test_each_caller_gets_its_own(server: Cohort) -> None:
-    """Requests at once, with and without them: none is run with the value of another."""
+    """Simultaneous requests with and without them do not run with another's value."""
 
     def ask(number: int) -> bool:
         inputs: dict[str, Any] = {"x": X} | ({"factor": number} if number % 2 else {})

@@ -190,7 +190,7 @@ async def test_a_parameter_keeps_a_caller_too(folder: Path) -> None:
 
 
 async def test_bad_inputs_alone_roll_nothing_back(folder: Path) -> None:
-    """Refused by the decoder or failing in the run of either version, from one who stays."""
+    """They are refused by the decoder, or fail in a run of either version, from a sticky caller."""
     save_broken(folder / "models", "raises", version=1)
     save_broken(folder / "models", "raises")
     write(folder, f"{THIRD}, sticky: {{header: x-user}}, "
@@ -343,7 +343,7 @@ def test_admin_routes_need_the_token(folder: Path) -> None:
 
 
 async def test_a_ramp_goes_up_until_it_is_rolled_back_and_a_receiver_is_told(folder: Path) -> None:
-    """Each step by the server, with a signed notification; the rollback takes all of it away."""
+    """The server takes each step with a signed notification; the rollback takes all of it away."""
     write(folder, "variants: {stable: {version: 1, weight: 100}, "
                   "canary: {version: 2, ramp: [20%, 40%, 60%], soak_minutes: [0.01, 0.01, 60]}}, "
                   "guard: {max_error_rate_increase: 0.5}")  # fmt: skip

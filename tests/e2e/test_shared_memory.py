@@ -159,7 +159,7 @@ def test_some_tensors_may_be_elsewhere(server: Cohort, wire: str) -> None:
 
 
 def test_large_tensors_and_texts(server: Cohort, wire: str) -> None:
-    """Sixteen megabytes in and out, and BYTES with their lengths."""
+    """Sixteen megabytes go in and out, and so do BYTES with their lengths."""
     data = np.arange(FLOATS, dtype="f4").reshape(1, FLOATS)
     key, texts = made("large", data.tobytes() * 2), made("texts", b"\2\0\0\0ab" + bytes(30))
     with connected(server, wire) as (client, module):
@@ -208,7 +208,7 @@ def refused(server: Cohort, wire: str, says: str, ask: Callable[[Any, Any], obje
 def test_only_own_memory_is_registered(
     server: Cohort, wire: str, key: str, says: str, tmp_path: Path
 ) -> None:
-    """No other prefix, path, link, folder or pipe."""
+    """Another prefix, a path, a link, a folder and a pipe are refused."""
     secret, folder = tmp_path / "secret", FOLDER / (PREFIX[1:] + "folder")
     secret.write_bytes(bytes(SIZE))
     (FOLDER / (PREFIX[1:] + "link")).symlink_to(secret)
@@ -260,7 +260,7 @@ def test_regions_lie_in_the_memory(
 def test_tensors_lie_in_their_region(
     server: Cohort, wire: str, size: int, offset: int, says: str
 ) -> None:
-    """Inputs and outputs."""
+    """An input or output that does not fit its region is refused."""
     key = made("region", bytes(16))
 
     def ask(client: Any, module: Any, *, out: bool) -> None:

@@ -70,7 +70,7 @@ def test_it_says_why_and_not_to_try_again(
 
 
 def test_over_grpc_as_well(server: Cohort) -> None:
-    """No pushback in the trailing metadata."""
+    """The trailing metadata has no pushback."""
     tensor = service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, 4])
     request = service_pb2.ModelInferRequest(
         model_name="broken",

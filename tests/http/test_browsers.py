@@ -250,7 +250,7 @@ CSP = "content-security-policy"
 
 @pytest.mark.parametrize("path", ["/", "/health", "/openapi.json", "/nothing", "/metrics"])
 def test_what_is_no_page_is_run_by_no_browser(bundled: Cohort, path: str) -> None:
-    """Documents and errors alike."""
+    """The headers are on documents and errors alike."""
     headers = httpx.get(bundled.url + path).headers
     assert headers[CSP] == "default-src 'none'; frame-ancestors 'none'"
     assert headers["x-content-type-options"] == "nosniff"
@@ -258,7 +258,7 @@ def test_what_is_no_page_is_run_by_no_browser(bundled: Cohort, path: str) -> Non
 
 @pytest.mark.parametrize("body", [ROW, {"inputs": 1}])
 def test_answers_of_the_fast_path_are_what_they_say(bundled: Cohort, body: object) -> None:
-    """Predictions and refusals."""
+    """Predictions and refusals have the header as well."""
     answer = httpx.post(f"{bundled.url}/models/iris/predict", json=body)
     assert answer.headers["x-content-type-options"] == "nosniff"
 

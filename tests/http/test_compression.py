@@ -85,7 +85,7 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
     ],
 )
 async def test_a_broken_body_is_told(encoding: str, body: bytes, says: str) -> None:
-    """Cut short, damaged, or with something behind it."""
+    """It may be cut short, damaged, or followed by other bytes."""
     with pytest.raises(InvalidInput, match=says):
         await decompress(encoding, body, LIMIT, plenty)
 

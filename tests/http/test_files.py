@@ -145,7 +145,7 @@ def test_a_version_may_be_named(client: httpx.Client, path: str) -> None:
 
 
 def test_the_query_says_what_a_file_cannot(client: httpx.Client) -> None:
-    """The model, the version, the outputs, an id and a limit."""
+    """It has the model, the version, the outputs, an id and a limit."""
     answer = client.post(
         "/predict?model=known&version=1&id=a1&outputs=y&timeout_ms=600000",
         content=IMAGE,
@@ -198,7 +198,7 @@ def test_one_file_does_not_reach_several_inputs(client: httpx.Client) -> None:
 
 
 def test_every_api_takes_bytes_that_are_no_text(client: httpx.Client) -> None:
-    """Base64 in JSON, V1's rows, and V2's binary tensors; also two of one length at once."""
+    """Base64 in JSON, V1's rows and V2's binary tensors carry them, also two of one length."""
     text = {"b64": b64encode(IMAGE).decode()}
     assert len(IMAGE) == len(OTHER)
     simple = client.post("/models/known/predict", json={"input": [text, text]})
@@ -293,7 +293,7 @@ def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None
     ],
 )
 def test_an_array_that_does_not_fit_is_told(client: httpx.Client, body: bytes, says: str) -> None:
-    """Its datatype, shape, size or kind."""
+    """The error names its datatype, shape, size or kind."""
     assert says in refusal(send(client, "same", body, NPY))
 
 
@@ -306,7 +306,7 @@ def form(client: httpx.Client, model: str, files: Sequence[tuple[str, Any]]) -> 
 
 
 def test_the_parts_of_a_form_are_inputs_by_name(client: httpx.Client) -> None:
-    """Files and values side by side; answered by name."""
+    """Files and values may be mixed, and outputs are answered by name."""
     answer = form(
         client, "pair", [("a", ("a.npy", npy(ROWS[:, :2]))), ("b", (None, "[[1, 1], [2, 2]]"))]
     )
@@ -374,7 +374,7 @@ def test_csv_is_told_its_route(client: httpx.Client) -> None:
 
 
 def test_the_document_says_which_files_each_model_takes(client: httpx.Client) -> None:
-    """Forms for all, arrays for those with one input, files for those that take bytes."""
+    """All have forms, those with one input have arrays, and those of bytes have files."""
     paths = client.get("/openapi.json").json()["paths"]
     for model, array, file in (
         ("pair", False, False),
@@ -412,7 +412,7 @@ def test_a_packed_body_is_unpacked(client: httpx.Client, path: str, body: Any) -
 
 
 def test_files_may_be_packed_and_answers_are_where_asked(client: httpx.Client) -> None:
-    """An array in, a long one out."""
+    """An array goes in and a long one comes out."""
     large = np.zeros((4000, 4), "f4")
     answer = send(
         client, "same", gzip.compress(npy(large)), NPY,

@@ -281,7 +281,7 @@ def test_what_a_model_has_a_default_for_may_be_set(client: httpx.Client, body: A
 
 
 def test_files_are_taken_as_by_predict(client: httpx.Client) -> None:
-    """An array as SageMaker's clients send it, a form, and one element of bytes."""
+    """It accepts an array as SageMaker's clients send it, a form, and one element of bytes."""
     file = io.BytesIO()
     np.save(file, np.array(ROWS, "f4"))
     headers = {"content-type": "application/x-npy"}

@@ -199,7 +199,7 @@ def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
 
 
 def test_errors_are_documented_as_they_are(document: dict[str, Any]) -> None:
-    """One form for all, no 422 of FastAPI's, and the table that the server answers by."""
+    """All have one form, without FastAPI's 422, and the statuses of the server's table."""
     for item in document["paths"].values():
         for operation in item.values():
             assert "422" not in operation["responses"]
@@ -216,7 +216,7 @@ def test_errors_are_documented_as_they_are(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda one: str(one.name))
 def test_every_datatype_has_a_schema(datatype: Any) -> None:
-    """Text, booleans, whole numbers in their range, and numbers."""
+    """Text, booleans, whole numbers in their range, and numbers each have one."""
     schema = element(datatype.name)
     kinds = {"text": "string", "bool": "boolean", "int": "integer", "float": "number"}
     assert schema["type"] == kinds[datatype.kind]
@@ -260,7 +260,7 @@ def test_published_examples_come_first(tmp_path: Path) -> None:
 
 
 def test_examples_that_are_no_json_are_left_out(tmp_path: Path) -> None:
-    """A published example with NaN in it takes its own place away, and not the document."""
+    """An example with NaN is left out, and the rest of the document stays."""
     folder = tmp_path / "models/mlp/1"
     onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
     example = Example({"x": np.full((1, 4), np.nan, np.float32)}, {})

@@ -202,7 +202,7 @@ def test_a_name_from_a_file_ends_no_block(app: FastAPI) -> None:
 
 @pytest.mark.filterwarnings("ignore:Duplicate Operation ID")
 def test_routes_that_are_read_one_by_one_are_as_fastapi_reads_them(app: FastAPI) -> None:
-    """The same paths in the same order, and the same schemas."""
+    """The paths are the same, in the same order, and so are the schemas."""
     whole = get_openapi(title=app.title, version=app.version, routes=app.routes)
     read = json.loads(at_once(read_routes(app)))
     assert read["paths"] == whole["paths"]

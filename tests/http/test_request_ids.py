@@ -105,7 +105,7 @@ def test_what_is_no_id_is_not_passed_on(server: Cohort, unreadable: str) -> None
 
 
 async def test_grpc_has_it_in_metadata(server: Cohort) -> None:
-    """The same name, out with the error."""
+    """The metadata key has the same name and comes back with the error."""
     async with grpc.aio.insecure_channel(server.grpc) as channel:
         call: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         request = messages.ModelInferRequest(model_name="nobody").SerializeToString()

@@ -146,7 +146,7 @@ def some_outputs(data: st.DataObject, case: Case) -> list[str] | None:
 
 @given(cases(), st.data())
 def test_predict(case: Case, data: st.DataObject) -> None:
-    """One input with or without its name, with or without outputs by name and an id."""
+    """One input has its name or not, with or without named outputs and an id."""
     named, identified = data.draw(st.booleans()), data.draw(st.booleans())
     outputs = some_outputs(data, case)
     top, by_query = data.draw(tops), data.draw(st.booleans())

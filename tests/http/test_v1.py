@@ -203,7 +203,7 @@ def test_version_0_is_the_one_that_answers(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("name", ["", "serving_default", None])
 def test_the_one_signature_may_be_named(client: httpx.Client, name: str | None) -> None:
-    """`serving_default`, or nothing."""
+    """It is `serving_default`, or left out."""
     body = {"signature_name": name, "inputs": [2.0]}
     assert ask(client, TOY, body) == {"outputs": [3.0]}
 
@@ -340,7 +340,7 @@ def test_readiness_in_kserves_shape(client: httpx.Client) -> None:
 
 
 def test_metadata_in_tensorflow_servings_shape(client: httpx.Client) -> None:
-    """The one signature with its tensors: open dimensions are -1 and keep their names."""
+    """It lists the one signature with its tensors: open dimensions are -1 and keep their names."""
     told = (client.get("/v1/models/sensors/metadata")).json()
     assert told["model_spec"] == {"name": "sensors", "signature_name": "", "version": "1"}
     signatures = told["metadata"]["signature_def"]["signature_def"]

@@ -102,7 +102,7 @@ ROW = np.array([1, 2, 3], "f4").tobytes()
 
 
 def test_json_is_answered_in_json(client: httpx.Client) -> None:
-    """Flat data, with model, version, id, datatype and shape."""
+    """Data is flat, with model, version, id, datatype and shape."""
     answer = infer(client, "same", ask(X, id="a1"))
     assert answer.headers["content-type"] == "application/json"
     assert LENGTH not in answer.headers
@@ -170,7 +170,7 @@ def test_binary_data_lies_in_the_order_of_the_inputs(client: httpx.Client) -> No
 
 
 def test_texts_are_preceded_by_their_length(client: httpx.Client) -> None:
-    """Four bytes, little-endian, in and out."""
+    """It is four bytes, little-endian, in requests and responses."""
     text = b"\x03\x00\x00\x00cat" + b"\x00\x00\x00\x00"
     one = {"name": "x", "datatype": "BYTES", "shape": [2, 1]}
     request = ask({**one, "parameters": {"binary_data_size": len(text)}})
@@ -210,7 +210,7 @@ def test_a_body_of_nothing_but_text_is_one_element(client: httpx.Client) -> None
 
 @pytest.mark.parametrize("path", ["/v2/models/same", "/v2/models/same/versions/1"])
 def test_a_version_has_the_same_routes(client: httpx.Client, path: str) -> None:
-    """Metadata, readiness, config, statistics and inference, with the version named or not."""
+    """Metadata, readiness, config, statistics and inference work with and without a version."""
     assert client.get(path).json()["inputs"] == [
         {"name": "x", "datatype": "FP32", "shape": [-1, 3]}
     ]
@@ -328,7 +328,7 @@ def test_a_malformed_message_is_told_with_its_field(
 
 @pytest.mark.parametrize("length", ["", "-1", "x", "1e2", "٣", "9" * 30, "1000000", "5"])
 def test_a_wrong_header_length_is_told(client: httpx.Client, length: str) -> None:
-    """No number, too long, or in the middle of the JSON."""
+    """It may be no number, too long, or in the middle of the JSON."""
     headers = httpx.Headers([(LENGTH.encode(), length.encode())])
     answer = client.post("/v2/models/same/infer", json=ask(X), headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "InvalidInput")
@@ -503,7 +503,7 @@ def test_a_caller_who_hangs_up_is_forgotten(server: Cohort) -> None:
 def test_who_is_in_flight_is_answered_before_a_model_goes(
     server: Cohort, client: httpx.Client
 ) -> None:
-    """Unloading under a running request: it gets its answer, others 503, then the model is out."""
+    """It gets its answer while the model unloads, others get 503, and then the model is out."""
     few = trips(7)
     answers: list[httpx.Response] = []
     caller = threading.Thread(
@@ -597,7 +597,7 @@ documents = st.fixed_dictionaries(
 def test_no_message_breaks_the_server(
     client: httpx.Client, document: object, tail: bytes, off: int | None, model: str
 ) -> None:
-    """Odd documents, sizes, tails and header lengths: answered or refused, never 5xx, no hang."""
+    """Odd documents, sizes, tails and header lengths get an answer or a 4xx, and never hang."""
     head = json.dumps(document, allow_nan=True).encode()
     headers = {} if off is None else {LENGTH: str(len(head) + off)}
     answer = client.post(f"/v2/models/{model}/infer", content=head + tail, headers=headers)
@@ -619,7 +619,7 @@ GOOD, GOOD_HEADERS = message(ask(sized(12), parameters={"binary_data_output": Tr
 def test_no_damage_to_a_message_breaks_the_server(
     client: httpx.Client, start: int, end: int, put: bytes, length: int
 ) -> None:
-    """A good message cut short, overwritten, or cut at another place."""
+    """A good message may be cut short, overwritten, or cut at another place."""
     body = GOOD[: min(start, end)] + put + GOOD[max(start, end) :]
     for headers in (GOOD_HEADERS, {LENGTH: str(length)}):
         answer = client.post("/v2/models/same/infer", content=body, headers=headers)

@@ -96,7 +96,7 @@ def test_messages_arrive_whole_and_in_order(
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_arrives_ends_no_more_than_its_connection(data: st.DataObject) -> None:
-    """Changed, cut, doubled and left out bytes raise nothing, and leave nothing behind."""
+    """Changed, cut, doubled and missing bytes raise no error and leave no state."""
 
     async def exchange() -> None:
         served = Served()
@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[bytes, int]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_faults_of_a_connection_end_it_with_their_code(name: str) -> None:
-    """https://www.rfc-editor.org/rfc/rfc9113#section-5.4.1"""
+    """The codes are those of https://www.rfc-editor.org/rfc/rfc9113#section-5.4.1"""
     data, code = FAULTS[name]
     served = Served()
     await served.feed(data)
@@ -366,7 +366,7 @@ async def test_another_protocol_is_told_nothing() -> None:
 async def test_malformed_requests_end_their_stream(
     headers: list[tuple[str, str]], ended: str
 ) -> None:
-    """Alone: the next is served. https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1"""
+    """The next stream is served. https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1"""
     served = Served()
     caller = Caller(served)
     await caller.exchange()
@@ -578,7 +578,7 @@ async def test_who_never_speaks_and_who_is_idle_is_let_go() -> None:
 
 
 async def test_draining_takes_what_is_on_its_way_and_nothing_after() -> None:
-    """Two GOAWAYs with a ping between them; the connection closes with its last call."""
+    """It sends two GOAWAYs with a ping between them, and closes with its last call."""
     served = Served()
     caller = Caller(served)
     caller.h2.send_headers(1, HEADERS)

@@ -180,7 +180,7 @@ def test_too_many_headers_are_read_all_the_same(coded: bool) -> None:
 @given(st.lists(st.tuples(st.binary(max_size=200), st.binary(max_size=20_000)), max_size=4))
 @example([(b"a" * size, b"b" * (128 * size)) for size in range(125, 131)])
 def test_what_we_encode_another_reads(headers: list[tuple[bytes, bytes]]) -> None:
-    """Literals of any length."""
+    """Literals may have any length."""
     decoder = hpack.Decoder(1 << 20)
     assert [tuple(one) for one in decoder.decode(encode(headers), raw=True)] == headers
 

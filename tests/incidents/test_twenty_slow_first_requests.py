@@ -25,7 +25,7 @@ def served(*, slow_first: int = 0, slow_later: int = 0) -> bool:
 
 
 def test_twenty_slow_first_requests() -> None:
-    """Seen: rolled back. Now the first hundred are left out, and later ones are not."""
+    """The canary was rolled back. Now the first hundred are left out, and later ones count."""
     assert not served(slow_first=20)
     assert not served(slow_first=100)
     assert served(slow_later=100)

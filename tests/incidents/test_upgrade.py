@@ -112,8 +112,9 @@ def replicas(folder: Path, old: Path, count: int = 3) -> Iterator[Replicas]:
 
 
 async def test_cohort_was_upgraded_by_one_replica(tmp_path: Path, old_sources: Path) -> None:
-    """Old and new behind one balancer, over one state folder: no request fails while the old one
-    goes, and each follows what the other decides.
+    """No request fails while a new version next to the old one replaces it.
+
+    Both are behind one balancer and use one state folder; each follows the other's decisions.
     """
     with (
         replicas(tmp_path, old_sources, count=1) as fleet,

@@ -86,7 +86,7 @@ def test_scores_of_every_datatype_decide() -> None:
 
 
 def test_one_score_for_each_row_speaks_for_the_second_class() -> None:
-    """Above one half for probabilities, above zero for logits; with labels of two classes only."""
+    """It does above one half for probabilities and above zero for logits, with two classes only."""
     labels = np.array([0, 1])
     assert counted(labels, {"y": np.array([[0.4], [0.6]])}).both == 2
     assert counted(labels, {"y": np.array([[-3.0], [0.2]])}).both == 2

@@ -37,7 +37,7 @@ def test_what_is_the_same_does_not_differ(array: Array) -> None:
 
 @given(anything, anything)
 def test_it_does_not_matter_which_comes_first(one: Array, other: Array) -> None:
-    """All figures but those of the first's own size."""
+    """All figures are equal, except those of the first one's size."""
     there, back = differences((one, other)), differences((other, one))
     for figure in ("unequal", "max_absolute", "max_relative", "argmax_same", "noise", "cosine"):
         assert getattr(there, figure) == getattr(back, figure), figure
@@ -124,7 +124,7 @@ def test_what_is_no_float_is_counted_and_has_no_distance() -> None:
 
 
 def test_an_output_without_rows_is_one_row() -> None:
-    """A scalar, and scores for all rows together."""
+    """A scalar is one row, and so are scores for all rows together."""
     scores = np.array([0.1, 0.9])
     assert measure_rows(scores, scores, 5).unequal.shape == (1, 2)
     assert measure_rows(scores, scores).unequal.shape == (2,)

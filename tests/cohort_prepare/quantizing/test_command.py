@@ -39,7 +39,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
-    """The digits CNN by min-max: a third of the size, accurate, and recorded in the model."""
+    """The digits CNN with min-max has a third of the size, is accurate, and records its steps."""
     code, found, _ = quantize(
         DIGITS, "--out", "q.onnx", "--recipe", "static", "--method", "minmax",
         "--calibration", "rows.npz", "--labels", "labels.npy", "--plot", "plot.png", folder=rows,

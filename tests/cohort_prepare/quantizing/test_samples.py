@@ -86,7 +86,7 @@ def test_a_fixed_first_dimension_is_kept(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_said_with_its_place(
     tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
-    """The file and, of recorded requests, the line."""
+    """The error has the file and, for recorded requests, the line."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Misused, match=said):
         read(tmp_path / name)

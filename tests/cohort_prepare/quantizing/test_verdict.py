@@ -72,7 +72,7 @@ def test_without_labels_decisions_count_and_else_directions() -> None:
 
 
 def test_batching_that_is_lost_counts_in_service() -> None:
-    """Twice as fast at one row, and slower for eight callers, since their rows run one by one."""
+    """Twice as fast at one row is slower for eight callers if their rows run one by one."""
     influenced = pair(2.0, 300, unbatchable="rows influence each other")
     assert speeds(influenced) == {1: 2.0, 8: 1.0}
     slower = pair(1.5, 300, unbatchable="rows influence each other")

@@ -174,7 +174,7 @@ def test_what_is_not_carried_over_is_named(tmp_path: Path, text: str, note: str)
 
 
 def test_models_of_other_backends_are_named(tmp_path: Path) -> None:
-    """Alone, and as a step of an ensemble."""
+    """They are named alone, and as a step of an ensemble."""
     with pytest.raises(Misused, match=r"backend 'python'.*transform"):
         imported(tmp_path, 'backend: "python"', "same.1")
     made = imported(tmp_path, ENSEMBLE, "both")

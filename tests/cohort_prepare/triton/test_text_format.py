@@ -52,7 +52,7 @@ def test_what_is_written_is_read(text: str, message: object) -> None:
 
 
 def test_what_protobuf_writes_is_read() -> None:
-    """Its own library's text of a message, wrapped and on one line."""
+    """Its library's text of a message is read, wrapped and on one line."""
     message = descriptor_pb2.FileDescriptorProto()
     message.ParseFromString(descriptor_pb2.DESCRIPTOR.serialized_pb)
     broad = text_format.MessageToString(message)

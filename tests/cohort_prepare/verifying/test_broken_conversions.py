@@ -17,7 +17,7 @@ from tests.cohort_prepare.verifying.broken_models import BROKEN, SOURCES
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_model_agrees_with_itself(name: str, tmp_path: Path) -> None:
-    """No false alarm: the same file passes on all generated cases, with no difference at all."""
+    """The same file passes on all generated cases, without any difference."""
     path = onnx_models.save(SOURCES[name], tmp_path / "model.onnx")
     found = verify_model(path, path).found
     assert found.good, found.problems

@@ -747,7 +747,7 @@ def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -
 
 
 def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
-    """Announced or in chunks, of any size, many at once: the parts read are released."""
+    """Their parts are released, announced or in chunks, of any size and many at once."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"

@@ -85,7 +85,7 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
 @example(segments=[REQUESTS[0], b"\r\n", REQUESTS[0]])
 @example(segments=[hot(b"x" * 20)[:-10], b"x" * 10, REQUESTS[0]])
 def test_segments_do_not_change_how_heads_are_read(segments: list[bytes]) -> None:
-    """Several requests on a connection, split and joined anywhere."""
+    """Several requests on a connection may be split and joined anywhere."""
     assert seen(segments, known_heads()) == seen(segments, forgetful())
 
 

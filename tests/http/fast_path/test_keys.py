@@ -87,7 +87,7 @@ def test_requests_refused_by_their_heads_are_answered_the_same(
 
 
 def test_pipelined_requests_are_answered_the_same(servers: Servers) -> None:
-    """Each by its own key, in their order, in one segment and in many."""
+    """Each has its key's answer, in order, in one segment and in many."""
     parts = [
         request(path, {"input": ROW}, *headers) for path, headers in product(PATHS[:4], HEADERS)
     ]

@@ -337,7 +337,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_both_paths_answer_the_same(servers: Servers, name: str) -> None:
-    """Status, relevant headers and body, once each, and the end of the connection."""
+    """Status, relevant headers, body and the end of the connection are equal, once each."""
     case = CASES[name]
     hot, plain = ask_both(servers, case.sent, heads=case.heads, last=case.last)
     assert hot == plain
@@ -513,7 +513,7 @@ SPLIT = {
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_segments_do_not_change_the_response(servers: Servers, name: str) -> None:
-    """Byte by byte, and in two at many places."""
+    """It arrives byte by byte, and in two parts cut at many places."""
     sent = SPLIT[name]
     whole = [one.compared for one in exchange(servers.hot.url, [sent])]
     step = max(1, len(sent) // 40)

@@ -182,7 +182,7 @@ def test_shapes_of_very_many_dimensions_are_cut() -> None:
 
 
 def test_layers_are_folded_where_there_are_many_nodes() -> None:
-    """The longest repetition, from where it begins."""
+    """The longest repetition is folded, from its beginning."""
     stem = [f"Op{place}" for place in range(FEW)]
     assert find_blocks([*stem, *"abcde" * 6]) == [(FEW, 5, 6)]
     assert find_blocks([*"abc"] * (FEW // 3)) == []
