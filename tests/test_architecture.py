@@ -44,6 +44,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "sequences",
                 "response_cache",
                 "settings",
+                "planning",
             ),
         }
     ),
