@@ -53,7 +53,7 @@ def test_a_request_is_counted_until_its_run_is_over(
     with budget.hold() as hold:
         hold.set(100)
         lease.leave()
-        lease.close(Cancelled("the caller left"), hold)
+        lease.close(Cancelled("the client disconnected or cancelled"), hold)
     caller.leave()  # as who counted it does
     assert (limit.leases, caller.in_flight, budget.used) == (1, 1, 100)
     with pytest.raises(Overloaded, match="already has 1 requests"):

@@ -305,7 +305,7 @@ class LiveRollout:
 
 
 def _gave_up(outcome: CallerOutcome) -> bool:
-    """Return True if the caller left, or set a shorter limit than the model's timeout."""
+    """Return True if the client disconnected, or set a shorter limit than the model's timeout."""
     return isinstance(outcome.error, CALLER_GONE) or (
         isinstance(outcome.error, DeadlineExceeded) and outcome.tight_deadline
     )

@@ -11,7 +11,7 @@ from cohort.errors import Cancelled, CohortError
 from cohort.tensors import Arrays, TensorSpec
 
 CALLER_GONE = (Cancelled, CancelledError)
-"""The errors of a request whose caller left."""
+"""The errors of a request whose client disconnected."""
 
 
 class CallerOutcome(NamedTuple):

@@ -177,7 +177,7 @@ class DataPlane:
             try:
                 await self._load_over(error.model, since, seconds, priority)
             except CancelledError:
-                self.refused(error.model, Cancelled("the caller left"))
+                self.refused(error.model, Cancelled("the client disconnected or cancelled"))
                 raise
             except CohortError as refusal:
                 self.refused(error.model, refusal)
@@ -223,7 +223,7 @@ class DataPlane:
         self._limit.reading += 1
 
     def end_reading(self) -> None:
-        """End the count of `begin_reading`: the body was read, or the caller left."""
+        """End the count of `begin_reading`: the body was read, or the client disconnected."""
         self._limit.reading -= 1
 
     def _check_open(self) -> None:
