@@ -265,7 +265,7 @@ class TensorSpec:
             else:
                 return
         raise InvalidInput(
-            f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
+            f"input {quoted(self.name)} must have shape {self.shape_text}, got {list(shape)}"
             f"{_nested(array, self)}"
         )
 

@@ -54,7 +54,7 @@ def test_bytes_of_other_lengths_are_told() -> None:
 def test_a_file_becomes_an_array_of_its_bytes() -> None:
     """The model takes bytes as numbers; in a list the object is refused."""
     assert read(b64(b"\xff\0a"), FILE).tolist() == [255, 0, 97]
-    with pytest.raises(InvalidInput, match="takes UINT8, got an object"):
+    with pytest.raises(InvalidInput, match="must be UINT8, got an object"):
         read([b64(b"a")], FILE)
 
 

@@ -205,7 +205,7 @@ def test_more_than_a_few_members_are_refused_whatever_they_are(document: Any) ->
 def test_objects_deep_in_one_another_are_refused() -> None:
     """They are read one within the other, and nothing we take has them."""
     deep = b'{"a": ' * 100 + b"[%b]" % b"1, ".ljust(CUT_FROM_BYTES, b" ") + b"}" * 100
-    with pytest.raises(InvalidInput, match="more than 16 objects in one another"):
+    with pytest.raises(InvalidInput, match="more than 16 nested objects"):
         PredictRequest.parse(deep)
 
 

@@ -264,7 +264,7 @@ def test_a_config_names_columns_and_their_categories(server: Cohort) -> None:
     rows = [{"size": 9, "city": "Basel", "age": 4}]
     assert predicted(server, "listed", rows) == [[4, 1, -1]]
     assert predicted(server, "whole", [{"x": "green"}, {"x": "red"}]) == [[1], [0]]
-    assert "takes BYTES, got null" in predicted(server, "whole", [{"x": None}])
+    assert "must be BYTES, got null" in predicted(server, "whole", [{"x": None}])
 
 
 def test_a_word_becomes_ones_and_zeros(server: Cohort) -> None:
@@ -294,14 +294,14 @@ def test_long_requests_get_what_short_ones_get(server: Cohort) -> None:
 def test_codes_are_numbers_of_the_models_datatype(tmp_path: Path) -> None:
     """Too many categories, or a code of -1, are refused if the datatype cannot hold them."""
     for datatype, config, said in (
-        ("UINT8", f"categories: {[*range(300)]}", "300 categories, and the model takes UINT8"),
-        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, and the model takes UINT8"),
-        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, and the model takes FP16"),
-        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, and the model takes FP16"),
+        ("UINT8", f"categories: {[*range(300)]}", "300 categories, but the model expects UINT8"),
+        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, but the model expects UINT8"),
+        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, but the model expects FP16"),
+        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, but the model expects FP16"),
         (
             "FP16",
             "categories: [1, 2], unknown: 70000",
-            "unknown is 70000, and the model takes FP16",
+            "unknown is 70000, but the model expects FP16",
         ),
         ("FP16", f"categories: {[*range(2049)]}, unknown: 0.1, missing: nan", "No problems"),
     ):
@@ -332,8 +332,8 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is there twice"),
-        ("city: {categories: [Bern, 3]}", "they are all words, or all numbers"),
+        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is listed twice"),
+        ("city: {categories: [Bern, 3]}", "must be all words or all numbers"),
         ("city: {categories: none.txt}", "inputs.city.categories: there is no none.txt in the"),
         ("city: {unknown: Zug}", "unknown is for an input with categories"),
         ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is not one of its categories"),

@@ -184,7 +184,7 @@ def test_objects_are_described(server: Cohort) -> None:
         ("boxes: {detections: {scores: scores, size: [1]}}", "size: must be [height, width]"),
         (
             "boxes: {detections: {scores: scores, size: [8, 8], normalized: true}}",
-            "it is either normalized, or pixels of a size",
+            "set either normalized or size, not both",
         ),
         (
             "boxes: {detections: {scores: scores, labels: none.txt}}",

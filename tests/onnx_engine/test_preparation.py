@@ -412,7 +412,7 @@ def test_an_example_may_be_a_file_of_the_version(path: Path) -> None:
     [
         (None, "'rows.npz' not found: put it into the version's folder"),
         (b"PK", "'rows.npz' is not a .npz file, or is truncated"),
-        ({"x": np.zeros((1, 4), "f8")}, "input 'x' takes FP32, got FP64"),
+        ({"x": np.zeros((1, 4), "f8")}, "input 'x' must be FP32, got FP64"),
         ({"x": np.zeros((1, 5), "f4")}, "input 'x'"),
         ({"x": np.array([None])}, "pickled objects, which are never loaded"),
         ({"y": np.zeros((1, 4), "f4")}, "input 'y' not found"),

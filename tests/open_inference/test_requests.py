@@ -134,7 +134,7 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
 @pytest.mark.parametrize(
     ("datatype", "values", "says"),
     [
-        ("INT8", [1, 128], "'x' takes INT8, got 128 at [0][1], which is out of range"),
+        ("INT8", [1, 128], "'x' must be INT8, got 128 at [0][1], which is out of range"),
         ("UINT16", [1, 65536], "got 65536 at [0][1], which is out of range"),
         (
             "BYTES",

@@ -59,7 +59,7 @@ def check(models: Path, text: str) -> list[str]:
         (graph(step(more=", version: 9")), "step 'a': version '9' of model 'small' not found"),
         (
             graph(step(), step("b", "wide", "a.y"), out="outputs: {y: b.y}"),
-            "step 'b': input 'x' takes FP32 [N, 8], but a.y is FP32 [N, 4]",
+            "step 'b': input 'x' must be FP32 [N, 8], but a.y is FP32 [N, 4]",
         ),
         (graph(step(model="whole")), "step 'a': pipeline 'whole': it needs itself"),
         (graph("a: {model: stateful, inputs: {a: x}}"), "step 'a': model 'stateful' has state"),
@@ -73,7 +73,7 @@ def check(models: Path, text: str) -> list[str]:
             "inputs: {a.y: {}}\n" + graph(step(given="a.y")),
             "input 'a.y': an output of step 'a' has the same name; rename the input or the step",
         ),
-        (graph(step(), out="outputs: {y: x}"), "no output is from a step; 'a' is one"),
+        (graph(step(), out="outputs: {y: x}"), "no output comes from a step; 'a' is one"),
         (
             graph(*[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)], out=OUT),
             "output 'y' is from 'a.y': there is no step 'a'",
@@ -83,7 +83,7 @@ def check(models: Path, text: str) -> list[str]:
                 *[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)],
                 out="outputs: {y: s0.y}",
             ),
-            "by way of 's0' → 's1' → 's2' → 's3' → 's4' → 's5' → 's6' → 's7' → …; take one",
+            "through 's0' → 's1' → 's2' → 's3' → 's4' → 's5' → 's6' → 's7' → …; use another",
         ),
     ],
 )

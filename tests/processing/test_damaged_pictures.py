@@ -120,7 +120,7 @@ HUGE_TEXT = chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(20_000_000)))
         (SCREEN, "a GIF of 65535 x 65535 pixels"),
         (tiff((273, 20_000_000, 8)), "a TIFF of more than 262,144 numbers in its tags"),
         (tiff((322, 1, 1 << 20), (323, 1, 1 << 20), packed=5), "a TIFF in tiles of more than"),
-        (tiff((256, 1, 9)), "a damaged TIFF: tag 256 is there twice"),
+        (tiff((256, 1, 9)), "a damaged TIFF: tag 256 is listed twice"),
         (tiff(packed=34925), "a TIFF of compression 34925"),
         (tiff(width=70_000, height=60_000, packed=5), "a TIFF of 70000 x 60000"),
         (scans(1500), "a JPEG of 1000 x 1000 pixels in 1510 scans, which takes too long"),

@@ -98,7 +98,7 @@ async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
     (folder / "config.yaml").write_text(CONFIG)
     (refused,) = await ask(folder, texts("good"))
     assert isinstance(refused, NotReady)
-    assert "mood/config.yaml: inputs.text: max_length is 8, and the model takes 6" in str(refused)
+    assert "mood/config.yaml: inputs.text: max_length is 8, but the model expects 6" in str(refused)
 
 
 async def test_pairs_have_types(folder: Path) -> None:
@@ -114,7 +114,7 @@ async def test_pairs_have_types(folder: Path) -> None:
     feeds["token_type_ids"] = one.type_ids
     (logits,) = session.run(None, {name: np.array([ids], np.int64) for name, ids in feeds.items()})
     np.testing.assert_allclose(both[:1], logits, rtol=1e-5)
-    assert "takes shape [N, 2]" in str(wrong)
+    assert "must have shape [N, 2]" in str(wrong)
 
 
 RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_text("utf-8"))
@@ -163,7 +163,7 @@ async def test_an_example_is_what_callers_send(folder: Path) -> None:
         assert engine.example["text"].tolist() == ["very good", "bad"]
     (folder / "config.yaml").write_text(CONFIG + "example: {text: [[good, bad]]}\n")
     (refused,) = await ask(folder, texts("good"))
-    assert "the example of config.yaml: input 'text' takes shape [N]" in str(refused)
+    assert "the example of config.yaml: input 'text' must have shape [N]" in str(refused)
 
 
 @pytest.mark.parametrize(

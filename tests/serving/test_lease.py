@@ -110,7 +110,7 @@ def test_inputs_are_checked_before_the_engine_sees_them(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
     """An engine may rely on names, datatypes and shapes."""
-    with plane.pick("m") as lease, pytest.raises(InvalidInput, match="takes shape"):
+    with plane.pick("m") as lease, pytest.raises(InvalidInput, match="must have shape"):
         lease.submit({"x": np.ones((1, 3), np.float32)}, lambda outputs, error: None)
     assert not engine.requests
 

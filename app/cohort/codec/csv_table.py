@@ -70,7 +70,7 @@ def read_csv(
     except UnicodeDecodeError:
         raise InvalidInput("the CSV is not UTF-8") from None
     if not number:
-        raise InvalidInput("the CSV has no rows but the names of its columns")
+        raise InvalidInput("the CSV has column names, but no rows")
     return {column.spec.name: column.array() for column in columns}
 
 
@@ -176,7 +176,7 @@ class _Cells:
         if wrong.any():
             row, column = map(int, np.argwhere(wrong)[0])
             raise InvalidInput(
-                f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
+                f"input {quoted(self.spec.name)} must be {self.spec.datatype}, got "
                 f"{exact[row, column]} at row {first + row}, which is out of range"
             )
         return array
@@ -199,7 +199,7 @@ class _Cells:
         if self._is_empty(cell):
             return missing_value(self.spec.name, self.spec.datatype, "an empty cell", where)
         return InvalidInput(
-            f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
+            f"input {quoted(self.spec.name)} must be {self.spec.datatype}, got "
             f"{quoted(cell, 40)}{where}"
         )
 

@@ -308,7 +308,7 @@ def _unfit(
     name: str, datatype: str, leaf: object, index: int, shape: Shape, among: Among
 ) -> InvalidInput:
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{at_place(index, shape, among)}"
+        f"input {quoted(name)} must be {datatype}, got {shown(leaf)}{at_place(index, shape, among)}"
     )
 
 
@@ -344,7 +344,7 @@ def out_of_range(
 ) -> InvalidInput:
     """Make the error for an element out of range, at `index`."""
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {shown(value)}"
+        f"input {quoted(name)} must be {datatype}, got {shown(value)}"
         f"{at_place(index, shape, among)}, which is out of range"
     )
 
@@ -375,7 +375,7 @@ def uneven(
 def wrong_count(name: str, shape: Shape, count: int) -> InvalidInput:
     """Make the error for `count` elements if the shape takes another number."""
     return InvalidInput(
-        f"input {quoted(name)} of shape {list(shape)} takes {prod(shape)} elements, got {count}"
+        f"input {quoted(name)} of shape {list(shape)} needs {prod(shape)} elements, got {count}"
     )
 
 

@@ -163,7 +163,7 @@ class _Source:
             return found
         for place, one in enumerate(found) if kind == LIST else list(found.items()):
             if isinstance(place, str) and place.startswith(self._token):
-                raise InvalidInput("the body has an object with a key of very many characters")
+                raise InvalidInput("the body has an object with a key that is too long")
             if isinstance(one, str) and one.startswith(self._token):
                 found[place] = self._make(values[int(one[len(self._token) :])], deep)
         return found
@@ -224,7 +224,7 @@ class _Source:
                 return []
             return LongList(self, value.pieces)
         if deep >= MAX_OBJECT_DEPTH:
-            raise InvalidInput(f"the body has more than {MAX_OBJECT_DEPTH} objects in one another")
+            raise InvalidInput(f"the body has more than {MAX_OBJECT_DEPTH} nested objects")
         members: dict[str, object] = {}
         for piece in value.pieces:
             some = self.read(piece, OBJECT, deep=deep + 1)

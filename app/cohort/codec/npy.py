@@ -101,7 +101,7 @@ def _dtype(descr: object) -> np.dtype[Any]:
                 return dtype
     except (TypeError, ValueError):
         pass
-    raise InvalidInput(f"the .npy file is of {quoted(str(descr))}, which no input is")
+    raise InvalidInput(f"the .npy file is of {quoted(str(descr))}, which no input can be")
 
 
 def fit_work(array: Array) -> int:
@@ -129,11 +129,13 @@ def fit_array(spec: TensorSpec, array: Array) -> Array:
         got = BY_DTYPE.get(native.dtype)
         save = f"; save it with .astype({wanted.dtype.name!r})" if wanted.numpy_native else ""
         raise InvalidInput(
-            f"input {quoted(spec.name)} takes {wanted.name}, got "
+            f"input {quoted(spec.name)} must be {wanted.name}, got "
             f"{given.str if got is None else got.name}{save}"
         )
     if wanted.name == "BOOL" and native.size and native.view(np.uint8).max() > 1:
-        raise InvalidInput(f"input {quoted(spec.name)} of BOOL takes bytes of 0 or 1, got others")
+        raise InvalidInput(
+            f"input {quoted(spec.name)} of BOOL must have only bytes 0 and 1, got others"
+        )
     return native
 
 

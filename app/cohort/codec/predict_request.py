@@ -196,7 +196,7 @@ def _names(value: object) -> list[str]:
         raise InvalidInput(f"'outputs' must be a list of output names, got {shown(value)}")
     names = few_of(value)
     if not names:
-        raise InvalidInput("'outputs' names none; left out, it means all")
+        raise InvalidInput("'outputs' is empty; omit it to get all outputs")
     for name in names:
         if not isinstance(name, str):
             raise InvalidInput(f"'outputs' must be a list of output names, got {shown(name)} in it")
@@ -237,7 +237,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     if request.single:
         if len(specs) != 1:
             raise InvalidInput(
-                "'input' is for a model with one input; this one takes "
+                "'input' is for a model with one input; this one has "
                 f"{quoted_names(spec.name for spec in specs)}: "
                 "give them by name under 'inputs'"
             )

@@ -36,7 +36,7 @@ def check_classes(spec: TensorSpec, rows: int, count: int) -> None:
     if rows * count > MAX_CLASSES:
         raise InvalidInput(
             f"{rows} rows of {count} classes of output {quoted(spec.name)} are more than "
-            f"the {MAX_CLASSES} that one request gets: send fewer rows, or ask for fewer classes"
+            f"the {MAX_CLASSES} allowed in one request: send fewer rows, or ask for fewer classes"
         )
 
 

@@ -1,4 +1,4 @@
-"""Responses of one form to small requests of rows, written together.
+"""Templates for the responses to small requests of rows; one text for several responses.
 
 All responses of one form share a text. It has gaps for the values that differ: rows, ids and times.
 The text is made once for each requested selection of outputs, and cached.

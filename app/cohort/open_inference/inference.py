@@ -164,8 +164,8 @@ class Inference:
         size = memoryview(data).nbytes
         if size > part.size:
             raise InvalidInput(
-                f"output {quoted(tensor.name)} takes {size} bytes, and the request gives it "
-                f"{part.size} of shared memory region {quoted(part.region)}"
+                f"output {quoted(tensor.name)} needs {size} bytes, but the request assigns it "
+                f"{part.size} bytes of shared memory region {quoted(part.region)}"
             )
         check()
         self._written[part].write(part, data)

@@ -238,8 +238,8 @@ class Circles:
             if way := self._way(member, model, frozenset()):
                 names = " → ".join(map(quoted, (model, *way)))
                 raise LoadFailed(
-                    f"step {quoted(step)}: it needs this pipeline itself, by way of {names}; run "
-                    "another model here"
+                    f"step {quoted(step)}: it depends on this pipeline itself, through {names}; "
+                    "run another model here"
                 )
 
     def _way(self, start: str, end: str, seen: frozenset[str]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def _check(
     if found in around:
         raise LoadFailed("it needs itself")
     if len(around) >= MAX_DEPTH:
-        raise LoadFailed(f"more than {MAX_DEPTH} pipelines are within each other")
+        raise LoadFailed(f"pipelines are nested more than {MAX_DEPTH} deep")
     there = snapshot.models.get(model)
     config = None if there is None else there.config
     asked = asked_by_pipeline(Source(found.path, found.stamp, config, model=model))
@@ -83,7 +83,7 @@ def _facts(
         raise LoadFailed(str(VersionNotFound(model, str(number), there.versions)))
     found, config = there.versions[number], there.config or ModelConfig()
     if config.transform is not None:
-        raise NotDeclared(f"model {quoted(model)} has a transform, and only a server asks that")
+        raise NotDeclared(f"model {quoted(model)} has a transform, which only a server runs")
     if found.path.name != MODEL_FILE:
         try:
             wiring, signature = _check(found, snapshot, model, around)

@@ -45,9 +45,9 @@ class DateStep:
         if not parts:
             raise context.problem(f"date: it is empty; name at least one of {', '.join(PARTS)}")
         if len({*parts}) < len(parts):
-            raise context.problem("date: a part is there twice")
+            raise context.problem("date: a part is listed twice")
         if context.config.missing not in {None, "nan"}:
-            raise context.problem("missing: with date it is nan")
+            raise context.problem("missing: must be nan with date")
         self._name = context.name
         self._names = parts
         self._parts = [PARTS[part] for part in parts]

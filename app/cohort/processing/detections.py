@@ -31,7 +31,7 @@ def boxes_spec(
         return spec
     where = f"outputs.{spec.name}.detections"
     if config.labels is not None:
-        raise LoadFailed(f"outputs.{spec.name}: labels are of scores; write {where}.labels")
+        raise LoadFailed(f"outputs.{spec.name}: labels belong to scores; write {where}.labels")
     _check_numbers(where, spec)
     if spec.shape is not None and len(spec.shape) not in (2, 3):
         raise LoadFailed(f"{where}: shape {spec.shape_text} is not [pictures, boxes, 4]")
@@ -44,14 +44,14 @@ def boxes_spec(
     if declared.classes is not None:
         _find(f"{where}.classes", declared.classes, spec, outputs)
     if declared.normalized and declared.size is not None:
-        raise LoadFailed(f"{where}: it is either normalized, or pixels of a size")
+        raise LoadFailed(f"{where}: set either normalized or size, not both")
     if declared.size is not None and len(declared.size) != 2:
         raise LoadFailed(f"{where}.size: must be [height, width], got {list(declared.size)}")
     labels: Sequence[str] = ()
     if declared.labels is not None:
         labels = find_labels(where, replace(spec, classes=()), declared.labels, folder, properties)
         if not labels:
-            raise LoadFailed(f"{where}.labels: there are none")
+            raise LoadFailed(f"{where}.labels: the list is empty")
     return replace(spec, detections=_made(declared, labels))
 
 

@@ -167,7 +167,7 @@ def _normalization(context: StepContext, config: ImageInput, pixels: Pixels) -> 
     """
     if pixels.dtype == np.uint8:
         if config.mean is not None or config.std is not None:
-            raise context.problem("image.mean and std are for floats, and the model takes UINT8")
+            raise context.problem("image.mean and std are for floats, but the model expects UINT8")
         return None, None
     count = 1 if pixels.channels == "grey" else 3
     for key, values in (("mean", config.mean), ("std", config.std)):

@@ -29,7 +29,7 @@ def check_mp3(data: bytes, check: Check) -> None:
         if not size or (fixed >= 0 and header & 0x1E0C00 != fixed):
             if count and not data[at:end].strip(b"\0"):
                 break
-            raise ValueError(f"byte {at} is not the begin of an MP3 frame: it is damaged")
+            raise ValueError(f"byte {at} is not the start of an MP3 frame: it is damaged")
         fixed = header & 0x1E0C00  # the version, layer and rate of all frames
         if at + size > end:
             raise ValueError(f"the MP3 frame at byte {at} is not whole: the file is truncated")

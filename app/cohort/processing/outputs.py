@@ -31,20 +31,18 @@ def label_spec(
     if config.labels is None:
         for key in ("top", "threshold"):
             if getattr(config, key) is not None:
-                raise LoadFailed(f"{where}.{key}: it is about labels, and there are none")
+                raise LoadFailed(f"{where}.{key}: it needs labels, but there are none")
         return spec
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind == "text":
         raise LoadFailed(f"{where}.labels: {spec.datatype} cannot be ranked into classes")
     if not can_be_labelled(spec):
-        raise LoadFailed(
-            f"{where}.labels: shape {spec.shape_text} has no columns, of which each is a class"
-        )
+        raise LoadFailed(f"{where}.labels: shape {spec.shape_text} has no column for each class")
     if config.threshold is not None and datatype.kind != "float":
         raise LoadFailed(f"{where}.threshold: {spec.datatype} is not floats, as scores are")
     labels = find_labels(where, spec, config.labels, folder, properties)
     if not labels:
-        raise LoadFailed(f"{where}.labels: there are none")
+        raise LoadFailed(f"{where}.labels: the list is empty")
     columns = spec.shape[-1] if spec.shape else None
     if isinstance(columns, int) and columns != len(labels):
         raise LoadFailed(
@@ -103,7 +101,7 @@ def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
         return None
     where = f"outputs.{spec.name}"
     if config.softmax and config.sigmoid:
-        raise LoadFailed(f"{where}: it is either softmax or sigmoid")
+        raise LoadFailed(f"{where}: set either softmax or sigmoid, not both")
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind != "float":
         raise LoadFailed(

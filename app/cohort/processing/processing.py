@@ -368,5 +368,5 @@ def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None
         raise context.problem(f"missing must be a number or nan, got the string {quoted(value)}")
     whole = spec.dtype.kind in "iu"
     if whole and not float(value).is_integer():
-        raise context.problem(f"missing is {value:g}, and the model takes {spec.datatype}")
+        raise context.problem(f"missing is {value:g}, but the model expects {spec.datatype}")
     return int(value) if whole else value

@@ -192,7 +192,7 @@ def _shape(
     Raises LoadFailed if sound does not fit it.
     """
     if spec.datatype not in _FLOATS:
-        raise context.problem(f"audio gives floats, and the model takes {spec.datatype}")
+        raise context.problem(f"audio gives floats, but the model expects {spec.datatype}")
     shape = spec.shape
     if shape is None:
         return ("N",)
@@ -201,18 +201,18 @@ def _shape(
     if len(shape) not in ranks:
         wanted = ", ".join(fits[rank] for rank in sorted(ranks))
         raise context.problem(
-            f"audio with channels: {config.channels} fills {wanted}, and the model takes "
+            f"audio with channels: {config.channels} fills {wanted}, but the model expects "
             f"{spec.shape_text}"
         )
     if len(shape) == 3 and isinstance(shape[1], int) and shape[1] != config.channels:
         raise context.problem(
-            f"audio has channels: {config.channels}, and the model takes {shape[1]} "
+            f"audio has channels: {config.channels}, but the model expects {shape[1]} "
             f"({spec.shape_text})"
         )
     longest = config.max_seconds * config.sample_rate
     if isinstance(shape[-1], int) and shape[-1] > longest:
         raise context.problem(
-            f"the model takes {shape[-1]} samples, and max_seconds: {config.max_seconds:g} allows "
-            f"{longest:g}"
+            f"the model expects {shape[-1]} samples, but max_seconds: {config.max_seconds:g} "
+            f"allows {longest:g}"
         )
     return None if len(shape) == 1 else shape

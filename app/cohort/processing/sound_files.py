@@ -163,7 +163,7 @@ def _check_ogg(data: bytes, check: Check) -> None:
             check()
         head = data[at : at + 27]
         if len(head) < 27 or head[:4] != b"OggS":
-            raise BadSound(f"byte {at} is not the begin of an OGG page: it is damaged")
+            raise BadSound(f"byte {at} is not the start of an OGG page: it is damaged")
         body = at + 27 + head[26]
         end = body + sum(data[at + 27 : body])
         if end > len(data):

@@ -92,7 +92,7 @@ class TextStep:
         most, fixed = self._tokenizer.max_length, self._length
         if fixed is not None and most > fixed:
             raise context.problem(
-                f"max_length is {most}, and the model takes {fixed} ids: set max_length: {fixed}"
+                f"max_length is {most}, but the model expects {fixed} ids: set max_length: {fixed}"
             )
         special = self._tokenizer.special_ids
         if special >= most:
@@ -229,7 +229,7 @@ class TextStep:
             return list(run(self.prepare(values, lambda: None)))
         except RunRefused as error:
             raise RunRefused(
-                f"the model does not take what the tokenizer makes of {quoted(SAID[0])}: {error}"
+                f"the model rejects the tokenizer's output for {quoted(SAID[0])}: {error}"
             ) from error
 
 
@@ -262,7 +262,9 @@ def _model_inputs(context: StepContext) -> list[tuple[TensorSpec, str]]:
             f"the model has no input_ids, which a tokenizer makes, but {', '.join(context.inputs)}"
         )
     if own is not None and context.name not in [spec.name for spec, _ in found]:
-        raise context.problem("the model has an input of this name: call the text otherwise")
+        raise context.problem(
+            "the model has an input of this name: choose another name for the text"
+        )
     for spec, role in found:
         allowed = ("INT64", "INT32", *(("BOOL", "FP32", "FP16") if role == MASK else ()))
         if spec.datatype not in allowed or (spec.shape is not None and len(spec.shape) != 2):

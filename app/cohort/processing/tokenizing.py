@@ -164,9 +164,7 @@ class TextTokenizer:
             return [Ids(one.ids, one.type_ids) for one in _encode(self._tokenizer, texts)]
         except ValueError as error:
             if len(texts) == 1:
-                raise InvalidInput(
-                    f"row {first}: its tokenizer does not take it: {error}"
-                ) from None
+                raise InvalidInput(f"row {first}: its tokenizer rejects it: {error}") from None
         return [one for i, text in enumerate(texts) for one in self._encode([text], first + i)]
 
 
@@ -187,7 +185,7 @@ class _Pairs:
             if place[0] is None or place[0] not in [text for text, _, _ in self._layout]:
                 self._layout.append(place)
         if sorted(text for text, _, _ in self._layout if text is not None) != [0, 1]:
-            raise LoadFailed("it makes no ids of pairs of texts")
+            raise LoadFailed("it makes no ids for pairs of texts")
 
     def encode(self, pairs: Sequence[Text]) -> list[Ids]:
         flat = [text for pair in pairs for text in pair]

@@ -58,7 +58,7 @@ class Store:
         fields = {name: value for name, value in content.items() if name not in ("format", "key")}
         try:
             if content.get("key") != dict(key):
-                raise ValueError("its key is another one")
+                raise ValueError("its key does not match")
             return read_kept(fields, policy)
         except ValueError as error:
             _log_unusable(path, str(error))

@@ -82,7 +82,7 @@ class OpenedAround:
         tensors = inner.by_tensors
         if tensors is None:
             inner.close()
-            raise LoadFailed(f"{self.keys} of its config is for models that take tensors")
+            raise LoadFailed(f"{self.keys} of its config is only for models that accept tensors")
         engine = self.wrap(tensors, site)
         return engine
 

@@ -3,7 +3,7 @@
 One such key ends a listing with an error that names the key; the files listed before it are lost.
 So the listing is requested again in smaller parts. The first part omits the keys that sort before
 any model's name. If that fails, each model is listed, and then each version. Only the parts that
-still fail are left aside.
+still fail are left out.
 """
 
 from __future__ import annotations

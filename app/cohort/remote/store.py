@@ -234,7 +234,7 @@ class RemoteStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise RemoteFailed(f"{where} is not there") from error
+            raise RemoteFailed(f"{where} not found") from error
         except InvalidPathError as error:
             key = match[1] if (match := _KEY.search(str(error))) else ""
             raise KeyRefused(

@@ -75,7 +75,7 @@ class WebServer:
         except HTTPError as error:
             error.close()
             if error.code == HTTPStatus.NOT_FOUND:
-                raise NotThere(f"{where} is not there") from None
+                raise NotThere(f"{where} not found") from None
             raise RemoteFailed(f"{where} {explain_status(error.code)}") from None
         except (OSError, HTTPException, ValueError):
             raise RemoteFailed(f"{where} cannot be reached, or does not answer in time") from None

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 SETTLE_SECONDS = 0.25
-"""Seconds without a change before a file is read: editors and copies write in parts."""
+"""Seconds a file must not change before it is read: editors and copies write in parts."""
 
 MAX_STAMPED = 1000
 """Limit of files that count in the stamp of a followed folder."""

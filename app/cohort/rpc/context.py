@@ -42,7 +42,7 @@ class Arrival:
         if now < self._due:
             return None
         if self._anyone:
-            return InvalidInput(f"no message was there within {OPEN_SECONDS:g} s")
+            return InvalidInput(f"no message arrived within {OPEN_SECONDS:g} s")
         if received - self._mark < MIN_BYTES_PER_SECOND * WINDOW_SECONDS:
             return InvalidInput(BODY_TOO_SLOW)
         self._due, self._mark = now + WINDOW_SECONDS, received

@@ -168,5 +168,5 @@ class Transfers:
 def message_too_large(size: int, most: int) -> MessageTooLarge:
     """Return the error for a message of `size` bytes, above the limit `most`."""
     if most == OPEN_BYTES:
-        return MessageTooLarge(f"a message of this call may have {OPEN_BYTES} bytes")
+        return MessageTooLarge(f"a message of this call must have at most {OPEN_BYTES} bytes")
     return MessageTooLarge(f"the message has {size} bytes, but this server accepts at most {most}")

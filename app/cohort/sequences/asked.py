@@ -53,7 +53,7 @@ def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSe
         )
     if len(text) > MAX_ID:
         raise InvalidInput(
-            f"sequence_id may have {MAX_ID} characters, and has {len(text)}: {quoted(text)}"
+            f"sequence_id must have at most {MAX_ID} characters, got {len(text)}: {quoted(text)}"
         )
     return AskedSequence(
         text, _flag(parameters, "sequence_start"), _flag(parameters, "sequence_end")

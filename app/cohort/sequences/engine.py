@@ -168,7 +168,7 @@ class NoSequence:
         priority: int = 0,
     ) -> NoReturn:
         """Raise NotReady, because a copy's answer is not evidence for or against a version."""
-        raise NotReady("a copy of a request is of no sequence, and this model has state")
+        raise NotReady("a copied request has no sequence, but this model has state")
 
     def close(self) -> None:
         """See `RequestQueue`."""

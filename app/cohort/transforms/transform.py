@@ -160,7 +160,7 @@ def _zeros(spec: TensorSpec) -> Array:
 def _fitted(spec: TensorSpec, array: Array) -> Array:
     """Convert an array to the datatype of `spec`; Python numbers are wider than most models accept.
 
-    Raises InvalidInput if the conversion would change the kind of a value, or is out of range.
+    Raises InvalidInput if a value would change its kind, or is out of range.
     """
     if array.dtype == spec.dtype or spec.datatype == "BYTES":
         if spec.datatype == "BYTES" and array.dtype.kind not in "OV":

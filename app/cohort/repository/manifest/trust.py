@@ -140,7 +140,7 @@ def _read_key(file: Path, pem: bytes) -> Ed25519PublicKey:
 
     if b"PRIVATE KEY" in pem[:64]:
         advice = "openssl pkey -in FILE -pubout writes its public one"
-        raise _invalid(file, f"holds a private key, which belongs to who publishes; {advice}")
+        raise _invalid(file, f"holds a private key, which only the publisher may have; {advice}")
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
