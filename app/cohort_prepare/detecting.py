@@ -56,8 +56,8 @@ def open_source(
         _check_kind(path)
         reference = Reference(str(path.absolute()), trust_pickle)
     known = FRAMEWORKS[framework] if framework else _by_name(path)
-    looking = _Looking(reference, python, tuple(packages), on_progress)
-    return looking.source(known) if known else looking.find()
+    detection = _Detection(reference, python, tuple(packages), on_progress)
+    return detection.source(known) if known else detection.find()
 
 
 def _check_kind(path: Path) -> None:
@@ -107,7 +107,7 @@ def _by_name(path: Path) -> Framework | None:
     )
 
 
-class _Looking:
+class _Detection:
     """Load a model in a series of environments, each with the module that was missing before."""
 
     def __init__(
@@ -129,7 +129,7 @@ class _Looking:
         while True:
             self._on_progress(f"Reading {self._reference.text}")
             source = SourceModel(self._reference, ANY_FRAMEWORK, self._environment(looked_in))
-            found = source.look()
+            found = source.inspect()
             if not found.missing:
                 break
             source.close()

@@ -105,9 +105,9 @@ class SourceModel:
                 for failure, result in zip(failures, results, strict=True)
             ]
 
-    def look(self) -> SourceLook:
+    def inspect(self) -> SourceFacts:
         """Load the model and describe its class. Raises Misused and Rejected."""
-        return SourceLook(**self._ask("look"))
+        return SourceFacts(**self._ask("inspect"))
 
     def _ask(self, task: str, **details: object) -> Any:
         """Run a job of `frameworks.child`; return its result."""
@@ -124,7 +124,7 @@ class SourceModel:
             return self._process.do(function, {"reference": asdict(self.reference), **details})
         except JobFailed as error:
             self.close()
-            raise self._failure(error, {"look": "load"}.get(task, task)) from error
+            raise self._failure(error, {"inspect": "load"}.get(task, task)) from error
         except BaseException:
             self.close()
             raise
@@ -150,7 +150,7 @@ class SourceModel:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLook:
+class SourceFacts:
     """Description of a model whose framework is unknown.
 
     what: Name of its class.

@@ -150,7 +150,7 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     configure(disk, "session: {intra_op_threads: 1}")
     await disk.reconcile()
     await until_measured(disk)
-    await disk.registry.look_at_engines()
+    await disk.registry.check_engines()
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
     kept = json.loads(file.read_text())
     right = kept["seconds"]
@@ -165,7 +165,7 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     async def stale() -> bool:
         for _ in range(10):
             await infer(engine_of(disk), ROW)
-        await disk.registry.look_at_engines()
+        await disk.registry.check_engines()
         return any(isinstance(one, VersionProfileStale) for one in disk.events)
 
     await until(stale)

@@ -12,7 +12,7 @@ from cohort.onnx_engine.pace_check import (
     MATTERS_SECONDS,
     PaceCheck,
 )
-from cohort.registry import LOOK_SECONDS
+from cohort.registry import CHECK_SECONDS
 
 SECONDS = 0.01
 
@@ -22,7 +22,7 @@ def check(
 ) -> int:
     """Check each of `paces`; return the number of stale profiles."""
     return sum(
-        bool(pace_check.check(pace, seconds, start + number * LOOK_SECONDS))
+        bool(pace_check.check(pace, seconds, start + number * CHECK_SECONDS))
         for number, pace in enumerate(paces)
     )
 
@@ -58,8 +58,8 @@ def test_what_decides_nothing_is_no_doubt(far: list[float]) -> None:
 def count_stale(*, right: bool) -> int:
     """Return the stale profiles of a day on which runs take five times as long as profiled."""
     pace_check, stale = PaceCheck(), 0
-    for number in range(int(86_400 / LOOK_SECONDS)):
-        if pace_check.check(5 + number / 1e6, SECONDS, number * LOOK_SECONDS):
+    for number in range(int(86_400 / CHECK_SECONDS)):
+        if pace_check.check(5 + number / 1e6, SECONDS, number * CHECK_SECONDS):
             stale += 1
             pace_check.remeasured(SECONDS, SECONDS if right else SECONDS * 5)
     return stale

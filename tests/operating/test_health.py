@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cohort.operating import ProcessHealth
-from cohort.operating.health import LAG_LOOKS, LAG_SECONDS
+from cohort.operating.health import LAG_CHECKS, LAG_SECONDS
 from cohort.scheduling import FAULTS, Fault
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import exposed, make_metrics
@@ -22,7 +22,7 @@ def test_an_event_loop_that_is_late_look_after_look_is_a_trouble() -> None:
     health = ProcessHealth(lambda patience: [])
     health.observe_lag(100 * LATE)
     assert health.faults() == []
-    for _ in range(LAG_LOOKS - 1):
+    for _ in range(LAG_CHECKS - 1):
         assert health.faults() == []
         health.observe_lag(LATE)
     (fault,) = health.faults()

@@ -38,7 +38,7 @@ def mirror(bucket: Bucket, tmp_path: Path) -> Iterator[MakeMirror]:
 
 def look(mirror: Mirror, uses: dict[str, ModelUse] | None = None) -> None:
     """Look, and wait until what is wanted has come."""
-    mirror.look(uses)
+    mirror.sync(uses)
     assert mirror.wait(PATIENCE)
 
 

@@ -189,7 +189,7 @@ class World:
             elif act == 5:
                 service.core.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
             elif act == 6:
-                await service.core.registry.look_at_engines()
+                await service.core.registry.check_engines()
             else:
                 service.core.rollouts.judge()
             self._follow()

@@ -187,7 +187,7 @@ def fetch_models(settings: Settings) -> list[Problem]:
         try:
             for _ in range(MAX_LOOKS):
                 before, uses = mirror.status.problems, _uses(mirror.models)
-                mirror.look(uses)
+                mirror.sync(uses)
                 while not mirror.wait(0.2):
                     text = f"Fetching {', '.join(mirror.fetching)}: "
                     done = f"{mirror.status.fetched_bytes >> 20:,} MiB"

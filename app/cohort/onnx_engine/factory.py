@@ -75,7 +75,7 @@ class OnnxEngines:
             self._measure(engine, site)
         return engine
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """Measure each version again whose profile does not match its runs."""
         now = monotonic()
         for engine, site in list(self._serving.items()):

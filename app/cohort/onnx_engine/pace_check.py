@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 CHECKS = 24
-"""Checks that must all be far off: two minutes at intervals of `LOOK_SECONDS`."""
+"""Checks that must all be far off: two minutes at intervals of `CHECK_SECONDS`."""
 
 FACTOR = 3.0
 """Factor by which all recent runs must be longer or shorter than the profile."""

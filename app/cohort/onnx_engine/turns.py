@@ -12,7 +12,7 @@ from cohort.session import CancellationToken
 MAX_TURN_SECONDS = 10.0
 """Maximum wait for a turn, so that a slow or hung model does not block the others."""
 
-LOOK_SECONDS = 0.2
+CHECK_SECONDS = 0.2
 """Interval at which a waiting thread checks for cancellation."""
 
 
@@ -28,7 +28,7 @@ class Turns:
         held, until = False, monotonic() + MAX_TURN_SECONDS
         with token.waiting("waiting for its turn to run"):
             while not held and monotonic() < until:
-                held = self._lock.acquire(timeout=LOOK_SECONDS)
+                held = self._lock.acquire(timeout=CHECK_SECONDS)
                 if not held:
                     token.check()
         try:

@@ -13,7 +13,7 @@ STUCK_SECONDS = 10.0
 LAG_SECONDS = 0.5
 """Maximum delay of the event loop in a check."""
 
-LAG_LOOKS = 8
+LAG_CHECKS = 8
 """Consecutive checks that must find the loop late: other causes can delay a single check."""
 
 
@@ -31,7 +31,7 @@ class ProcessHealth:
         devices: Callable[[float], Iterable[Fault]],
     ) -> None:
         self._devices = devices
-        self._lags: deque[float] = deque(maxlen=LAG_LOOKS)
+        self._lags: deque[float] = deque(maxlen=LAG_CHECKS)
         self.latest: list[Fault] = []
 
     def observe_lag(self, seconds: float) -> None:
@@ -41,7 +41,7 @@ class ProcessHealth:
     def faults(self) -> list[Fault]:
         """Return the current faults; empty if the process is healthy."""
         found = list(self._devices(STUCK_SECONDS))
-        if len(self._lags) == LAG_LOOKS and (least := min(self._lags)) > LAG_SECONDS:
+        if len(self._lags) == LAG_CHECKS and (least := min(self._lags)) > LAG_SECONDS:
             found.append(Fault("loop_lagging", f"the event loop is at least {least:.1f} s late"))
         self.latest = found
         return found

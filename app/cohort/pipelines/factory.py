@@ -123,7 +123,7 @@ class PipelineEngines:
             observe=self._count(site.model, str(site.number)),
         )
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """No-op: the models are checked by their own factories."""
 
     def rest(self) -> None:

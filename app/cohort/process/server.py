@@ -240,7 +240,7 @@ class Server(uvicorn.Server):
         """Serve HTTP on `sockets`, and gRPC, until the end of the shutdown."""
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            self._loop.add_signal_handler(signal.SIGHUP, self._service.files.watch.look_now)
+            self._loop.add_signal_handler(signal.SIGHUP, self._service.files.watch.check_now)
         if self._worker is None:  # otherwise its parent did
             check_rpc_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())

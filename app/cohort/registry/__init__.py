@@ -54,12 +54,12 @@ from cohort.registry.events import (
 )
 from cohort.registry.filtered import FilteredRegistry, Readable
 from cohort.registry.on_demand import OnDemandRegistry
-from cohort.registry.registry import LOOK_SECONDS, Registry
+from cohort.registry.registry import CHECK_SECONDS, Registry
 from cohort.registry.source import Preparation, Source
 from cohort.registry.succession import hold_back
 
 __all__ = [
-    "LOOK_SECONDS",
+    "CHECK_SECONDS",
     "NOT_FAILED",
     "RESTING",
     "UNLOADED",

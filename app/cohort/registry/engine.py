@@ -446,7 +446,7 @@ class EngineFactory(Protocol):
         Raises LoadFailed with the reason, Untrusted and WorkCancelled.
         """
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """Check from time to time whether the loaded engines run as expected."""
 
     def rest(self) -> None:

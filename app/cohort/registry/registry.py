@@ -47,7 +47,7 @@ from cohort.registry.succession import misfit_in_place
 from cohort.repository import ModelConfig, Published, Snapshot, Trust
 from cohort.session import CancellationToken
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 """Interval of the checks whether engines run as expected."""
 
 UNMEASURED = "it could not be measured"
@@ -435,10 +435,10 @@ class Registry(PublishedCatalog):
 
         close_when_idle(engine, on_closed)
 
-    async def look_at_engines(self) -> None:
+    async def check_engines(self) -> None:
         """Check all engines: versions whose runs differ from their profiles are measured again."""
         for factory in self._engines.values():
-            factory.look()
+            factory.check_engines()
 
     def _record(self, model: str, number: int, event: EngineEvent) -> None:
         """Record an event of a version's engine."""

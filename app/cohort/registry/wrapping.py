@@ -30,9 +30,9 @@ class FactoryAround:
         self._engines = engines
         self.file = engines.file
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """See `EngineFactory`."""
-        self._engines.look()
+        self._engines.check_engines()
 
     def rest(self) -> None:
         """See `EngineFactory`."""

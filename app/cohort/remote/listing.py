@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from cohort.errors import MODEL_NAME, printable
-from cohort.remote.looking import Look
+from cohort.remote.raw_listing import RawListing
 from cohort.remote.store import RemoteFile
 from cohort.repository import (
     CONFIG_FILE,
@@ -97,9 +97,9 @@ class ModelUse:
     loaded: Set[int] = NO_NUMBERS
 
 
-def arrange(look: Look) -> Listing:
+def arrange(list_files: RawListing) -> Listing:
     """Sort files into models and versions; ignore hidden files and empty folders."""
-    files = look.files
+    files = list_files.files
     folders = {str(above) for file in files for above in PurePosixPath(file.path).parents}
     models: dict[str, RemoteModel] = {}
     inside: dict[tuple[str, int], dict[str, RemoteFile]] = {}
@@ -133,9 +133,9 @@ def arrange(look: Look) -> Listing:
         else:
             versions = models.setdefault(model, RemoteModel()).versions
             versions[number] = RemoteVersion(model, number, found)
-    wrong.update(look.refused)
+    wrong.update(list_files.refused)
     aside = set()
-    for place in look.aside:
+    for place in list_files.aside:
         model, _, version = place.partition("/")
         if VERSION_NUMBER.fullmatch(version) and MODEL_NAME.fullmatch(model):
             models.setdefault(model, RemoteModel()).aside.add(int(version))

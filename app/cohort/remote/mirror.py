@@ -28,13 +28,13 @@ from cohort.remote.listing import (
     dispensable_versions,
     wanted_versions,
 )
-from cohort.remote.looking import look
 from cohort.remote.mirror_files import MirrorFiles
 from cohort.remote.pace import Progress
+from cohort.remote.raw_listing import list_files
 from cohort.remote.store import RemoteStore
 from cohort.repository import ConfigProblems, ModelConfig, Problem, load_model_config
 
-REMOTE_LOOK_SECONDS = 10.0
+REMOTE_SYNC_SECONDS = 10.0
 """Minimum seconds between two listings, which cost money and, for many files, time."""
 
 REMOTE_QUIET_SECONDS = 2.0
@@ -67,7 +67,7 @@ class MirrorStatus:
     failure: The reason why the last sync failed; default empty: it did not fail.
     problems: Problems in the repository, and failed fetches.
     slow: Slow downloads, each with its rate.
-    looked: The time of the last successful sync, in seconds since 1970; default 0: never.
+    synced: The time of the last successful sync, in seconds since 1970; default 0: never.
     fetched_bytes: Bytes received since the start.
     settled: True after the first full sync, whether or not every model was fetched; default False.
         It does not wait for models that have a local version. If any model is here, it also does
@@ -78,7 +78,7 @@ class MirrorStatus:
     failure: str = ""
     problems: tuple[Problem, ...] = ()
     slow: tuple[Problem, ...] = ()
-    looked: float = 0.0
+    synced: float = 0.0
     fetched_bytes: int = 0
     settled: bool = False
     follows: bool = False
@@ -100,7 +100,7 @@ class _Failure:
 
 
 class Mirror:
-    """A local folder kept in sync with a repository. Call `look` on one thread; others on any.
+    """A local folder kept in sync with a repository. Call `sync` on one thread; others on any.
 
     models: The folder that is served.
     status: The current state, replaced at each change.
@@ -111,8 +111,8 @@ class Mirror:
     max_bytes: Maximum bytes of a version; default None: no limit.
     quiet: Seconds without a change after which a version is complete; 0 accepts it at once; default
         REMOTE_QUIET_SECONDS.
-    repeat: Seconds between two syncs of `run`, at least REMOTE_LOOK_SECONDS; 0: only when woken;
-        default REMOTE_LOOK_SECONDS.
+    repeat: Seconds between two syncs of `run`, at least REMOTE_SYNC_SECONDS; 0: only when woken;
+        default REMOTE_SYNC_SECONDS.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Mirror:
         *,
         max_bytes: int | None = None,
         quiet: float = REMOTE_QUIET_SECONDS,
-        repeat: float = REMOTE_LOOK_SECONDS,
+        repeat: float = REMOTE_SYNC_SECONDS,
     ) -> None:
         self.status = MirrorStatus()
         self.on_change: Callable[[], None] = lambda: None
@@ -154,9 +154,9 @@ class Mirror:
         while not self._closed:
             began = time.monotonic()
             self._wake.clear()
-            self.look(uses())
+            self.sync(uses())
             self.on_change()
-            pause = max(REMOTE_LOOK_SECONDS, self._repeat, 10 * (time.monotonic() - began))
+            pause = max(REMOTE_SYNC_SECONDS, self._repeat, 10 * (time.monotonic() - began))
             if self._soon:
                 pause = REMOTE_QUIET_SECONDS
             self._rest(pause if self._soon or self._repeat else inf)
@@ -170,13 +170,13 @@ class Mirror:
                 return
             if self._wake.wait(min(left, PACE_SECONDS)):
                 return
-            self._look_at_pace()
+            self._check_pace()
 
-    def _look_at_pace(self) -> None:
+    def _check_pace(self) -> None:
         with self._changed:
             before = self.status
             for job in self._jobs.values():
-                job.progress.look()
+                job.progress.check()
             if not self._closed:
                 self._have_threads()
             self._note()
@@ -188,7 +188,7 @@ class Mirror:
         """Make `run` sync now."""
         self._wake.set()
 
-    def look(self, uses: Uses | None = None) -> None:
+    def sync(self, uses: Uses | None = None) -> None:
         """List the repository, start to fetch wanted versions, and remove versions that are gone.
 
         uses: The server's use of each model; default None: unknown. Then no version that is still
@@ -197,7 +197,7 @@ class Mirror:
         Blocks while listing. Reports failures in `status` and does not raise them.
         """
         try:
-            self._look(uses)
+            self._sync(uses)
         except RemoteFailed as error:
             self._note(failure=str(error))
         except OSError as error:
@@ -229,7 +229,7 @@ class Mirror:
 
     # -- one sync
 
-    def _look(self, uses: Uses | None) -> None:
+    def _sync(self, uses: Uses | None) -> None:
         with self._changed:
             if self._closed:
                 return
@@ -239,7 +239,7 @@ class Mirror:
         if self._fetcher is None:
             self._fetcher = self._make_fetcher(RemoteStore(self._address))
         store = self._fetcher.store
-        listing = arrange(look(store, known=self._files.names()))
+        listing = arrange(list_files(store, known=self._files.names()))
         if self._is_empty_for_now(listing):
             raise RemoteFailed(
                 f"{self._address} no longer has a model; the local models stay for now"
@@ -259,7 +259,7 @@ class Mirror:
                 {self._fetcher.part(file) for one in needed for file in one.files.values()}
             )
             self._listing_problems = tuple(problems)
-            self._note(failure="", follows=False, looked=time.time())
+            self._note(failure="", follows=False, synced=time.time())
 
     def _make_fetcher(self, store: RemoteStore) -> Fetcher:
         return Fetcher(store, self._files.parts, self._find, self._max_bytes)
@@ -438,7 +438,7 @@ class Mirror:
                 if job.progress.slow
             )
             self.status = status = replace(self.status, **changes)
-            if not status.settled and (status.looked or status.failure):
+            if not status.settled and (status.synced or status.failure):
                 self.status = replace(status, settled=self._is_settled(status))
 
     def _is_settled(self, status: MirrorStatus) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cohort.errors import RemoteFailed, check_model_name
-from cohort.remote.looking import look
+from cohort.remote.raw_listing import list_files
 from cohort.remote.store import RemoteFile, RemoteStore
 from cohort.repository import (
     MANIFEST_FILE,
@@ -82,7 +82,7 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
     """
     store = RemoteStore(check_remote(address))
     versions: dict[int, dict[str, RemoteFile]] = {}
-    for file in look(store, model).files:
+    for file in list_files(store, model).files:
         _, version, path = (*file.path.split("/", 2), "", "")[:3]
         if path and VERSION_NUMBER.fullmatch(version):
             versions.setdefault(int(version), {})[path] = file
@@ -127,7 +127,7 @@ def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
 
 def _numbers(store: RemoteStore, model: str) -> Iterator[int]:
     """Yield the version numbers of a model that have any file, complete or not."""
-    found = look(store, model)
+    found = list_files(store, model)
     for path in (*(file.path for file in found.files), *found.aside):
         name = path.split("/")[1]
         if VERSION_NUMBER.fullmatch(name):

@@ -152,15 +152,15 @@ def scan(
     kinds: The possible model files of a version; the first one found determines the kind.
     """
     if previous is not None:
-        return _look(models, previous, quiet, kinds)
-    first = _look(models, Snapshot(), quiet, kinds)
+        return _scan(models, previous, quiet, kinds)
+    first = _scan(models, Snapshot(), quiet, kinds)
     if not first.settling:
         return first
     time.sleep(quiet)
-    return _look(models, first, quiet, kinds)
+    return _scan(models, first, quiet, kinds)
 
 
-def _look(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
+def _scan(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
     """Read one tree; repeat it, at most MAX_READS times, if a link changed its target."""
     tree = os.path.realpath(models)
     for _ in range(MAX_READS):

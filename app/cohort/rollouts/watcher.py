@@ -243,7 +243,7 @@ class RolloutWatcher:
         problems = []
         unusable = ""
         try:
-            if needed and (problem := self._folder.look()):
+            if needed and (problem := self._folder.check()):
                 problems.append(problem)
         except FileNotFoundError:
             problems.append(FOLDER_GONE)

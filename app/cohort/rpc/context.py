@@ -234,7 +234,7 @@ class TaskCall(StreamContext):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Refuse the call if the awaited message is late."""
         if self._reader is None:
             return

@@ -197,7 +197,7 @@ class SmallCall(StreamContext, SmallMessage):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Hand over the call if its message is late; fail it if its deadline has passed."""
         if not self.stream.ended:
             if now - self._since > ARRIVAL_SECONDS:

@@ -128,7 +128,7 @@ class InferStream(StreamContext):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Refuse the call if a partly received message is late."""
         if len(self._pending) >= IN_FLIGHT or not self.stream.partial:
             self._arrival = None

@@ -176,9 +176,9 @@ class SequenceTable:
                 self._counts.idle += 1
 
     def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         self._timer = None
         self.forget_idle()
         if self.sequences:

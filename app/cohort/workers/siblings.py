@@ -17,7 +17,7 @@ GATHER_SECONDS = 1.0
 DONE_SECONDS = 900.0
 """Time for other workers to do an operator's action: as long as a large model loads."""
 
-LOOK_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 """Interval of the checks that other workers still answer during such an action."""
 
 HUNG_SECONDS = 5.0
@@ -117,11 +117,11 @@ class Siblings:
                 link.ask(what, content, to="others", seconds=DONE_SECONDS)
             )
             stack.callback(asking.cancel)
-            while not (await asyncio.wait({asking}, timeout=LOOK_SECONDS))[0]:
-                looked = await link.ask("health", {}, to="others", seconds=HUNG_SECONDS)
-                if looked.silent and not asking.done():
+            while not (await asyncio.wait({asking}, timeout=CHECK_SECONDS))[0]:
+                health = await link.ask("health", {}, to="others", seconds=HUNG_SECONDS)
+                if health.silent and not asking.done():
                     raise NotReady(
-                        f"{self._name(looked.silent)} does not answer for {HUNG_SECONDS:g} s; the "
+                        f"{self._name(health.silent)} does not answer for {HUNG_SECONDS:g} s; the "
                         "change takes effect there once it answers or is replaced"
                     )
             found = asking.result()

@@ -1,4 +1,4 @@
-"""Jobs of the process that has a framework: `look`, `export` and `run`.
+"""Jobs of the process that has a framework: `inspect`, `export` and `run`.
 
 One process runs all jobs of a model (`SourceModel`), which it loads once.
 """
@@ -28,7 +28,7 @@ from cohort_prepare.frameworks import (
 from cohort_prepare.frameworks.callables import MissingModule, load_object
 
 
-def look(reference: Mapping[str, Any]) -> dict[str, Any]:
+def inspect(reference: Mapping[str, Any]) -> dict[str, Any]:
     """Return the top-level modules of the model's classes, closest first, or a missing package."""
     _import(ANY_FRAMEWORK)
     try:

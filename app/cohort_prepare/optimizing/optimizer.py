@@ -124,8 +124,8 @@ class _Run:
 
     def run(self, plan: Sequence[OptimizeStep], out: Path) -> Optimized:
         self._on_progress(f"Running {self._model.name}")
-        looked = self._worker.ask("check_original", path=str(self._model), cases=self._cases)
-        before = Footprint(model_size(self._model), looked["nodes"])
+        checked = self._worker.ask("check_original", path=str(self._model), cases=self._cases)
+        before = Footprint(model_size(self._model), checked["nodes"])
         best, footprint, outcomes = self._model, before, list[StepOutcome]()
         for place, step in enumerate(plan):
             self._worker.share_time(len(plan) - place + _AT_THE_END)
