@@ -250,7 +250,7 @@ async def test_number_and_bytes_are_bounded(models: Path) -> None:
         with pytest.raises(Overloaded, match="2 sequences are open"):
             await step(runtime, 1, "c", start=True)
         await step(runtime, 1, "b", end=True)
-        with pytest.raises(TooLarge, match="sequence takes 12000 bytes"):
+        with pytest.raises(TooLarge, match="sequence needs 12000 bytes"):
             await step(runtime, range(1000), "c", start=True)
         await step(runtime, 1, "c", start=True)
         await step(runtime, 1, "a", end=True)
