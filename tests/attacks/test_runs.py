@@ -240,7 +240,7 @@ def test_rows_without_elements_weigh_something(server: Cohort, api: str, classes
     """A trillion of them in a few bytes are refused, a thousand are answered."""
     answer = ask_empty(server, api, VAST, classes)
     assert answer.error == "invalid"
-    assert "the lengths before its first 0" in answer.text
+    assert "lengths before its first 0" in answer.text
     assert ask_empty(server, api, [1024, 0], classes).error == ""
     assert ask_empty(server, api, [0, 2**20], classes).error == ""
 

@@ -360,7 +360,7 @@ def test_a_form_that_does_not_fit_is_told(
 @pytest.mark.parametrize(
     ("media", "body", "says"),
     [
-        ("multipart/form-data", b"", "names no boundary; leave the header out"),
+        ("multipart/form-data", b"", "has no boundary; omit the header"),
         ("multipart/form-data; boundary=b", b"", "ends before its last boundary"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\n", "ends before its last boundary"),
         (

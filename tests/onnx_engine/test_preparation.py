@@ -511,7 +511,7 @@ def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path)
         ({"x": {"shape": [2, 5]}}, "input 'x'.* .with made-up values for 'x': "),
         ({"x": [2, 5]}, "input 'x'.* .with made-up values for 'x': "),
         ({"x": [1, 2, 3, 4]}, "input 'x'"),
-        ({"x": {"shapes": [2, 4]}}, "input 'x' takes values or .*got the keys 'shapes'"),
+        ({"x": {"shapes": [2, 4]}}, "input 'x' needs values or .*got the keys 'shapes'"),
         ({"y": {"shape": [2, 4]}}, "input 'y' not found"),
         ({"x": [[1, 2]]}, "input 'x'"),
         ({"x": "text"}, "input 'x'"),

@@ -187,7 +187,7 @@ async def test_another_models_tokenizer_is_found_out(folder: Path) -> None:
     """It has more ids than the model's table has entries."""
     text_models.save(folder, CONFIG, text_models.classifier(words=10))
     (refused,) = await ask(folder, texts("good"))
-    assert "tokenizer.json has 14 ids, and the model's table for input_ids 10" in str(refused)
+    assert "tokenizer.json has 14 ids, but the model's table for input_ids has 10" in str(refused)
 
 
 async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> None:

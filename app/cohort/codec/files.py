@@ -76,7 +76,7 @@ def read_files(files: Sequence[File], specs: Sequence[TensorSpec]) -> Arrays:
         if len(specs) != 1:
             names = quoted_names(spec.name for spec in specs)
             raise InvalidInput(
-                "a body that is one file is for a model with one input; this one has "
+                "a body with one file needs a model with one input; this one has "
                 f"{names}: send multipart/form-data with a part of each name"
             )
         return {specs[0].name: specs[0].fit(_make(specs[0], files))}

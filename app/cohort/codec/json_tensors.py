@@ -30,7 +30,7 @@ MAX_RANK = 64  # numpy's limit
 MAX_TEXTS = 1 << 18
 """Maximum elements of BYTES in a request.
 
-The runtime takes 100 ns to copy each in and as long to copy each out, and holds the interpreter.
+The runtime copies each in for 100 ns and out for 100 ns, while it holds the interpreter lock.
 """
 
 

@@ -50,8 +50,8 @@ def split_parts(body: bytes, content_type: str) -> list[FormPart]:
     boundary = options.get(b"boundary")
     if not boundary:
         raise InvalidInput(
-            "the content-type multipart/form-data names no boundary; leave the header "
-            "out, and the client that writes the form sets it"
+            "the content-type multipart/form-data has no boundary; omit the header, so that "
+            "the client that writes the form sets it"
         )
     reader = _Reader()
     try:

@@ -35,7 +35,7 @@ def decode_secret(text: str) -> bytes:
         except ValueError:
             raise ValueError(f"is not in base64 after {SECRET_PREFIX}") from None
     if not key:
-        raise ValueError("has no secret in it: nothing can be signed")
+        raise ValueError("contains no secret, so nothing can be signed")
     return key
 
 

@@ -295,8 +295,9 @@ def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
     zero = shape.index(0)
     if prod(lengths[:zero]) > MAX_EMPTY_ROWS or prod(lengths[zero + 1 :]) > MAX_EMPTY_COLUMNS:
         raise InvalidInput(
-            f"input {quoted(spec.name)} of shape {list(shape)} has no elements: the lengths before "
-            f"its first 0 may multiply to {MAX_EMPTY_ROWS}, those after it to {MAX_EMPTY_COLUMNS}"
+            f"input {quoted(spec.name)} of shape {list(shape)} has no elements. The product of the "
+            f"lengths before its first 0 must be at most {MAX_EMPTY_ROWS}, of those after it at "
+            f"most {MAX_EMPTY_COLUMNS}"
         )
 
 

@@ -71,7 +71,8 @@ class Region:
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
             raise InvalidInput(
-                f"the shared memory {quoted(key)} cannot be opened to be read and written: {reason}"
+                f"the shared memory {quoted(key)} cannot be opened for reading and "
+                f"writing: {reason}"
             ) from None
         weakref.finalize(self, os.close, self._descriptor)
         self._check(size, offset)
@@ -80,7 +81,7 @@ class Region:
         """Raise InvalidInput unless a part is inside the region and its object."""
         if part.offset + part.size > self.size:
             raise InvalidInput(
-                f"{part.place}: {part.size} bytes from {part.offset} on are not in shared memory "
+                f"{part.place}: {part.size} bytes from {part.offset} on are outside shared memory "
                 f"region {quoted(self.name)}, which has {self.size} bytes"
             )
         self._check(part.size, self.offset + part.offset)
@@ -179,10 +180,10 @@ class Regions:
 
     def _check_key(self, owner: str, key: str, *, admin: bool) -> None:
         if not self._prefix:
-            raise Forbidden(f"{OFF}; the operator sets it to how keys begin, such as /cohort_")
+            raise Forbidden(f"{OFF}; the operator sets it to the prefix of keys, such as /cohort_")
         if self._workers > 1:
             raise Forbidden(
-                "shared memory regions are known to one process, and this server has "
+                "shared memory regions exist in one process, but this server has "
                 f"{self._workers} (COHORT_WORKERS): send tensors in the request"
             )
         file = key.removeprefix("/")
@@ -225,7 +226,7 @@ class Regions:
             raise InvalidInput(f"{place}: {OFF}")
         if size > self._most_bytes:
             raise TooLarge(
-                f"the inputs in shared memory have {size} bytes, and a request's may have "
+                f"the inputs in shared memory have {size} bytes; the limit per request is "
                 f"{self._most_bytes} (COHORT_MAX_BODY_MB)"
             )
 

@@ -72,7 +72,7 @@ def _find(
     if isinstance(place, int):
         if place < 4 or (isinstance(columns, int) and place >= columns):
             raise LoadFailed(
-                f"{where}: {place} is not a column behind the box, of shape {boxes.shape_text}"
+                f"{where}: {place} is not a column after the box, in shape {boxes.shape_text}"
             )
         return None
     named = {spec.name: spec for spec in outputs}
@@ -87,8 +87,8 @@ def _find(
         )
         if len(spec.shape) not in (axes - 1, axes) or other:
             raise LoadFailed(
-                f"{where}: {place} has shape {spec.shape_text}, and the boxes {boxes.shape_text}: "
-                "it must have as many pictures and boxes"
+                f"{where}: {place} has shape {spec.shape_text}, but the boxes have "
+                f"{boxes.shape_text}: the numbers of pictures and boxes must be equal"
             )
     return spec
 

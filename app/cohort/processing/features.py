@@ -80,8 +80,8 @@ class Features:
         )
         if size > MAX_COLUMN_BYTES:
             raise InvalidInput(
-                f"input {quoted(self._name)}: its {rows} rows become {size:,} bytes, and "
-                f"{MAX_COLUMN_BYTES:,} are the most in one request"
+                f"input {quoted(self._name)}: its {rows} rows need {size:,} bytes; the "
+                f"limit per request is {MAX_COLUMN_BYTES:,} bytes"
             )
         return size
 

@@ -76,8 +76,8 @@ class ImageStep:
         made = values.size * pixels.size
         if made > MAX_BYTES:
             raise InvalidInput(
-                f"input {quoted(self._name)}: {values.size} pictures of {pixels.size:,} bytes "
-                f"each, and {MAX_BYTES:,} in all are the most in one request"
+                f"input {quoted(self._name)}: {values.size} pictures need {pixels.size:,} bytes "
+                f"each; the limit per request is {MAX_BYTES:,} bytes"
             )
         for row, element in enumerate(values.tolist()):
             check()

@@ -39,7 +39,7 @@ def label_spec(
     if not can_be_labelled(spec):
         raise LoadFailed(f"{where}.labels: shape {spec.shape_text} has no column for each class")
     if config.threshold is not None and datatype.kind != "float":
-        raise LoadFailed(f"{where}.threshold: {spec.datatype} is not floats, as scores are")
+        raise LoadFailed(f"{where}.threshold: scores must be floats, not {spec.datatype}")
     labels = find_labels(where, spec, config.labels, folder, properties)
     if not labels:
         raise LoadFailed(f"{where}.labels: the list is empty")
@@ -67,7 +67,7 @@ def find_labels(
         if not known:
             raise LoadFailed(
                 f"{where}.labels: the model file has no class names; list them here, or name a "
-                "file with one a line"
+                "file with one per line"
             )
         return known
     return read_labels(f"{where}.labels", folder, labels)
@@ -104,9 +104,7 @@ def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
         raise LoadFailed(f"{where}: set either softmax or sigmoid, not both")
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind != "float":
-        raise LoadFailed(
-            f"{where}: {spec.datatype} is not floats, which softmax, sigmoid and round take"
-        )
+        raise LoadFailed(f"{where}: softmax, sigmoid and round need floats, not {spec.datatype}")
     if config.softmax and spec.shape is not None and not spec.shape:
         raise LoadFailed(f"{where}.softmax: the output is one number")
     first = softmax if config.softmax else sigmoid if config.sigmoid else None

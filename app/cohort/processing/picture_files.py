@@ -152,14 +152,14 @@ def _open(data: bytes, check: Check) -> tuple[_Kind, ImageFile]:
     width, height = picture.size
     size = f"{kind.name} of {width} x {height} pixels"
     if width * height > MAX_PIXELS:
-        raise BadPicture(f"a {size}; {MAX_PIXELS:,} pixels are the most")
+        raise BadPicture(f"a {size}; the limit is {MAX_PIXELS:,} pixels")
     if max(width, height) > MAX_SIDE:
-        raise BadPicture(f"a {size}; {MAX_SIDE:,} are the most of a side")
+        raise BadPicture(f"a {size}; the limit is {MAX_SIDE:,} per side")
     if not width or not height:
         raise BadPicture(f"a {size}")
     scans = data.count(_SCAN) if kind.name == "JPEG" else 0  # includes thumbnails
     if scans * width * height > MAX_SCANS:
-        raise BadPicture(f"a {size} in {scans} scans, which takes too long")
+        raise BadPicture(f"a {size} in {scans} scans, which would take too long")
     return kind, picture
 
 

@@ -286,14 +286,14 @@ def _kind(context: StepContext) -> str:
     config = context.config
     kinds = [key for key in STEPS if getattr(config, key) is not None]
     if len(kinds) > 1:
-        raise context.problem(f"it is either {kinds[0]} or {kinds[1]}")
+        raise context.problem(f"use either {kinds[0]} or {kinds[1]}, not both")
     kind = kinds[0] if kinds else ""
     for key, other in ONLY_WITH.items():
         if getattr(config, key) not in {None, False} and kind != other:
             article = "a tokenizer" if other == "tokenizer" else other
-            raise context.problem(f"{key} is for an input with {article}")
+            raise context.problem(f"{key} needs {article}")
     if config.missing is not None and kind in {"image", "audio", "tokenizer"}:
-        raise context.problem(f"missing is not for an input with {kind}")
+        raise context.problem(f"missing cannot be combined with {kind}")
     return kind
 
 

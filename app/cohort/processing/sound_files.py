@@ -71,9 +71,9 @@ class SoundReader:
         file = self._file
         self.rate, self.frames, self.channels = file.samplerate, file.frames, file.channels
         if file.format not in _DECODERS[self.kind] or file.subtype not in _ENCODINGS:
-            raise BadSound(f"its encoding {file.format} {file.subtype} is not decoded here")
+            raise BadSound(f"its encoding {file.format} {file.subtype} is not supported")
         if not 0 < self.channels <= MAX_CHANNELS:
-            raise BadSound(f"it has {self.channels} channels, and at most {MAX_CHANNELS} may be")
+            raise BadSound(f"it has {self.channels} channels; the maximum is {MAX_CHANNELS}")
         if self.rate <= 0:
             raise BadSound(f"its sample rate is {self.rate}")
         if self.frames <= 0:

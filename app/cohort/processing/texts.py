@@ -104,8 +104,8 @@ class TextStep:
         entries, count = context.tables.get(ids.name), self._tokenizer.id_count
         if entries is not None and count > entries:
             raise context.problem(
-                f"{name} has {count} ids, and the model's table for {ids.name} {entries}: it is "
-                "another model's tokenizer"
+                f"{name} has {count} ids, but the model's table for {ids.name} has {entries}: it "
+                "is another model's tokenizer"
             )
 
     @property
@@ -130,8 +130,9 @@ class TextStep:
             if size > self._tokenizer.most_characters:
                 raise self._wrong(
                     number,
-                    f"has {size:,} characters, of {self._tokenizer.most_characters:,} at most; the "
-                    f"model sees the first {self._tokenizer.max_length} ids of them: send less",
+                    f"has {size:,} characters; the limit is "
+                    f"{self._tokenizer.most_characters:,}, of which the model uses the first "
+                    f"{self._tokenizer.max_length} ids",
                 )
             total, longest = total + size, max(longest, size)
         check()

@@ -56,13 +56,15 @@ def open_tokenizer(file: Path) -> Tokenizer:
     name = file.name
     try:
         if (size := file.stat().st_size) > MAX_FILE_BYTES:
-            raise LoadFailed(f"{name} has {size >> 20} MiB, of {MAX_FILE_BYTES >> 20} at most")
+            raise LoadFailed(
+                f"{name} has {size >> 20} MiB; the limit is {MAX_FILE_BYTES >> 20} MiB"
+            )
         data = file.read_bytes()
     except FileNotFoundError:
         raise LoadFailed(
-            f"there is no {name} in the version's folder: put it there; where a "
-            "model has only vocab.txt or merges.txt, "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers makes it"
+            f"{name} not found: put it into the version's folder. If a model has only vocab.txt or "
+            "merges.txt, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of "
+            "transformers makes it"
         ) from None
     except OSError as error:
         raise LoadFailed(f"{name} cannot be read: {error.strerror or error}") from error
@@ -268,7 +270,8 @@ def _check_parts(tokenizer: Tokenizer) -> Iterator[str]:
             written *= max(len(content), 1) if isinstance(content, str) else 1
             if written > MAX_GROWTH:
                 raise LoadFailed(
-                    f"its normalizer writes {written:,} characters for one, of {MAX_GROWTH} at most"
+                    f"its normalizer writes {written:,} characters for one; the limit is "
+                    f"{MAX_GROWTH}"
                 )
             pattern = found.get("Regex")
             if not isinstance(pattern, str):

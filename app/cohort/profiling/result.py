@@ -88,8 +88,9 @@ class ProfileResult:
 def key_for(
     opener: Opener, session: Session, batching: BatchPolicy, trial: Trial = NO_TRIAL
 ) -> dict[str, str]:
-    """Describe everything that the profile of `session`, which `opener` opened, depends on.
+    """Return a description of everything that the profile of `session` depends on.
 
+    opener: The opener of `session`.
     trial: The inputs of its runs; default: made without an example.
 
     Raises OSError if the files can no longer be read.

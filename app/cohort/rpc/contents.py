@@ -75,7 +75,7 @@ def read_request(read: InferMessage) -> InferRequest:
         sent = [True] * len(sent)  # tensors in shared memory may have empty entries
     if raw and len(raw) != sum(sent):
         raise InvalidInput(
-            f"raw_input_contents has {len(raw)} entries and inputs has {sum(sent)}: "
+            f"raw_input_contents has {len(raw)} entries, but inputs has {sum(sent)}: "
             "there must be one for each input, or none at all"
         )
     raws = iter(raw)

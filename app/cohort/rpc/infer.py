@@ -133,7 +133,7 @@ class MessageCall:
         size = len(head) + sum(map(len, tail))
         if size > self._limit:
             raise TooLarge(
-                f"the response has {size} bytes, and this server sends {self._limit} at most: "
+                f"the response has {size} bytes, but this server sends at most {self._limit}: "
                 "request fewer rows or outputs"
             )
         if self._streamed:

@@ -48,8 +48,8 @@ def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSe
         )
     if header and header != text:
         raise InvalidInput(
-            f"sequence_id is {quoted(text)}, and the header x-sequence-id {quoted(header)}: send "
-            "one of them, or the same in both"
+            f"sequence_id is {quoted(text)}, but the header x-sequence-id is {quoted(header)}: "
+            "send one of them, or the same in both"
         )
     if len(text) > MAX_ID:
         raise InvalidInput(

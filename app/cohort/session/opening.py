@@ -39,7 +39,7 @@ EXTERNAL_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's key for the folder of external weights, for a model passed as bytes."""
 
 COPIES = 3
-"""Copies of a model that another process may have in memory, plus a quarter of all memory."""
+"""Copies of the model in a child's memory limit, in addition to a quarter of free memory."""
 
 SPIN_MICROSECONDS = "50"
 """Longer than the time between two nodes, shorter than the time between two requests."""
