@@ -151,7 +151,7 @@ class RecordedReply:
 
 
 class ManualScheduler:
-    """A scheduler that runs a batch when the test says so, before returning."""
+    """A scheduler that runs a batch when the test calls it, before returning."""
 
     def __init__(self) -> None:
         self.woken = 0
@@ -222,7 +222,7 @@ def assert_empty(batcher: Batcher) -> None:
 
 @dataclass
 class FakeServer:
-    """A server of which `ServerMetrics` tells: one that is well and holds nothing."""
+    """A server for `ServerMetrics` that is healthy and holds nothing."""
 
     serving: Mapping[str, bool] = field(default_factory=dict)
     ready: bool = False

@@ -1,4 +1,4 @@
-"""How far outputs for the same request differ, and which differences count."""
+"""Comparison of outputs for the same request: how far they differ, and which differences count."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pair_of(datatype: str, expected: object, got: object) -> Pair:
 
 
 def one(pair: Pair, criterion: Criterion = SAME_DECISION) -> OutputDifference:
-    """The difference in the only output of one request; the sentence says the same."""
+    """Return the difference in the only output of one request; the sentence must agree with it."""
     ((difference,),) = compare([pair], criterion)
     assert bool(explain(pair, criterion)) == difference.disagrees
     return difference
@@ -106,7 +106,7 @@ def test_other_shapes_kinds_and_names_disagree(criterion: Criterion) -> None:
 
 
 def test_a_shadow_may_have_another_datatype_of_the_same_kind() -> None:
-    """FP16 beside FP32 is what a shadow may be for; a published model does not change its own."""
+    """A shadow may use FP16 instead of FP32; a published model does not change its own datatype."""
     floats = Pair({"y": np.ones((1, 2), "f4")}, {"y": np.ones((1, 2), "f2")})
     whole = Pair({"y": np.array([1], BY_NAME["INT4"].dtype)}, {"y": np.array([1], "i8")})
     for pair in (floats, whole):
@@ -141,12 +141,12 @@ def test_tolerance_is_of_each_number(expected: object, got: object, within: bool
 
 
 def test_rounding_is_of_the_largest_number() -> None:
-    """Small numbers beside a large one may change by more than themselves; less so in 32 bits."""
+    """Small numbers next to a large one may change by more than themselves; less so in 32 bits."""
     pair = pair_of("FP32", [100, 0.1], [100, 0.9])
     assert not disagrees(pair, ROUNDING)
     assert disagrees(pair_of("FP32", [100, 0.1], [100, 1.2]), ROUNDING)
     assert not disagrees(pair_of("FP16", [100, 0.1], [100, 1.2]), ROUNDING)
-    assert disagrees(pair_of("FP32", [INF, 0.1], [INF, 0.2]), ROUNDING)  # infinity is no scale
+    assert disagrees(pair_of("FP32", [INF, 0.1], [INF, 0.2]), ROUNDING)  # infinity sets no scale
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_rounding_is_of_the_largest_number() -> None:
 def test_sentence_says_where_and_how_far(
     datatype: str, expected: object, got: object, criterion: Criterion, says: str
 ) -> None:
-    """It is for whoever has to find out why."""
+    """The sentence helps a reader find the cause."""
     sentence = explain(pair_of(datatype, expected, got), criterion)
     assert sentence.startswith("output 'y' ")
     assert says in sentence

@@ -36,7 +36,7 @@ def defined_in(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def has(path: Path, dotted: str) -> bool:
-    """Whether a module defines a name, or a class in it a method or field: `Class.method`."""
+    """Return True if a module defines a name, or a method or field of a class: `Class.method`."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for name in dotted.split("."):
         found = dict(defined_in(body)).get(name)

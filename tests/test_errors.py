@@ -1,4 +1,4 @@
-"""What errors say."""
+"""The texts of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cohort.errors import (
 
 
 def test_a_close_name_is_suggested() -> None:
-    """Or what is available is quoted_names, where that is short."""
+    """If no name is close, a short list of available names is shown."""
     assert did_you_mean("irs", ["iris", "digits"]) == "; did you mean 'iris'?"
     assert did_you_mean("x", ["iris", "digits"]) == "; available: digits, iris"
     assert did_you_mean("x", map(str, range(9))) == ""
@@ -60,5 +60,5 @@ def test_a_name_is_compared_with_nothing_where_that_would_take_long(
 
 @pytest.mark.parametrize("name", ["iris ", "-iris", "", "iris" * 40, "ïris", "iris\n"])
 def test_what_cannot_be_a_name_is_told_the_rule(name: str) -> None:
-    """In the place of a name that is close."""
+    """The rule replaces the suggestion of a close name."""
     assert "; a name has at most 128" in str(ModelNotFound(name, ["iris"]))

@@ -1,4 +1,4 @@
-"""The text that Prometheus reads, compared with what prometheus_client writes."""
+"""The text that Prometheus reads, compared with the text of prometheus_client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Given(Collector):
 
 
 def written(families: Iterable[Metric], *, openmetrics: bool) -> bytes:
-    """What prometheus_client writes of `families`."""
+    """Return the text of prometheus_client for `families`."""
     registry = CollectorRegistry()
     registry.register(Given(families))
     return (generate_openmetrics if openmetrics else generate_latest)(registry)
@@ -89,7 +89,7 @@ def test_parts_of_a_family_stand_together() -> None:
 
 
 def test_a_long_text_comes_in_blocks() -> None:
-    """Of about the same size, however long; together they are the text."""
+    """The blocks have about the same size, however long the text; joined they are the text."""
     exposition = Exposition()
     line = b'series{of="x"} 1.0\n' * 50
     exposition.lines(FamilyHead("series", "gauge", "Help.")).extend([line] * 1000)

@@ -1,4 +1,4 @@
-"""What is counted, and how Prometheus reads it."""
+"""Metrics that are counted, and the text that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_answer_is_counted_by_outcome_and_timed_by_variant() -> None:
 
 
 def test_requests_beyond_the_objective_are_counted() -> None:
-    """Whatever their outcome, and exactly; where there is no objective, there is no series."""
+    """All outcomes count, exactly; without an objective, there is no series."""
     metrics = make_metrics()
     counts, others = metrics.version("iris", "1"), metrics.version("iris", "2")
     others.request("", "OK", 9.0)
@@ -129,7 +129,7 @@ def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
 
 
 def test_the_same_version_is_counted_in_one_place() -> None:
-    """Whoever asks for a version's counts gets the same ones."""
+    """Every call for a version's counts returns the same object."""
     metrics = make_metrics()
     assert metrics.version("iris", "1") is metrics.version("iris", "1")
     assert metrics.version("iris", "1") is not metrics.version("iris", "2")

@@ -19,7 +19,7 @@ FILLED = Profile({1: 0.001, 8: 0.001}, 8, change_seconds=0.1)
 
 
 async def engine_with(disk: RegistryOnDisk, profile: Profile) -> BatchedSession:
-    """The engine of a model that tells how many rows its runs have, and of this profile."""
+    """Return the engine of a model that outputs how many rows its runs have, with this profile."""
     onnx_models.save(onnx_models.rows_of_its_run(), disk.models / "m/1/model.onnx")
     await disk.reconcile()
     engine = disk.registry.find("m").engine
@@ -41,7 +41,7 @@ async def rows_run(queue: RequestQueue, rows: int) -> int:
 
 @pytest.mark.parametrize("queue", ["callers", "copies", "shadow"])
 async def test_each_queue_fills_them_up(disk: RegistryOnDisk, queue: str) -> None:
-    """They share a session, which a run of any of them would make prepare anew."""
+    """The queues share a session, which would prepare again after any run of another size."""
     engine = await engine_with(disk, FILLED)
     wanted: RequestQueue = engine
     if queue != "callers":

@@ -44,7 +44,7 @@ class Rig:
         )
         self.device = "cpu"
 
-    # what is used of the session that is measured
+    # the used part of the measured session
 
     def control(self) -> object:
         return self.measured.make_control()
@@ -126,7 +126,7 @@ async def test_a_request_waits_for_no_more_than_the_run_in_progress() -> None:
 
 
 async def test_a_disturbed_run_does_not_count() -> None:
-    """Another that began meanwhile had the caches and the memory as well."""
+    """A run that began during it used the same caches and memory."""
     async with rig() as it:
         measuring = it.measure()
         await it.measured.started(1)
@@ -187,7 +187,7 @@ async def test_nobody_waits_for_the_measurement_of_a_closed_version(
 
 
 async def test_a_run_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of a request would be, and the measurement is over."""
+    """It is stopped as a request's run would be, and the measurement ends."""
     monkeypatch.setattr(idle_runs, "CHECK_RUN_SECONDS", 0.01)
     async with rig(limit=0.05) as it:
         measuring = it.measure()

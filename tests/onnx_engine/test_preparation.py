@@ -1,4 +1,4 @@
-"""What a load does once, however many parts of it need the result."""
+"""Work that a load does once, however many parts of it need the result."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def publish(path: Path) -> None:
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often files were hashed, by name, and inputs looked for (`trial`).
+    """Count how often files were hashed, by name, and inputs looked for (`trial`).
 
-    Every graph is kept, and two threads are the best for exclusive runs, so that all that needs a
+    Every graph is kept, and two threads are the best for exclusive runs. So every part that needs a
     digest or a trial takes part, once the version is measured.
     """
     counter: Counter[str] = Counter()
@@ -230,7 +230,7 @@ def test_no_run_is_larger_than_what_it_prepares(
 
 
 def test_what_first_runs_took_of_memory_is_given_back(tmp_path: Path) -> None:
-    """A row of this model takes 256 MB for a moment; its session keeps none of it."""
+    """A row of this model takes 256 MB for a moment; its session keeps no part of it."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]> wide (float[N, 1] x) => (float[N, 1] y)
         <int64[2] wide = {1, 67108864}, int64[1] one = {1}>
@@ -254,7 +254,7 @@ def test_what_first_runs_took_of_memory_is_given_back(tmp_path: Path) -> None:
 def test_a_version_whose_runs_take_for_ever_keeps_out_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One runs at a time, but waits for another only so long; what it waits is none of its time."""
+    """Runs take turns with a limited wait. The wait does not count as time of the run."""
     monkeypatch.setattr(turns, "LONGEST_TURN_SECONDS", 0.3)
     token = CancellationToken()
     with turns.RUNNING.turn(CancellationToken()):
@@ -288,7 +288,7 @@ def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
 
 
 def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path: Path) -> None:
-    """The load fails for want of its private copy, says so, and is one to try again."""
+    """The load fails because its private copy is missing, names that reason, and can be retried."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "m/1/model.onnx")
     source, cache = Source(path, "a", CONFIG), tmp_path / "cache"
 
@@ -306,7 +306,7 @@ def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path
 def test_files_that_change_while_they_are_loaded_may_load_another_time(
     path: Path, change: str
 ) -> None:
-    """Whatever the load failed with: it is no word on the files as they were seen."""
+    """This holds for every failure of the load: it is not a verdict on the files that changed."""
     source = Source(path, stamp_files(str(path.parent))[0], CONFIG)
 
     class Changing:
@@ -522,6 +522,6 @@ def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path)
 def test_an_example_that_does_not_fit_fails_the_load(
     path: Path, example: dict[str, Any], reason: str
 ) -> None:
-    """With what is wrong with it, as a caller of /predict is told."""
+    """The reason is the one that a caller of /predict gets."""
     with pytest.raises(LoadFailed, match=rf"the example of config\.yaml: .*{reason}"):
         load(path, None, replace(CONFIG, example=(example,)))

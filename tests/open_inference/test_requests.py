@@ -1,4 +1,4 @@
-"""What makes a request a valid one, and what a version makes of it, without a wire."""
+"""Validation of requests, and their use by a version, without a wire."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_timeout_is_in_microseconds(value: object, seconds: float | None) -> N
     "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, LARGEST_NUMBER + 1, "9" * 21]
 )
 def test_what_is_no_whole_number_is_refused(value: object) -> None:
-    """With the place where it stands."""
+    """The error gives the place of the value."""
     with pytest.raises(InvalidInput, match=r"^here must be a whole number >= 0, got "):
         whole_number("here", value)
 
@@ -64,7 +64,7 @@ def test_an_outputs_own_form_counts_before_the_requests() -> None:
 
 
 def test_the_place_of_a_repeated_name_is_told() -> None:
-    """Of an input and of an output."""
+    """The place is given for an input and for an output."""
     with pytest.raises(InvalidInput, match=r"^inputs\[1\]\.name repeats 'x'$"):
         make_request([tensor(), tensor()], [])
     with pytest.raises(InvalidInput, match=r"^outputs\[2\]\.name repeats 'y'$"):
@@ -124,7 +124,7 @@ def test_each_name_is_looked_at_a_few_times(part: str) -> None:
     ],
 )
 def test_typed_values_become_an_array(datatype: str, values: list[Any], expected: Any) -> None:
-    """Flat values in the shape that was said."""
+    """Flat values become an array of the given shape."""
     sent = InputTensor("x", datatype, [2, 1], NO_PARAMETERS, values=values)
     array = decode_input(TensorSpec("x", datatype, None), sent)
     assert array.reshape(-1).tolist() == expected

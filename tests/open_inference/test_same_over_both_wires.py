@@ -61,7 +61,7 @@ def of_datatype(datatype: str, *values: Any) -> Asked:
 
 
 REQUESTS: dict[str, Asked] = {
-    # What is answered
+    # Requests that are answered
     "plain": Asked("same", [X]),
     "an id": Asked("same", [X], id="a1"),
     "a version": Asked("same", [X], version="1"),
@@ -128,7 +128,7 @@ REQUESTS: dict[str, Asked] = {
         [("y", {"classification": 1})],
     ),
     "binary_data that is no boolean": y_with({"binary_data": 1}),
-    # What does not fit
+    # Requests that do not fit
     "an unknown model": Asked("nobody", [X]),
     "a model with a slip": Asked("sam", [X]),
     "a very long model": Asked("x" * 3000, [X]),
@@ -210,7 +210,7 @@ def understood(request: InferRequest) -> object:
 
 @pytest.mark.parametrize(("name", "binary"), CASES)
 def test_the_same_is_understood(name: str, binary: bool) -> None:
-    """Before any model is looked at: every field of the request, or the same refusal."""
+    """Every field of the request, or the refusal, is the same before any model is read."""
 
     def rest() -> InferRequest:
         body, headers = REQUESTS[name].body(binary=binary)
@@ -232,7 +232,7 @@ def test_the_same_is_understood(name: str, binary: bool) -> None:
     for result in results:
         if isinstance(result, tuple):
             for _, _, parameters, _ in result[0].values():
-                parameters.pop("binary_data_size", None)  # how REST frames it
+                parameters.pop("binary_data_size", None)  # REST's own framing
     assert results[0] == results[1]
 
 
@@ -295,7 +295,7 @@ PLACES = [
 async def grpc_document(
     client: Client, method: str, request: Message, **options: Any
 ) -> Message | Refused:
-    """What a call answers, or its error."""
+    """Return the answer of a call, or its error."""
     try:
         answer: Message = await client.call(method, request, **options)
     except aio.AioRpcError as error:
@@ -315,7 +315,7 @@ def as_message(document: Any, message: Message) -> Message:
 async def test_documents_are_the_same(
     rest_client: httpx.AsyncClient, grpc_client: Client, part: str, model: str, version: str
 ) -> None:
-    """Metadata, settings and statistics of a model or a version, and what is said of others."""
+    """They are metadata, settings and statistics of models and versions, and refusals."""
     method = {"": "ModelMetadata", "/config": "ModelConfig", "/stats": "ModelStatistics"}[part]
     place = f"/v2/models/{model}" + (f"/versions/{version}" if version else "")
     rest = await rest_client.get(place + part)
@@ -361,7 +361,7 @@ async def test_the_server_says_the_same_of_itself(
 async def test_the_index_is_the_same(
     rest_client: httpx.AsyncClient, grpc_client: Client, ready: bool
 ) -> None:
-    """With what is not ready, and without."""
+    """The index is the same with and without versions that are not ready."""
     rest = (await rest_client.post("/v2/repository/index", json={"ready": ready})).json()
     grpc = await grpc_client.call("RepositoryIndex", messages.RepositoryIndexRequest(ready=ready))
     assert as_message({"models": rest}, messages.RepositoryIndexResponse()) == grpc
@@ -399,7 +399,7 @@ async def test_loading_is_the_same(
     authorization: str | None,
     parameters: dict[str, Any],
 ) -> None:
-    """Who may, what comes with it, and what becomes of it."""
+    """Both agree on permission, on parameters and on the outcome."""
     headers = {} if authorization is None else {"authorization": authorization}
     rest = await rest_client.post(
         f"/v2/repository/models/{model}/load", json={"parameters": parameters}, headers=headers

@@ -171,7 +171,7 @@ async def by_rest(
     binary: bool,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Answered | Refused, Mapping[str, str]]:
-    """What comes back over REST, and its headers."""
+    """Return the answer over REST, and its headers."""
     if binary:
         wanted = {"binary_data_output": True, **asked.parameters}
         asked = Asked(asked.model, asked.inputs, asked.outputs, wanted, asked.id, asked.version)
@@ -208,7 +208,7 @@ def refused(response: httpx.Response) -> Refused:
 async def by_grpc(
     client: Client, asked: Asked, *, raw: bool, metadata: Metadata = ()
 ) -> tuple[Answered | Refused, Mapping[str, str]]:
-    """What comes back over gRPC, and its trailing metadata."""
+    """Return the answer over gRPC, and its trailing metadata."""
     call = client.call("ModelInfer", asked.message(raw=raw), metadata=metadata)
     try:
         told = await call

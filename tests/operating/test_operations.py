@@ -1,4 +1,4 @@
-"""What operators do: load, unload, roll back and clear; and what they read of usage."""
+"""Operations on models: load, unload, roll back and clear; and reports of usage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_unloading_a_model_that_failed_makes_it_no_problem() -> None:
 
 
 async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
-    """The source of what failed is outdated by then, so that it is retried."""
+    """The source of a failed version is outdated by then, so that it is retried."""
     registry = make_registry({"m": [make_entry(1, reason="broken")]})
     found: list[str] = []
 
@@ -89,7 +89,7 @@ async def test_a_model_that_is_not_on_disk_cannot_be_loaded_or_unloaded() -> Non
 
 
 def test_usage_is_that_of_ready_versions() -> None:
-    """Of all models, of one, or of one version."""
+    """Usage is read of all models, of one, or of one version."""
     metrics = make_metrics()
     registry = make_registry(
         {
@@ -135,7 +135,7 @@ class Setup:
         self.saves += 1
 
     def rolled_back(self) -> dict[str, bool]:
-        """Whether each variant is rolled back."""
+        """Return for each variant if it is rolled back."""
         variants = self.rollouts.live["m"].rollout.variants
         return {name: variant.rolled_back for name, variant in variants.items()}
 
@@ -204,7 +204,7 @@ async def test_metrics_are_in_the_format_that_the_reader_prefers() -> None:
 
 
 async def test_scrapes_at_once_are_given_the_same_text() -> None:
-    """However many and whichever version of the format they name; a later one is written anew."""
+    """This holds for every version of the format. A later scrape is written again."""
     metrics = make_metrics()
     metrics.version("m", "1").request("", "OK", 0.1)
     plane = make_control_plane(make_registry({}), metrics)

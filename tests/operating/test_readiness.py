@@ -1,4 +1,4 @@
-"""Whether a process should receive traffic, and how healthy it is."""
+"""Readiness of a process for traffic, and its health."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() 
 
 
 async def test_an_unloaded_model_is_no_problem() -> None:
-    """What an operator unloaded on purpose neither degrades health nor readiness."""
+    """A model that was unloaded on purpose affects neither health nor readiness."""
     plane = make(
         make_registry({"m": [make_entry(1, state=State.UNAVAILABLE, reason=UNLOADED)]}),
     )
@@ -114,7 +114,10 @@ def test_what_serves_is_told_of_models_that_were_tried_and_not_unloaded() -> Non
 
 
 async def test_a_version_that_is_held_back_is_named() -> None:
-    """It is no problem: who names it gets it. Callers read of models they may see only."""
+    """It is not a problem: a request that names it gets it.
+
+    Callers read of models they may see only.
+    """
     entries = [make_entry(1, ControlledEngine()), make_entry(2, ControlledEngine([X, Z]))]
     registry = make_registry({"m": entries})
     signatures = {one.number: one.signature for one in entries}
@@ -149,7 +152,7 @@ async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
 
 
 def test_what_is_opened_last_is_waited_for() -> None:
-    """The start is over once it is open; it is the last reason that is told."""
+    """The start ends once it is open; the reason shown is the last one."""
     registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
     lifecycle = Lifecycle(registry, loading_reason=str, allow_empty=False)
     assert (lifecycle.settled, lifecycle.readiness()) == (True, Readiness(True))

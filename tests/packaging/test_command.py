@@ -12,7 +12,7 @@ from tests.e2e.processes import ROOT
 
 
 class Place:
-    """A checkout with two environments, somebody's home, and what they see."""
+    """A checkout with two environments, a home folder, and commands that run in them."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.checkout = folder / "home", folder / "checkout"
@@ -37,7 +37,7 @@ class Place:
         )  # fmt: skip
 
     def says(self, path: str) -> str:
-        """What `cohort` is in a shell with this PATH."""
+        """Return the output of `cohort` in a shell with this PATH."""
         done = subprocess.run(
             ["/bin/sh", "-c", "cohort"],
             check=True,
@@ -55,7 +55,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_the_runtime_installed_last_is_the_command(place: Place) -> None:
-    """In the folder of one's own where that is on PATH; and it can be taken away."""
+    """The link is in the user's own folder if that is on PATH; and it can be removed."""
     path = f"{place.own}:/usr/bin:/bin"
     for name in (".venv", ".venv-cpu", ".venv-cpu"):
         done = place.ask("link", name, path=path)
@@ -79,7 +79,7 @@ def test_the_runtime_installed_last_is_the_command(place: Place) -> None:
 def test_a_folder_that_is_not_on_the_path_comes_with_the_line_for_it(
     place: Place, shell: str, line: str
 ) -> None:
-    """Of one's own shell; what the line does is what makes the command one."""
+    """The line is for the user's shell; running it makes the command available."""
     done = place.ask("link", ".venv", shell=shell)
     assert done.returncode == 0, done.stderr
     assert "is not on PATH" in done.stdout

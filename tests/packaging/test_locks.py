@@ -1,4 +1,4 @@
-"""The lock files beside what they lock."""
+"""The lock files, compared with the requirements."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.e2e.processes import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-# The others are frameworks, which people have, or uv fetches, in environments of their own.
+# The others are frameworks, which people have or uv fetches, in separate environments.
 LOCKED = ("gpu", "cuda", "cpu", "openvino", "prepare")
 
 
 @pytest.mark.parametrize("extra", LOCKED)
 def test_each_runtime_locks_all_that_serving_needs(extra: str) -> None:
-    """Whoever adds a dependency has run `make lock`, with the versions that the tests run with."""
+    """After a dependency is added, `make lock` must be run, with the versions of the tests."""
     locked, tested = pinned(extra), pinned("dev")
     extras = (extra, "bench") if extra == "prepare" else (extra,)
     needed = [

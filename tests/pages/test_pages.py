@@ -13,7 +13,7 @@ from tests.pages.printed import compare, pattern, shown_in
 from tests.pages.terminal import BlockFailed, terminal
 
 SAMPLE = {"docs/tutorial/first-model.md", "docs/reference/v2.md"}
-"""What runs in every run of the tests; `make docs` runs every page."""
+"""Pages that run in every run of the tests; `make docs` runs every page."""
 
 
 def read(page: Path) -> list[Block]:
@@ -115,7 +115,7 @@ def test_a_block_that_fails_is_told(page: str, tmp_path: Path) -> None:
 
 
 def test_a_page_is_one_session(tmp_path: Path) -> None:
-    """Variables stay, files are where the page says, a comment's commands run, others do not."""
+    """Variables stay, files are at the named place, a comment's commands run, others do not."""
     page = """
 <!-- run
 made=$(mktemp -d)

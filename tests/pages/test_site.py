@@ -21,7 +21,7 @@ LOADS = frozenset(
     {"audio", "embed", "iframe", "img", "link", "object", "script", "source", "video"}
 )
 
-# What Chromium asks by itself, whatever page it shows: the time, who is signed in, updates.
+# Requests that Chromium makes for any page: the time, the signed-in user, updates.
 ITS_OWN = re.compile(
     r"\w+ (?:https?://)?"
     r"(?:clients\d|accounts|update|optimizationguide-pa|content-autofill)\.google(?:apis)?\.com[:/]"
@@ -30,7 +30,7 @@ OUTSIDE = re.compile(r"(https?:)?//", re.IGNORECASE)
 
 
 class Loaded(HTMLParser):
-    """What a page has a browser fetch from elsewhere: its links for readers do not count."""
+    """The resources that a page loads from elsewhere: its links for readers do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_a_browser_asks_the_network_for_nothing(page: str, shows: str, tmp_path:
 
 
 def test_a_page_that_asks_the_network_is_seen(tmp_path: Path) -> None:
-    """The proxy hears of a script from elsewhere."""
+    """The proxy records a script from elsewhere."""
     page = tmp_path / "page.html"
     page.write_text('<script src="http://cdn.example/x.js"></script>')
     _, asked = read_in_a_browser(f"file://{page}", tmp_path / "profile")

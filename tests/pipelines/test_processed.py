@@ -1,4 +1,4 @@
-"""Pipelines whose file says what callers send and get, as a config does."""
+"""Pipelines whose file declares the inputs and outputs of callers, as a config does."""
 
 from __future__ import annotations
 
