@@ -23,12 +23,12 @@ SHAPES: dict[str, list[Shape]] = json.loads(Path(__file__).with_name("digits.jso
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Who draws. All lengths are of the canvas.
+    """The style of a person who draws. All lengths are of the canvas.
 
-    slant: How far the top leans to the right of the bottom.
-    wide, high: The size of what is drawn.
+    slant: Distance by which the top leans to the right of the bottom.
+    wide, high: The size of the drawing.
     left, top: Its place.
-    tremor: How far a point is from where it should be.
+    tremor: Distance of a point from its place.
     """
 
     slant: float

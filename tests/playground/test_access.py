@@ -1,4 +1,4 @@
-"""Who uses the page by keyboard or with assistive technology, on a phone, or with many models."""
+"""The page with a keyboard, assistive technology, a phone, or many models."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def width(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[int]:
 
 
 def findings(page: Page) -> list[str]:
-    """What axe finds serious. https://github.com/dequelabs/axe-core"""
+    """Return the findings that axe rates serious or critical.
+
+    https://github.com/dequelabs/axe-core
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text())
     result: dict[str, Any] = page.evaluate("axe.run()")
@@ -121,7 +124,7 @@ def test_all_of_it_works_by_keyboard(chromium: Browser, server: Cohort) -> None:
 
 
 def test_two_hundred_models_stay_usable(chromium: Browser, server: Cohort) -> None:
-    """Their cards ask for what is in view; a search finds one, and is there on the way back."""
+    """Only visible cards request data; a search finds one, and is kept on the way back."""
     asked: list[str] = []
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page(viewport={"width": 1280, "height": 900})

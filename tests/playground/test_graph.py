@@ -210,7 +210,7 @@ def test_arrows_lead_from_node_to_node(chromium: Browser, server: Cohort) -> Non
 
 
 def test_a_search_goes_from_hit_to_hit(chromium: Browser, server: Cohort) -> None:
-    """And says how many there are."""
+    """The page shows how many hits there are."""
     page = graph_of(chromium, server, "residual")
     page.get_by_label("fold repeated blocks").uncheck()
     page.get_by_role("searchbox").fill("maxpool_")
@@ -264,7 +264,7 @@ def test_the_node_that_mixes_rows_is_marked(chromium: Browser, server: Cohort) -
 
 
 def test_no_node_of_a_model_that_mixes_no_rows_is_marked(chromium: Browser, server: Cohort) -> None:
-    """Nor is anything said of its rows."""
+    """The details do not mention rows."""
     page = graph_of(chromium, server, "digits")
     assert page.locator(".mark").count() == 0
     expect(page.locator(".graph-details")).not_to_contain_text("Rows")
@@ -274,7 +274,7 @@ def test_a_version_that_is_not_there_is_said(chromium: Browser, server: Cohort) 
     """In the server's words."""
     page = opened(chromium, server, "/models/digits/versions/9")
     expect(page.get_by_role("alert")).to_contain_text("9")
-    chromium.complaints.clear()  # the browser tells of the status
+    chromium.complaints.clear()  # the browser reports the status
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is missing: make .npm/npm.stamp")

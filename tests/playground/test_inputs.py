@@ -106,7 +106,7 @@ def test_a_file_that_is_none_is_refused_in_words(
 
 
 def test_a_link_holds_model_version_and_input(chromium: Browser, server: Cohort) -> None:
-    """Who opens it sees the same rows and the same version, and gets the same answer."""
+    """The link shows the same rows and the same version, and gets the same answer."""
     page = opened(chromium, server, "/models/shapes")
     page.get_by_label("Version", exact=True).select_option("1")
     for place, value in enumerate(["0.5", "-1.25", "3", "0.001"]):
@@ -126,7 +126,7 @@ def test_a_link_holds_model_version_and_input(chromium: Browser, server: Cohort)
 
 
 def test_a_link_to_a_text_fills_the_box(chromium: Browser, server: Cohort) -> None:
-    """And one whose input does not fit is as if it had none."""
+    """A link whose input does not fit is treated as one without input."""
     page = opened(chromium, server, "/models/echo")
     page.get_by_label("x", exact=True).fill("Größe & more")
     press(page, "Predict")

@@ -29,7 +29,7 @@ CELL = st.text(st.sampled_from('abc01.," -\nü'), max_size=8)
 
 @pytest.fixture(scope="module")
 def page(chromium: Browser, bundled: Cohort) -> Page:
-    """A page that has its modules at hand: `await module("csv")`."""
+    """A page that can import its modules: `await module("csv")`."""
     found = opened(chromium, bundled)
     found.evaluate(
         """() => {
@@ -59,7 +59,7 @@ def test_csv_is_read_as_it_was_written(page: Page, rows: list[list[str]]) -> Non
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_cells_are_parted_by_what_the_first_line_has(page: Page, separator: str) -> None:
-    """As files, spreadsheets of other countries, and their cells have it; not by what is quoted."""
+    """Files, spreadsheets of other countries and pasted cells work; quoted separators do not count."""
     text = f'"a,;"{separator}b\r\n1{separator} 2 {separator}" 3 "'
     assert call(page, "csv", "cells", text) == [["a,;", "b"], ["1", "2", " 3 "]]
 
@@ -72,7 +72,7 @@ def test_decimal_commas_are_read_where_they_part_nothing(page: Page) -> None:
 
 
 def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
-    """In any order, with others beside them; without names the order is the model's."""
+    """Columns may have any order, with others between them; without names the order is the model's."""
     for text, found in {
         "kind,other,Width\nx,9,1": ([["1", "x"]], "1 row, by the names in the first line."),
         "1,x\n2,y": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),
@@ -102,7 +102,7 @@ def test_rows_that_do_not_fit_are_refused(page: Page, text: str, wrong: str) -> 
 
 
 def test_a_row_with_a_missing_value_is_no_line_of_names(page: Page) -> None:
-    """Truth values are values, too; what is missing is asked for where the row is read."""
+    """Truth values are values; a missing one is asked for when the row is read."""
     columns = [
         {"name": "a", "kind": "number"},
         {"name": "b", "kind": "truth"},
@@ -127,7 +127,7 @@ def test_numbers_are_short_and_the_same_in_single_precision(page: Page, value: f
     datatype=st.sampled_from(["FP32", "INT32", "UINT8", "BYTES"]),
 )
 def test_nested_lists_and_arrays_are_the_same(page: Page, shape: list[int], datatype: str) -> None:
-    """Of any rank, a single value among them."""
+    """Any rank works, including a single value."""
     flat = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
     nested = flat.astype(str).tolist() if datatype == "BYTES" else flat.tolist()
     again = page.evaluate(
@@ -182,13 +182,13 @@ def test_values_that_a_datatype_cannot_hold_are_refused(
     ("datatype", "value"), [("BOOL", 2), ("INT64", 1.5), ("INT64", "a"), ("UINT64", -1)]
 )
 def test_odd_values_are_refused_by_name(page: Page, datatype: str, value: Any) -> None:
-    """What is no truth value, no whole number, or below zero."""
+    """They are values that are not truth values, not whole numbers, or below zero."""
     with pytest.raises(Error, match=f'"x" has datatype {datatype}, which cannot hold {value}'):
         call(page, "tensors", "typed", spec(datatype), [value])
 
 
 def test_no_number_is_far_from_any_number(page: Page) -> None:
-    """NaN beside a number is a difference, and beside another NaN none; so it is of infinities."""
+    """NaN and a number differ, NaN and NaN do not; the same holds for infinities."""
     script = """async values => {
         const {difference} = await window.module("answers");
         const side = (data, datatype = "FP32") => ({names: [], outputs: [

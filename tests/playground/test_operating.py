@@ -1,4 +1,4 @@
-"""What operators do on the page, with the admin token."""
+"""Operations on the page, with the admin token."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def operating(chromium: Browser, server: Cohort) -> Page:
-    """The page of digits, with what operators do opened."""
+    """The page of digits, with its operations opened."""
     page = opened(chromium, server, "/models/digits")
     page.locator("summary", has_text="Operate").click()
     return page
 
 
 def said(page: Page) -> str:
-    """What became of the last action."""
+    """Return the outcome of the last action."""
     status = page.locator("details", has_text="Operate").get_by_role("status")
     expect(status).not_to_have_text("")
     expect(status).not_to_have_text("Sent …")
@@ -76,7 +76,7 @@ def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Coho
     press(page, "Roll back new")
     assert said(page).startswith("Enter the admin token first: ")
     expect(page.get_by_label("Admin token")).to_be_focused()
-    chromium.complaints.clear()  # the browser tells of the status
+    chromium.complaints.clear()  # the browser reports the status
 
 
 def test_a_wrong_token_changes_nothing(chromium: Browser, server: Cohort) -> None:
@@ -118,7 +118,7 @@ def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort
 
 
 def test_the_verdict_on_rows_is_beside_the_reason(chromium: Browser, server: Cohort) -> None:
-    """Of each version."""
+    """Each version shows its verdict."""
     page = opened(chromium, server, "/models/centered")
     for version, verdict in (("1", "proven"), ("2", "refuted")):
         about = page.locator("details", has=page.get_by_text(f"Version {version}", exact=True))

@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 @pytest.fixture
 def fresh(chromium: Browser) -> Iterator[Page]:
-    """A page of its own."""
+    """A new page."""
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page()
     page.add_init_script(VIOLATIONS)
@@ -106,7 +106,7 @@ def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, serv
 def test_a_version_whose_runs_are_filled_up_says_so(
     fresh: Page, server: Cohort, profile: dict[str, float], wanted: str
 ) -> None:
-    """By its profile: on a device where it matters, or for the same bits; else it says nothing."""
+    """The profile decides: the note appears on a device where filling matters, or for the same bits."""
 
     def charge(route: Route) -> None:
         response = route.fetch()
@@ -246,7 +246,7 @@ def test_a_text_is_asked_for_in_a_box(chromium: Browser, server: Cohort) -> None
 
 
 def test_other_inputs_are_json(chromium: Browser, server: Cohort) -> None:
-    """Filled in; what is wrong with it is said here, and what the model says of it as well."""
+    """The box is filled in; faults in its JSON and the model's complaints are both shown."""
     page = opened(chromium, server, "/models/cubes")
     box = page.get_by_label("Inputs, as JSON")
     box.fill('{"x": [[[1, 2], [3, 4]]]}')
@@ -265,7 +265,7 @@ def test_other_inputs_are_json(chromium: Browser, server: Cohort) -> None:
 
 
 def test_whole_numbers_stay_whole(chromium: Browser, server: Cohort) -> None:
-    """Of 64 bits, up to what JSON can have."""
+    """This holds for 64-bit integers, up to the limit of JSON."""
     page = opened(chromium, server, "/models/whole")
     for place, value in enumerate(("9007199254740991", "-3")):
         page.locator(".fields input").nth(place).fill(value)
@@ -335,7 +335,7 @@ def test_the_request_can_be_sent_from_elsewhere(chromium: Browser, server: Cohor
     assert classes[outputs["label"][0]] == label
 
 
-# --- What nobody may do with it
+# --- Hostile use
 
 
 def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path
 
 
 def test_what_a_model_says_is_text(chromium: Browser, server: Cohort) -> None:
-    """HTML in its metadata, on its card, beside its form and in its answer."""
+    """HTML in a model's metadata is text on its card, in its form and in its answer."""
     page = opened(chromium, server)
     expect(page.get_by_role("article", name="hostile")).to_contain_text("<img src=x")
     page = opened(chromium, server, "/models/hostile")

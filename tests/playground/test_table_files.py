@@ -1,4 +1,4 @@
-"""Whole CSV files on the page: answers beside the rows, and files that are none of this model's."""
+"""Whole CSV files on the page: answers next to the rows, and files that do not fit the model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_answers_come_beside_the_rows(chromium: Browser, server: Cohort) -> None
 def test_rows_that_are_wrong_are_named_and_the_others_answered(
     chromium: Browser, server: Cohort
 ) -> None:
-    """What the page sees, and what the server refuses; gaps are none of that."""
+    """The page finds some wrong rows and the server others; gaps are not wrong."""
     lines = ["city,size,age", *["Ulm,5,30"] * 40]
     lines[7], lines[20], lines[30] = "Ulm,5,old", "Zug,5,30", ",3,"
     page = chosen(chromium, server, "told", "\n".join(lines).encode())

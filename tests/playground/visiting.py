@@ -1,4 +1,4 @@
-"""What a visitor of the page does."""
+"""Actions of a visitor of the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
 
 
 def answer(page: Page) -> str:
-    """What the region of the answer says first, when there is an answer."""
+    """Return the first text in the region of the answer, once there is an answer."""
     status = page.get_by_role("region", name="Answer").get_by_role("status")
     expect(status).not_to_have_text(NO_ANSWER)
     return status.inner_text()

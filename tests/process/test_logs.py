@@ -114,7 +114,7 @@ def test_full_pipe_holds_nobody_up_and_the_gap_is_named_once_it_flows() -> None:
 
 
 def test_value_that_cannot_be_shown_costs_its_own_line_only() -> None:
-    """The line says why; the next one is written."""
+    """The line contains the reason; the next one is written."""
     stream = StringIO()
 
     def render(event: EventDict) -> str:
@@ -143,7 +143,7 @@ def test_stream_that_nobody_will_read_counts_its_lines() -> None:
 
 
 def test_lines_of_requests_are_bounded_and_what_finds_no_room_is_counted() -> None:
-    """Nobody reads the pipe: the event loop goes on, and the log says later what it lacks."""
+    """If the pipe is not read, the event loop continues, and the log later counts its missing lines."""
     reading, writing = os.pipe()
     fill(writing, b".")
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "w") as stream:
@@ -241,7 +241,7 @@ def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str
 
 
 def test_level_is_the_least_that_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of ours and of libraries; who operates the server is always on record."""
+    """This holds for our lines and those of libraries; admin requests are always logged."""
     with logs.configured("json", "error"):
         for name in ("tests.process", "cohort.admin"):
             structlog.get_logger(name).info("a line")

@@ -1,4 +1,4 @@
-"""What an operator's receivers are told of an event."""
+"""Notifications of events to an operator's receivers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_another_replica_tells_is_not_told_twice(event: RolloutEvent) -> No
 
 
 def test_an_id_is_the_same_for_the_same_move_only() -> None:
-    """Of two replicas that tell the same, a receiver leaves out the second."""
+    """If two replicas report the same move, a receiver can drop the second report."""
     events: list[RolloutEvent] = [
         ROLLED_BACK,
         ROLLED_BACK._replace(incident="m.2.a"),

@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def lines_of(server: Cohort, request_id: str, event: str = "request", count: int = 1) -> list[Line]:
-    """The lines of a request, once so many are there."""
+    """Return the lines of a request, once there are `count`."""
 
     def found() -> list[Line] | None:
         whole = [line for line in server.logged.splitlines() if line.endswith("}")]
@@ -96,7 +96,7 @@ def test_an_answered_request_leaves_one_line(
     path: str,
     body: Mapping[str, object],
 ) -> None:
-    """With what answered it and who asked; without the query, which may hold a key."""
+    """The line has the version and the caller. It leaves out the query, which may hold a key."""
     request_id = f"{len(path)}-{len(body)}"
     sent = {"x-request-id": request_id, "x-api-key": WEB}
     answer = httpx.post(server.url + path, json=body, headers=sent)
@@ -157,7 +157,7 @@ def test_a_caller_cannot_write_lines_of_its_own(server: Cohort) -> None:
 
 
 def test_a_refused_request_leaves_one_line_without_a_traceback(server: Cohort) -> None:
-    """Over each API, whatever is wrong with it: a caller's fault is nobody else's."""
+    """Every API does so for every fault: a caller's fault affects no other caller."""
     key = f"x-api-key: {WEB}"
     wrong = {
         "json": request("/predict", b"{", key),
@@ -227,7 +227,7 @@ def test_no_key_is_in_the_log(server: Cohort) -> None:
 
 
 def test_a_quiet_log_still_has_the_lines_that_were_asked_for(tmp_path: Path) -> None:
-    """Of the level "error", without refusals; who operates the server is on record."""
+    """At level "error", refusals are left out; admin requests are logged."""
     with cohort(tmp_path, tmp_path, ready=False, log_level="error", admin_token=ADMIN) as quiet:
         httpx.post(f"{quiet.url}/predict", json={})
         headers = {"authorization": f"Bearer {ADMIN}", "x-request-id": "quiet"}

@@ -40,7 +40,7 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Any]:
-    """Folders of its own for what it keeps."""
+    """Separate folders for its state and cache."""
     return {"state": tmp_path / "state", "cache": tmp_path / "cache"}
 
 
@@ -111,7 +111,7 @@ async def test_an_answer_keeps_no_others_rows(models: Path, folders: dict[str, A
 async def test_errors_are_those_of_every_api(
     models: Path, folders: dict[str, Any], asked: dict[str, Any], error: type[Exception]
 ) -> None:
-    """Raised where they are awaited, and the runtime goes on."""
+    """They are raised where they are awaited, and the runtime continues."""
     async with Runtime(models=models, **folders) as runtime:
         with pytest.raises(error):
             await runtime.infer(**asked)
@@ -121,7 +121,7 @@ async def test_errors_are_those_of_every_api(
 async def test_a_runtime_that_has_ended_takes_nothing(
     models: Path, folders: dict[str, Any]
 ) -> None:
-    """And a setting that is wrong is told before it begins."""
+    """A wrong setting is reported before it begins."""
     runtime = Runtime(models=models, **folders)
     async with runtime:
         pass
@@ -219,7 +219,7 @@ async def test_an_integer_that_no_json_has_is_an_invalid_input(
 
 
 def mounted(inner: FastAPI) -> FastAPI:
-    """Somebody's application, which has it under /ml."""
+    """A user's application, which has it under /ml."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -230,7 +230,7 @@ def mounted(inner: FastAPI) -> FastAPI:
 
     @outer.get("/predict")
     async def predict() -> str:
-        """A route of its own with the name of one of Cohort's."""
+        """A separate route with the name of one of Cohort's."""
         return "mine"
 
     outer.mount("/ml", inner)
@@ -297,7 +297,7 @@ def test_it_is_mounted_in_another_application(
 def test_keys_are_asked_for_under_a_prefix_too(
     models: Path, folders: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Of what needs one, and of nothing that is open."""
+    """They are required where the API needs one, and not on open routes."""
     keys = tmp_path / "keys.yaml"
     keys.write_text("[]\n")
     with serving(mounted(create_app(models, api_keys=keys, **folders))) as address:

@@ -71,7 +71,7 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
 async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its callers are answered in time; the process says which model it is, until the run ends."""
+    """Its callers are answered in time; the process names the model until the run ends."""
     onnx_models.save(onnx_models.one_long_node(), settings.models_folder / "m/1/model.onnx")
     monkeypatch.setattr("cohort.operating.health.STUCK_SECONDS", 0.05)
     service = Service(settings)
@@ -79,7 +79,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     plane = service.control_plane
 
     async def ask() -> bool:
-        """Whether a run is stuck: on a busy machine one may be given up before it has begun."""
+        """Return True if a run is stuck: on a busy machine one may be given up before it has begun."""
         with (
             service.core.data_plane.pick("m") as lease,
             pytest.raises((DeadlineExceeded, Overloaded)),
@@ -231,7 +231,7 @@ def test_events_of_the_registry_are_logged(settings: Settings) -> None:
 async def test_a_service_that_fails_ends_the_process(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a bug in a background task: it would answer 503 for ever, and say that it is ready."""
+    """After a bug in a background task, it would otherwise answer 503 indefinitely."""
 
     async def fail(_: HealthWatch) -> None:
         raise ValueError("a bug")

@@ -1,4 +1,4 @@
-"""What is said at start-up."""
+"""Output at start-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shown(
     chain: DefaultChain = NO_GPU,
     ready: bool = True,
 ) -> str:
-    """What is printed on standard error, where people read the log."""
+    """Return the text on standard error, where people read the log."""
     settings = Settings(models=Path("models"), log_format="console")
     with logs.configured("console"):
         start_up = StartUp(settings, chain)
@@ -108,7 +108,7 @@ def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[s
 def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The note says why it is where it is, and not that it should be elsewhere."""
+    """The note gives the reason for its device, and not that it should be elsewhere."""
     unsuited = Fallback("cuda", "it took none", missed=False)
     engine = ControlledEngine(placement=Placement(("cuda", "cpu"), "cpu", (unsuited,)))
     text = shown(capsys, make_catalog({"a": [make_entry(1, engine)]}))

@@ -1,4 +1,4 @@
-"""What tables of versions show in their cells."""
+"""Cells in tables of versions."""
 
 from __future__ import annotations
 

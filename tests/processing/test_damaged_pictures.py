@@ -1,4 +1,4 @@
-"""Files that are no pictures, or hostile ones: each is refused, and nothing else happens."""
+"""Files that are not pictures, or hostile ones: each is refused, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ STEP = ImageStep(StepContext("image", InputConfig(image=ImageInput()), {"image":
 
 
 def nothing() -> None:
-    """Nobody left."""
+    """Do nothing: no caller left."""
 
 
 def ask(*files: bytes) -> Any:
-    """What becomes of files, as a request does it."""
+    """Return the prepared files, as in a request."""
     values = np.empty(len(files), np.object_)
     values[:] = files
     STEP.prepared_bytes(values, nothing)
@@ -77,7 +77,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def png(width: int, height: int, *parts: bytes) -> bytes:
-    """A PNG that says it has this size."""
+    """Return a PNG whose header has this size."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     end = chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     return b"".join([b"\x89PNG\r\n\x1a\n", header, *parts, end])
@@ -179,7 +179,7 @@ def test_broken_exif_turns_nothing(exif: bytes) -> None:
 
 
 def test_pillow_opens_nothing_else() -> None:
-    """Its formats that run programs, or that nobody asked for, are not even known."""
+    """Its formats that run programs, or that were not requested, are not even known."""
     file = BytesIO()
     Image.new("RGB", (4, 4)).save(file, "PPM")
     with pytest.raises(InvalidInput, match="begins with"):

@@ -49,7 +49,7 @@ def client(server: Cohort) -> Iterator[httpx.Client]:
 
 
 def means(file: bytes) -> Any:
-    """What the model gives, by numpy alone."""
+    """Return the model's outputs, computed by numpy alone."""
     resized = Image.open(BytesIO(file)).convert("RGB").resize((48, 32), Image.Resampling.BILINEAR)
     values = (np.asarray(resized) / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
     return values.mean(axis=(0, 1)).tolist()

@@ -78,7 +78,7 @@ def test_the_middle_of_a_long_picture_is_made_alone() -> None:
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_a_photograph_is_looked_at_as_it_was_taken(kind: str, orientation: int) -> None:
-    """EXIF says how the camera was held."""
+    """EXIF contains the orientation of the camera."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     sent: Any = exif if kind == "TIFF" else exif.tobytes()
@@ -115,7 +115,7 @@ def test_sixteen_bits_are_scaled(kind: str) -> None:
 
 
 def test_numbers_of_32_bits_are_refused() -> None:
-    """Nothing says what is white."""
+    """The file does not define which value is white."""
     file = saved(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF")
     with pytest.raises(InvalidInput, match=r"row 0: .* got one of 32 bits"):
         pixels(step_of(("N", 1, 8, 8)), file)
@@ -177,7 +177,7 @@ def test_channels_may_be_the_other_way_round() -> None:
 def test_what_does_not_fit_the_model_is_told(
     shape: Any, datatype: str, config: dict[str, Any], says: str
 ) -> None:
-    """With what the config says, and what the model takes."""
+    """The error contains the config's key and the model's input."""
     with pytest.raises(LoadFailed, match=says) as told:
         step_of(shape, datatype, **config)
     assert str(told.value).startswith("inputs.image: image")

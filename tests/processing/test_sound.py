@@ -1,4 +1,4 @@
-"""Sound: what files become, and which are refused."""
+"""Sound: Sound: decoded files, and refused ones."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_samples_that_are_not_numbers_are_refused() -> None:
 
 
 def test_a_header_of_flac_that_lies_is_held_against_the_samples() -> None:
-    """More samples than it says are not decoded, and fewer are refused."""
+    """Samples beyond the header's number are not decoded, and fewer are refused."""
     file = bytearray(file_of(TONE, "FLAC"))
     (low,) = struct.unpack(">I", file[22:26])
     assert low == 16_000

@@ -27,7 +27,7 @@ TEXTS = ["good", "the very very bad films", "", "漢字 🙂", "very " * 20]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Of the model "mood"."""
+    """The folder of the model "mood"."""
     yield tmp_path / "models/mood"
     structlog.reset_defaults()
 
@@ -48,7 +48,7 @@ async def ask(folder: Path, *requests: dict[str, Any]) -> list[Any]:
 
 
 def expected(path: Path, values: list[str], *, most: int = 8) -> Any:
-    """What the model gives for ids without any padding, text by text."""
+    """Return the model's outputs for ids without any padding, text by text."""
     tokenizer = text_models.wordpiece()
     tokenizer.enable_truncation(most)
     session = onnxruntime.InferenceSession(str(path))
@@ -78,7 +78,7 @@ async def test_without_a_mask_texts_of_one_request_have_as_many_ids(folder: Path
 
 
 async def test_a_mask_that_the_model_does_not_heed_is_found_out(folder: Path) -> None:
-    """What it does with padding is tried at load: its input alone says nothing."""
+    """Padding is tried at load: having a mask input proves nothing."""
     model = text_models.classifier()
     next(node for node in model.graph.node if node.op_type == "Mul").op_type = "Add"
     text_models.save(folder, CONFIG, model)
@@ -152,7 +152,7 @@ def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
 
 
 async def test_an_example_is_what_callers_send(folder: Path) -> None:
-    """It is run at load, and stands where examples are shown."""
+    """It is run at load, and appears where examples are shown."""
     text_models.save(folder, CONFIG + 'example: {text: ["very good", "bad"]}\n')
     state = folder.parent.parent
     async with Runtime(models=folder.parent, state=state / "s", cache=state / "c") as runtime:
@@ -208,7 +208,7 @@ async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> N
     "text", ["", "{}", "[]", "null", '{"model": {"type": "BPE"}}', "\x00\xff", "[" * 100_000]
 )
 async def test_a_file_that_is_no_tokenizer_is_named(folder: Path, text: str) -> None:
-    """Whatever is in it: the version is unavailable, and says so."""
+    """The version is unavailable for any wrong content, and names the file."""
     text_models.save(folder, CONFIG)
     (folder / "1/tokenizer.json").write_text(text)
     (refused,) = await ask(folder, texts("good"))

@@ -37,7 +37,7 @@ INFLUENCED = "rows influence each other: output 'y0' of a row changes"
 def said_of(
     model: Model, spec: TensorSpec, outputs: int = 1, tables: Mapping[str, int] | None = None
 ) -> str:
-    """What is said of a model with this input."""
+    """Return the reason found for a model with this input."""
     specs = [TensorSpec(f"y{number}", "FP32", (None,)) for number in range(outputs)]
     trial = Trial([spec], 4, tables=tables or {})
     return influence(model, trial.requests(ROWS), specs)
@@ -123,7 +123,7 @@ def test_rounding_is_no_influence() -> None:
 
 
 def test_a_run_of_another_size_may_round_in_another_way() -> None:
-    """As kernels do, and quantization after them: by the place in a run, whatever is beside it."""
+    """Kernels, and quantization after them, do so by the place in a run, whatever rows are next to it."""
 
     def by_place(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -155,7 +155,7 @@ def one_more_in_larger_runs(feeds: Arrays) -> list[Array]:
 
 @pytest.mark.parametrize("model", [score_by_count, one_more_in_larger_runs])
 def test_how_much_the_number_of_rows_may_change_depends_on_the_proof(model: Model) -> None:
-    """A proven one rounds once more; of any other, a score beside pixels may have been seen."""
+    """A proven one rounds once more; in any other model, a score may depend on other rows' pixels."""
     request: Arrays = {"x": np.ones((1, 4))}
     together = model({"x": np.ones((8, 4))})[0][3:4]
     sample = Sample(request, [together], 3, 8)
@@ -166,7 +166,7 @@ def test_how_much_the_number_of_rows_may_change_depends_on_the_proof(model: Mode
 
 
 def test_requests_that_the_model_refuses_do_not_count() -> None:
-    """What is left is compared all the same; with nothing left, nothing is said."""
+    """The others are still compared; if no request is left, there is no finding."""
 
     def only_bits(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -182,7 +182,7 @@ def test_requests_that_the_model_refuses_do_not_count() -> None:
 
 
 def test_examples_are_tried_first_beside_others_of_their_shapes() -> None:
-    """Of any number of rows: what generated values do not show, real ones may."""
+    """With any number of rows, real values may show more than generated ones."""
     spec = TensorSpec("x", "INT64", ("N", "L"))
     example: Arrays = {"x": np.full((3, 7), 5000)}
     trial = Trial([spec], 4, examples=[example])
@@ -197,7 +197,7 @@ def test_examples_are_tried_first_beside_others_of_their_shapes() -> None:
 
 @given(rows=st.integers(2, 10))
 def test_no_two_requests_are_alike(rows: int) -> None:
-    """Of whatever datatype."""
+    """This holds for every datatype."""
     for spec in (FLOATS, BYTES, IDS, TensorSpec("x", "FP16", ("N", 3, 5)), TEXT):
         requests = Trial([spec], 4).requests(rows)
         assert len(requests) == rows

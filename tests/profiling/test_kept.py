@@ -1,4 +1,4 @@
-"""What may be read from a kept profile's file: what makes sense, and nothing else."""
+"""Reading a kept profile's file: only plausible content is accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEPT = KeptProfile(
 
 
 def content(**changed: Any) -> dict[str, Any]:
-    """The content of a good file, but for what is `changed`."""
+    """Return the content of a good file, except for the fields in `changed`."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(KEPT)))
     return {**plain, **changed}
 
@@ -171,7 +171,7 @@ def put_pipe(path: Path) -> None:
 def test_file_that_is_none_of_ours_is_said_in_one_line(
     tmp_path: Path, put: Callable[[Path], object]
 ) -> None:
-    """Of any size, of a later release, a pipe that nobody writes to, a folder."""
+    """The file is too large, of a later release, a pipe without a writer, or a folder."""
     store = Store(tmp_path)
     store.write(KEY, KEPT)
     put(store._path(KEY))

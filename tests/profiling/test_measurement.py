@@ -1,4 +1,4 @@
-"""What is found out about a model at load."""
+"""Measurements of a model at load."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def profiled(
 
 
 def unranked() -> onnx.ModelProto:
-    """A model whose file says no shape of its input."""
+    """Return a model whose file declares no shape of its input."""
     made = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> any (float x) => (float y) { y = Relu(x) }'
     )
@@ -87,7 +87,7 @@ def unranked() -> onnx.ModelProto:
 def test_a_model_that_cannot_batch_is_found_out(
     tmp_path: Path, build: Callable[[], onnx.ModelProto], says: str
 ) -> None:
-    """Its requests run one by one, and the profile says why."""
+    """Its requests run one by one, and the profile contains the reason."""
     found_out = tried(build(), tmp_path)
     assert found_out.max_batch_size == 1
     assert says in found_out.reason
@@ -179,7 +179,7 @@ def test_inputs_like_an_example_are_tried_first() -> None:
 
 
 def test_requests_of_proven_kinds_are_joined_and_no_others() -> None:
-    """Along axis 0, too; values of shared inputs are those of the proof, to the bit."""
+    """They are joined along axis 0 as well; values of shared inputs equal those of the proof, bit by bit."""
     inputs = [TensorSpec("x", "FP32", ("N", "T")), TensorSpec("gain", "FP32", ())]
     kind = RequestKind({"x": (1, 4), "gain": ()}, {"gain": (float(np.float32(0.1)),)})
     proof = RowVerdict(
@@ -220,7 +220,7 @@ def test_requests_are_joined_where_their_rows_are_proven_to_be() -> None:
 
 
 def test_inputs_are_made_with_their_rows_where_they_are() -> None:
-    """Each request has one row of them, and all of what is the same for every row."""
+    """Each request has one row of them, and all values that are the same for every row."""
     specs = [
         TensorSpec("steps", "FP32", ("T", "N", 2)),
         TensorSpec("state", "FP32", (2, "N", 3)),
@@ -323,7 +323,7 @@ class SlowToChange:
 
 
 def test_where_a_change_of_rows_is_slow_runs_are_filled_up() -> None:
-    """To the chosen rows, as long as that takes less; and estimates are of what is then run."""
+    """Runs are filled up to the chosen rows if that takes less; estimates are for the filled runs."""
     found = SlowToChange(0.1).profile()
     assert found.change_seconds == pytest.approx(0.1)
     assert found.max_batch_size == found.filled_rows == 32
@@ -332,7 +332,7 @@ def test_where_a_change_of_rows_is_slow_runs_are_filled_up() -> None:
 
 
 def test_where_filling_up_takes_longer_runs_are_left_as_they_are() -> None:
-    """What fills up a run of one row is 31 of them, 3.1 ms."""
+    """Filling up a run of one row adds 31 rows, 3.1 ms."""
     assert SlowToChange(0.0032).profile().filled_rows == 32
     found = SlowToChange(0.003).profile()
     assert found.change_seconds == pytest.approx(0.003)
@@ -364,7 +364,7 @@ def test_a_change_counts_that_is_slow_each_time() -> None:
 
 
 def test_changes_that_nobody_notices_are_timed_once() -> None:
-    """Less than a millisecond; as on all devices that do not prepare anew."""
+    """They take less than a millisecond, as on all devices that do not prepare again."""
     quick, careful = SlowToChange(0.0), SlowToChange(0.0009)
     assert quick.profile().change_seconds == careful.profile().change_seconds == 0
     unasked = SlowToChange(0.1)
@@ -442,7 +442,7 @@ def test_padding_that_leaves_the_answers_alone_is_kept(tmp_path: Path) -> None:
 
 
 def test_padding_that_changes_the_answers_is_refused() -> None:
-    """A mean over the whole length counts the padding: the plan is dropped, and says why."""
+    """A mean over the whole length counts the padding: the plan is dropped, with its reason."""
 
     def mean(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         return [feeds["x"].mean(axis=1)]
@@ -455,7 +455,7 @@ def test_padding_that_changes_the_answers_is_refused() -> None:
 
 
 def test_padding_a_model_cannot_run_is_refused() -> None:
-    """A model that takes one length only says so itself."""
+    """A model that accepts one length only refuses the others itself."""
 
     def only_5(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         if feeds["x"].shape[1] != 5:
@@ -483,7 +483,7 @@ def test_inputs_too_large_to_make_up_are_not_made() -> None:
 
 @pytest.mark.parametrize("datatype", ["INT4", "UINT2"])
 def test_small_whole_numbers_are_made_up_as_others_are(datatype: str) -> None:
-    """They are 0 or 1, too: most whole numbers are indices or masks."""
+    """They are also 0 or 1: most whole numbers are indices or masks."""
     made = synthetic_inputs([TensorSpec("x", datatype, ("N", 50))], 2, 16)["x"]
     assert set(made.astype(int).ravel().tolist()) == {0, 1}
 
@@ -496,7 +496,7 @@ def test_model_that_takes_a_sequence_is_not_tried() -> None:
 
 
 class Clocked:
-    """Runs on a clock of their own, until their time is over."""
+    """Runs on a simulated clock, until their time has ended."""
 
     def __init__(self, runs: int, seconds: float, model: Callable[[Array], Array]) -> None:
         self.now, self._left, self._seconds, self._model = 0.0, runs, seconds, model

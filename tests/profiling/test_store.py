@@ -1,4 +1,4 @@
-"""What was found out about a model, kept between starts."""
+"""Measurements of a model, kept between starts."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_verdict_on_padding_is_kept(tmp_path: Path) -> None:
 def test_key_changes_with_all_that_the_numbers_depend_on(
     path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model, what the config says of sessions, providers and batching; machine and runtime."""
+    """It covers the model, the config of sessions, providers and batching, the machine and runtime."""
     base = key_of(path, session)
     found = {
         "session": key_of(path, session, options=SessionOptions(intra_op_threads=2)),
@@ -183,7 +183,7 @@ def test_key_changes_with_all_that_the_numbers_depend_on(
 
 
 def test_key_changes_with_external_data(tmp_path: Path) -> None:
-    """Other weights beside the same file are another model."""
+    """Other weights next to the same file make another model."""
     path = onnx_models.save_with_external_data(
         onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx"
     )
@@ -209,7 +209,7 @@ def test_key_changes_with_external_data(tmp_path: Path) -> None:
 def test_torn_or_foreign_file_is_measured_anew(
     tmp_path: Path, path: Path, session: Session, damage: Any
 ) -> None:
-    """It is said in the log, and the file is whole afterwards."""
+    """The log reports it, and the file is whole afterwards."""
     store = Store(tmp_path / "cache")
     find(path, session, store)
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
@@ -346,7 +346,7 @@ def _ones(rows: int) -> Array:
 
 
 def test_more_threads_are_best_only_where_clearly_faster() -> None:
-    """Of nearly equal ways that with the fewest threads, then with the fewest runs at once."""
+    """Of nearly equal ways, the one with the fewest threads wins, then the fewest runs at once."""
     one = ConcurrentRuns(1, 8, 2, 0.01, 1000.0)
     assert best_concurrency([]) is None
     hardly_faster = ConcurrentRuns(2, 8, 1, 0.01, 1050.0)

@@ -1,4 +1,4 @@
-"""What the catalog knows of versions."""
+"""The catalog's facts about versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines by kind of folder: the file that a version's folder holds says which one opens it."""
+"""Engines by kind of folder: the file in a version's folder determines which one opens it."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_a_folder_is_served_by_the_engine_of_its_kind(kinds: Kinds) -> Non
 
 
 async def test_who_leases_a_member_holds_it_until_the_answer(kinds: Kinds) -> None:
-    """A member that is unloaded meanwhile closes after it; the next request is told why."""
+    """A member that is unloaded during it closes after it; the next request gets the reason."""
     kinds.put_model("m")
     kinds.put_chain("c", "m")
     await kinds.load()

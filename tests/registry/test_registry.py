@@ -1,4 +1,4 @@
-"""What is loaded, and the plan behind it."""
+"""The loaded versions, and the plan behind them."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def test_the_plan_is_the_difference(
     have: Mapping[int, tuple[State, str]],
     actions: list[tuple[str, int]],
 ) -> None:
-    """Loads for what is wanted and not there, unloads for what nobody wants, no model
-    unavailable.
-    """
+    """It loads wanted versions, unloads unwanted ones, and makes no model unavailable."""
     sources = {m: {n: source(stamp) for n, stamp in vs.items()} for m, vs in wants.items()}
     planned = plan(sources, catalog(m=have) if have else {})
     assert [(type(one).__name__.lower(), one.number) for one in planned] == actions
@@ -153,7 +151,7 @@ def test_versions_that_failed_one_after_the_other_stay_wanted(broken: set[int]) 
 
 
 def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
-    """It is tried anew before the next older one is asked for."""
+    """It is tried again before the next older one is asked for."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     failed = VersionEntry(2, UNAVAILABLE, Source(Path("model.onnx"), "old", config))
     found = snapshot(config, v1="a", v2="new")
@@ -161,7 +159,7 @@ def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
 
 
 def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
-    """Those that are on disk, whatever the policy says."""
+    """Those on disk are wanted for every policy."""
     found = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
     assert set(select_versions(found, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
 
@@ -170,7 +168,7 @@ def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
 
 
 async def test_what_is_on_disk_gets_ready_and_answers(disk: RegistryOnDisk) -> None:
-    """And the observer hears of it once."""
+    """The observer is notified once."""
     disk.put(1)
     await disk.reconcile()
     assert disk.registry.settled
@@ -262,7 +260,7 @@ async def test_a_model_gone_dark_is_named(disk: RegistryOnDisk) -> None:
 
 
 async def test_unknown_names_are_not_ready_before_the_first_pass(disk: RegistryOnDisk) -> None:
-    """Until the disk was looked at nobody can say that a model is not here."""
+    """Before the first scan, a missing model cannot be reported as unknown."""
     with pytest.raises(NotReady):
         disk.registry.find("m")
 
@@ -295,7 +293,7 @@ async def test_closing_lets_everything_go(disk: RegistryOnDisk) -> None:
 
 
 async def test_a_model_is_no_longer_dark_once_it_is_ready_or_gone_or_unloaded() -> None:
-    """What was found of one catalog is not told of the next."""
+    """Findings about one catalog are not reported for the next."""
     published = PublishedCatalog()
     published._put("m", VersionEntry(1, State.READY, source()))
     published._once_ready = frozenset({"m"})
@@ -351,7 +349,7 @@ def test_a_remembered_plan_is_made_again_when_anything_changes() -> None:
 
 
 def test_what_is_as_it_was_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a scan found it anew; what was due is asked for until it is done."""
+    """This holds even if a scan found it again; a due action is planned until it is done."""
     planned: list[str] = []
 
     def counted(model: str, *rest: Any) -> list[Load | Unload]:

@@ -1,4 +1,4 @@
-"""Which loads are tried again, when, and what is said of those that are not."""
+"""Loads that are tried again, their times, and the reasons of the others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_load_that_timed_out_is_tried_twice() -> None:
 
 
 class Lacking:
-    """Loads `m` only after so many failures."""
+    """Loads `m` only after a number of failures."""
 
     def __init__(self, failures: int, error: Exception) -> None:
         self.failures, self.error = failures, error
@@ -103,7 +103,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_version_comes_up_once_what_it_lacked_is_there(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each failure is reported with the next try, and nobody has to ask."""
+    """Each failure is reported with the time of the next try, which runs without a request."""
     lacking = Lacking(2, OSError(errno.EIO, "Input/output error"))
     monkeypatch.setattr(factory, "prepare_version", lacking)
     disk.put(1)
@@ -118,7 +118,7 @@ async def test_a_version_comes_up_once_what_it_lacked_is_there(
 async def test_files_that_could_not_replace_others_are_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former ones serve meanwhile."""
+    """The former ones serve during that time."""
     disk.put(1)
     await disk.reconcile()
     before = disk.registry.find("m").engine
@@ -134,7 +134,7 @@ async def test_files_that_could_not_replace_others_are_tried_again(
 async def test_a_version_comes_up_though_its_folder_was_gone_for_a_moment(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back with the very same files; no look at them tells that they would load now."""
+    """It comes back with the very same files; their stamp does not show that they would load now."""
     away = disk.models.with_name("away")
 
     def load(source: Source, opener: VersionOpener, _: object) -> PreparedVersion:
@@ -212,7 +212,7 @@ async def test_what_is_not_wanted_is_not_tried_again(
 async def test_an_operator_need_not_wait_for_the_next_try(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And after that, waits begin anew."""
+    """After that, waits begin from the start."""
     monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
     await disk.reconcile()

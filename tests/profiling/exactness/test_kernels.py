@@ -39,13 +39,13 @@ def test_the_worst_one_is_named_first_with_its_node() -> None:
 
 
 def test_a_kernel_that_was_not_tried_counts_as_the_worst_of_its_operator() -> None:
-    """It is not taken for exact because nobody looked."""
+    """An untried kernel is not assumed to be exact."""
     assert ("Log (of something)", "place") in ways({"Log (of something)": "Log 'x'"})
     assert ways({"NeverHeardOf (unaligned)": "x"}) == []
 
 
 def test_another_build_is_judged_by_all_that_are_known() -> None:
-    """A release of ONNX Runtime that nobody tried rounds no better than those before."""
+    """An untried release of ONNX Runtime is assumed to round no better than those before."""
     found = rounding_kernels(
         {"Log (unaligned)": "Log 'x'"}, several=False, build=("99.0", "avx1024")
     )
@@ -55,7 +55,7 @@ def test_another_build_is_judged_by_all_that_are_known() -> None:
 def test_the_part_of_this_build_and_machine_counts_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What another one does is no reason here."""
+    """Results of another build do not count here."""
     place = {"kernel": "Log", "by": "place", "threads": 1, "difference": 1e-7}
     here = {"runtime": ORT_VERSION, "instructions": instruction_set(), "tried": {"Log": 1}}
     parts = [{**here, "rounding": []}, {**here, "runtime": "1.0", "rounding": [place]}]
