@@ -1,4 +1,4 @@
-"""Conditions: Conditions: their language, the texts they refuse, and their results for rows."""
+"""Conditions: their language, refused texts, and results for rows."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_csv_is_read_as_it_was_written(page: Page, rows: list[list[str]]) -> Non
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_cells_are_parted_by_what_the_first_line_has(page: Page, separator: str) -> None:
-    """Files, spreadsheets of other countries and pasted cells work; quoted separators do not count."""
+    """Files, foreign spreadsheets and pasted cells differ in it; quoted ones do not count."""
     text = f'"a,;"{separator}b\r\n1{separator} 2 {separator}" 3 "'
     assert call(page, "csv", "cells", text) == [["a,;", "b"], ["1", "2", " 3 "]]
 
@@ -72,7 +72,7 @@ def test_decimal_commas_are_read_where_they_part_nothing(page: Page) -> None:
 
 
 def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
-    """Columns may have any order, with others between them; without names the order is the model's."""
+    """Columns may be in any order, among others; without names the order is the model's."""
     for text, found in {
         "kind,other,Width\nx,9,1": ([["1", "x"]], "1 row, by the names in the first line."),
         "1,x\n2,y": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),

@@ -106,7 +106,7 @@ def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, serv
 def test_a_version_whose_runs_are_filled_up_says_so(
     fresh: Page, server: Cohort, profile: dict[str, float], wanted: str
 ) -> None:
-    """The profile decides: the note appears on a device where filling matters, or for the same bits."""
+    """The note appears on a device where filling matters, or for the same bits."""
 
     def charge(route: Route) -> None:
         response = route.fetch()

@@ -25,7 +25,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 
 
 def test_the_page_is_the_servers_own(bundled: Cohort) -> None:
-    """It has only its own scripts, styles and connections, no inline script, and cannot be framed."""
+    """It uses only its own scripts, styles and connections, and cannot be framed."""
     page = httpx.get(f"{bundled.url}/playground").raise_for_status()
     policy = dict(
         one.strip().split(" ", 1) for one in page.headers["content-security-policy"].split(";")

@@ -95,7 +95,7 @@ def test_what_waits_can_be_given_up(chromium: Browser, server: Cohort) -> None:
 def test_a_version_whose_columns_are_others_has_another_form(
     chromium: Browser, server: Cohort
 ) -> None:
-    """This includes other orders of the same inputs; if the data cannot be loaded, the choice stays."""
+    """This includes reordered inputs; if the data cannot be loaded, the choice stays."""
     page = opened(chromium, server, "/models/renamed")
     labels = page.locator(".rows label")
     expect(labels).to_have_text(["c", "b", "a"])

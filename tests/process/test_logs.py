@@ -143,7 +143,7 @@ def test_stream_that_nobody_will_read_counts_its_lines() -> None:
 
 
 def test_lines_of_requests_are_bounded_and_what_finds_no_room_is_counted() -> None:
-    """If the pipe is not read, the event loop continues, and the log later counts its missing lines."""
+    """The event loop continues if the pipe is not read; the log later counts missing lines."""
     reading, writing = os.pipe()
     fill(writing, b".")
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "w") as stream:

@@ -248,7 +248,7 @@ async def test_an_operators_load_does_not_wait_for_ever(
 
 
 async def test_a_long_first_load_is_told(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the line, an operator could not see why the server waits, since a table comes at the end."""
+    """The table comes at the end, so the line explains the wait to an operator."""
     monkeypatch.setattr(model_loader, "STILL_LOADING_SECONDS", 0.01)
     loading.disk.put(1)
     with capture_logs() as lines:

@@ -31,7 +31,7 @@ def test_workers_share_a_limit_and_none_is_without(limit: int, processes: int, p
 
 
 def test_requests_have_a_quarter_of_what_the_processes_leave() -> None:
-    """It also holds for little memory: a process takes as much in a small container as in a large one."""
+    """It also holds for little memory, since a process takes as much in a small container."""
     own = PROCESS_BYTES
     assert memory_for_requests(2 * own, 1) == own // 4
     assert memory_for_requests(4 * own, 2) == own // 4

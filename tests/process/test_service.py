@@ -79,7 +79,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     plane = service.control_plane
 
     async def ask() -> bool:
-        """Return True if a run is stuck: on a busy machine one may be given up before it has begun."""
+        """Return True if a run is stuck: a busy machine may give one up before it begins."""
         with (
             service.core.data_plane.pick("m") as lease,
             pytest.raises((DeadlineExceeded, Overloaded)),

@@ -1,4 +1,4 @@
-"""Sound: Sound: decoded files, and refused ones."""
+"""Sound: decoded files, and refused ones."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_rounding_is_no_influence() -> None:
 
 
 def test_a_run_of_another_size_may_round_in_another_way() -> None:
-    """Kernels, and quantization after them, do so by the place in a run, whatever rows are next to it."""
+    """Kernels and quantization round by the place in a run, whatever the other rows are."""
 
     def by_place(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -155,7 +155,7 @@ def one_more_in_larger_runs(feeds: Arrays) -> list[Array]:
 
 @pytest.mark.parametrize("model", [score_by_count, one_more_in_larger_runs])
 def test_how_much_the_number_of_rows_may_change_depends_on_the_proof(model: Model) -> None:
-    """A proven one rounds once more; in any other model, a score may depend on other rows' pixels."""
+    """A proven one rounds once more; in another, a score may depend on other rows' pixels."""
     request: Arrays = {"x": np.ones((1, 4))}
     together = model({"x": np.ones((8, 4))})[0][3:4]
     sample = Sample(request, [together], 3, 8)

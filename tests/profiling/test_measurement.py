@@ -179,7 +179,7 @@ def test_inputs_like_an_example_are_tried_first() -> None:
 
 
 def test_requests_of_proven_kinds_are_joined_and_no_others() -> None:
-    """They are joined along axis 0 as well; values of shared inputs equal those of the proof, bit by bit."""
+    """They are joined along axis 0 as well; shared inputs equal those of the proof, bit by bit."""
     inputs = [TensorSpec("x", "FP32", ("N", "T")), TensorSpec("gain", "FP32", ())]
     kind = RequestKind({"x": (1, 4), "gain": ()}, {"gain": (float(np.float32(0.1)),)})
     proof = RowVerdict(
@@ -323,7 +323,7 @@ class SlowToChange:
 
 
 def test_where_a_change_of_rows_is_slow_runs_are_filled_up() -> None:
-    """Runs are filled up to the chosen rows if that takes less; estimates are for the filled runs."""
+    """Runs are filled up to the chosen rows if that is faster; estimates are for filled runs."""
     found = SlowToChange(0.1).profile()
     assert found.change_seconds == pytest.approx(0.1)
     assert found.max_batch_size == found.filled_rows == 32

@@ -17,7 +17,7 @@ def test_what_is_along_axis_0_is_not_worth_a_word() -> None:
 
 
 def test_each_other_place_of_rows_is_named() -> None:
-    """Inputs, outputs and tensors shared by all rows are named, and the sizes that must be equal."""
+    """Inputs, outputs, shared tensors and the sizes that must be equal are named."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 1, "rate": None, "z": 0},

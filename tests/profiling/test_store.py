@@ -163,7 +163,7 @@ def test_verdict_on_padding_is_kept(tmp_path: Path) -> None:
 def test_key_changes_with_all_that_the_numbers_depend_on(
     path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It covers the model, the config of sessions, providers and batching, the machine and runtime."""
+    """It covers the model, its config for sessions, providers and batches, machine and runtime."""
     base = key_of(path, session)
     found = {
         "session": key_of(path, session, options=SessionOptions(intra_op_threads=2)),
@@ -346,7 +346,7 @@ def _ones(rows: int) -> Array:
 
 
 def test_more_threads_are_best_only_where_clearly_faster() -> None:
-    """Of nearly equal ways, the one with the fewest threads wins, then the fewest runs at once."""
+    """The fewest threads win among nearly equal ways, then the fewest runs at once."""
     one = ConcurrentRuns(1, 8, 2, 0.01, 1000.0)
     assert best_concurrency([]) is None
     hardly_faster = ConcurrentRuns(2, 8, 1, 0.01, 1050.0)

@@ -134,7 +134,7 @@ async def test_files_that_could_not_replace_others_are_tried_again(
 async def test_a_version_comes_up_though_its_folder_was_gone_for_a_moment(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back with the very same files; their stamp does not show that they would load now."""
+    """It comes back with the same files; their stamp does not show that they would load now."""
     away = disk.models.with_name("away")
 
     def load(source: Source, opener: VersionOpener, _: object) -> PreparedVersion:
