@@ -26,14 +26,14 @@ from tests.waiting import wait_until
 
 
 def publish(model: Path, bucket: Bucket, key: Path, code: int = 0) -> dict[str, Any]:
-    """What the command printed, run in this process."""
+    """Return the output of the command, run in this process."""
     done = CliRunner().invoke(cli, arguments(model, bucket, key))
     assert done.exit_code == code, done.output
     return dict(json.loads(done.stdout))
 
 
 def publish_apart(model: Path, bucket: Bucket, key: Path) -> dict[str, Any]:
-    """What it printed, run as a process of its own, which takes seconds."""
+    """Return its output, run as a separate process, which takes seconds."""
     done = run_command(*arguments(model, bucket, key))
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
@@ -103,7 +103,7 @@ def test_signed_versions_go_through_a_bucket_and_no_others(
 def test_same_files_are_published_once_unless_they_are_damaged(
     bucket: Bucket, models: Mapping[float, Path], tmp_path: Path
 ) -> None:
-    """Which version they are is told, exit 0; one that is damaged there is no such version."""
+    """The version with the same files is reported, exit 0; a damaged one does not count."""
     assert publish(models[2.0], bucket, tmp_path / "ours")["version"] == 1
     again = publish(models[2.0], bucket, tmp_path / "ours")
     assert (again["version"], again["already"]) == (1, True)

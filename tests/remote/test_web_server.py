@@ -41,7 +41,7 @@ LARGE = bytes(range(256)) * (4 << 12)
 
 @contextmanager
 def web_server(folder: Path, program: str) -> Iterator[int]:
-    """Serve a folder in a process of its own, and give its port."""
+    """Serve a folder in a separate process, and yield its port."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(folder), str(port)], stderr=subprocess.DEVNULL
@@ -72,7 +72,7 @@ def write(folder: Path, **extra: bytes) -> None:
 
 @pytest.mark.parametrize("program", [WITH_RANGES, WITHOUT_RANGES])
 def test_models_of_a_web_server_are_fetched(tmp_path: Path, program: str) -> None:
-    """What SHA256SUMS names is fetched and verified, after a break from where it ended or anew."""
+    """Files in SHA256SUMS are fetched and verified; a broken download continues or restarts."""
     write(tmp_path / "web")
     with web_server(tmp_path / "web", program) as port, network(port) as between:
         between.cut = len(LARGE) // 2
@@ -228,7 +228,7 @@ def test_redirect_on_the_host_is_followed(tmp_path: Path) -> None:
 def test_answer_is_never_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, status: int
 ) -> None:
-    """A problem stands where everybody can read it: an answer may be of somebody else."""
+    """Every user can read a problem, and an answer may come from another server."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     with site() as web:

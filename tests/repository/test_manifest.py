@@ -1,4 +1,4 @@
-"""What a published version promises."""
+"""The promises of a published version."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_manifest_that_is_huge_is_not_parsed(tmp_path: Path) -> None:
 
 
 def test_manifest_is_read_as_far_as_it_is_long(tmp_path: Path) -> None:
-    """Reading on would wait for ever where what is linked has no end, such as /proc/kmsg."""
+    """Reading further would never end if the linked file has no end, such as /proc/kmsg."""
     (tmp_path / "manifest.json").symlink_to("/proc/self/status")
     with pytest.raises(LoadFailed, match="EOF"):
         read_manifest(tmp_path)
@@ -114,7 +114,7 @@ def test_what_is_written_of_rows_is_what_differs_from_axis_0() -> None:
 
 
 def test_manifest_without_rows_is_read(tmp_path: Path) -> None:
-    """Earlier ones have none; a later Cohort may have verdicts and keys of its own."""
+    """Earlier manifests do not have them; a later Cohort may have other verdicts and keys."""
     write(tmp_path, {"format": 1, "opset": 20})
     earlier = read_manifest(tmp_path)
     assert earlier is not None
@@ -158,7 +158,7 @@ def test_keys_of_later_editions_are_passed_over(tmp_path: Path) -> None:
 def test_manifest_that_cannot_be_understood_fails_the_load(
     tmp_path: Path, content: object, says: str
 ) -> None:
-    """With the place in the file, so that it can be mended or published anew."""
+    """The error has the place in the file, so that it can be fixed or published again."""
     write(tmp_path, content)
     with pytest.raises(LoadFailed, match=r"manifest\.json") as caught:
         read_manifest(tmp_path)
@@ -217,7 +217,7 @@ texts = hnp.arrays(
 
 
 def kept(array: Array) -> Array:
-    """The array as it comes back from a manifest."""
+    """Return the array after a round trip through a manifest."""
     example = Example(inputs={"x": array}, outputs={})
     written = json.loads(dump_manifest(Manifest(format=1, examples=(example,))))
     return TypeAdapter(Manifest).validate_json(json.dumps(written)).examples[0].inputs["x"]
@@ -285,7 +285,7 @@ def test_tensor_that_is_broken_says_how(tmp_path: Path, change: dict[str, Any], 
 
 
 def test_digests_of_untouched_files_are_right(tmp_path: Path) -> None:
-    """What was published is what is here, in folders below, too."""
+    """The files here are the published ones, including those in subfolders."""
     (tmp_path / "model.onnx").write_bytes(b"onnx")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "weights.bin").write_bytes(b"1234")
@@ -326,7 +326,7 @@ def floats(*values: float) -> dict[str, Array]:
 
 
 def test_example_fits_its_model_or_says_so() -> None:
-    """An example goes by the specs of the model that is here."""
+    """An example is read with the specs of the local model."""
     example = Example(inputs=floats(1, 2), outputs={})
     spec = TensorSpec("y", "FP32", ("N",))
     np.testing.assert_array_equal(example.input_arrays([spec])["y"], [1, 2])
@@ -337,7 +337,7 @@ def test_example_fits_its_model_or_says_so() -> None:
 
 
 def test_example_compares_the_outputs_it_has() -> None:
-    """A model may have grown more outputs than an example tells of."""
+    """A model may have more outputs than its example."""
     example = Example(inputs={}, outputs=floats(1))
     assert not example.mismatch(floats(1) | {"more": np.zeros(3)})
     assert example.mismatch({"more": np.zeros(3)}) == "output 'y' is missing"

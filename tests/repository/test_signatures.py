@@ -1,4 +1,4 @@
-"""What a scan knows of the signatures of versions, of which one takes over from another."""
+"""Signatures of versions in a scan, when one version takes over from another."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_file_is_read_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_now_keeps_its_signature(tmp_path: Path) -> None:
-    """A version is not let go because the one before it cannot be looked at for a moment."""
+    """A version stays if the one before it cannot be read for a moment."""
     put(tmp_path, 1, onnx_models.mlp())
     put(tmp_path, 2, onnx_models.two_inputs())
     first = scan(tmp_path, quiet=0)

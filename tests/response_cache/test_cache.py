@@ -37,7 +37,7 @@ ROW: Any = np.ones((1, 2), np.float32)
 
 
 class Answers:
-    """What replies got, in their order."""
+    """The results of replies, in their order."""
 
     def __init__(self) -> None:
         self.got: list[Any] = []
@@ -247,7 +247,7 @@ def test_texts_and_their_bytes_are_other_keys() -> None:
 
 @pytest.mark.parametrize("size", [4, 4096, 65_536])
 def test_keys_are_of_bits_shape_and_datatype(size: int) -> None:
-    """Of any length: 0.0 is not -0.0, a NaN is itself, and views have the keys of their copies."""
+    """This holds for any length: 0.0 is not -0.0, a NaN is itself, and views equal their copies."""
     zeros = np.zeros((2, size), np.float32)
     other, nan = zeros.copy(), zeros.copy()
     other[-1, -1], nan[-1, -1] = -0.0, np.nan

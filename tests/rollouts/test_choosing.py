@@ -50,7 +50,7 @@ def test_keys_follow_weights(weights: tuple[float, ...]) -> None:
 
 @given(key=st.text(), position=st.integers(0, 2))
 def test_a_weight_of_0_is_never_chosen(key: str, position: int) -> None:
-    """Wherever it stands among the others."""
+    """Its position among the others does not matter."""
     named = [("a", 1.0), ("b", 1e-9)]
     named.insert(position, ("none", 0.0))
     assert choose(named, key, seed="m") != "none"
@@ -90,7 +90,7 @@ def test_placements_of_earlier_releases_stay() -> None:
 
 
 def test_seeds_place_keys_independently() -> None:
-    """Who is on one model's canary is not, for that, on another's."""
+    """A caller on one model's canary is not therefore on another's."""
     one, other = chosen(1, 1, seed="m"), chosen(1, 1, seed="n")
     same = sum(one[key] == other[key] for key in KEYS) / len(KEYS)
     assert 0.45 < same < 0.55

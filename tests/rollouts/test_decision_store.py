@@ -1,4 +1,4 @@
-"""What the server decided, on disk."""
+"""The server's decisions, on disk."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_clear_is_recorded_with_who_made_it(state: DecisionStore, tmp_path: Pa
 def test_a_ramps_record_of_another_release_is_left_alone(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """What it says is not known here, so it may be further."""
+    """Its content is unknown here, so it may be further."""
     assert state.move_ramp("m", "2.0123456789abcdef", RampProgress(1, 1, 0.0))
     record = tmp_path / "state/rollouts/m/2.0123456789abcdef.ramp"
     record.write_text('{"format": 2}')
@@ -76,7 +76,7 @@ def test_a_ramps_record_of_another_release_is_left_alone(
 
 
 def test_without_a_folder_nothing_is_decided(state: DecisionStore) -> None:
-    """A fresh server has none."""
+    """A fresh server does not have one."""
     assert state.read() == Recorded({}, {}, [])
 
 
@@ -110,7 +110,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_broken_file_keeps_its_version_out_and_is_told(
     state: DecisionStore, tmp_path: Path, text: str
 ) -> None:
-    """Its name says which version: to let it back in would be a guess."""
+    """Its name contains the version: to let it back in would be a guess."""
     folder = tmp_path / "state/rollouts/digits"
     folder.mkdir(parents=True)
     (folder / "2.json").write_bytes(text.encode("latin-1"))

@@ -24,7 +24,7 @@ def described(rig: LiveRig, batching_lost: Mapping[int, str] = NOTHING_LOST) -> 
 
 
 def test_a_version_that_loses_batching_is_told_with_the_reason() -> None:
-    """Of a variant and of the shadow; the others have none."""
+    """A variant and the shadow have a reason; for the others it is empty."""
     rig = LiveRig(f"{VARIANTS}, shadow: {{version: 3}}")
     found = described(rig, {2: "Sum adds up", 3: "Max takes the largest"})
     assert [one["batching_lost"] for one in found["variants"]] == ["", "Sum adds up"]
@@ -33,7 +33,7 @@ def test_a_version_that_loses_batching_is_told_with_the_reason() -> None:
 
 
 def test_only_the_limits_that_are_set_have_evidence() -> None:
-    """A shadow is told of with it or without; no shadow is none."""
+    """A shadow is described with and without evidence; without a shadow it is null."""
     rig = LiveRig(VARIANTS)
     assert described(rig)["shadow"] is None
     assert [one["evidence"] for one in described(rig)["variants"]] == [{}, {}]

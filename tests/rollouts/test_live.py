@@ -1,4 +1,4 @@
-"""One model's rollout at work, on engines that reply when told."""
+"""One model's rollout at work, on engines that reply on command."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LATE = DeadlineExceeded(1.0)
 
 @pytest.mark.parametrize("error", [BAD_INPUT, None])
 def test_the_caller_is_answered_before_the_outcome_is_told(error: CohortError | None) -> None:
-    """Where the reply closes the lease, and where that comes later; once."""
+    """The reply may close the lease, or a later call; the outcome is reported once."""
     said: list[object] = []
     for at_once in (True, False):
         observed = ObservedRequest("canary", 2, None, said.append)
@@ -162,7 +162,7 @@ def test_what_takes_as_long_on_the_baseline_is_not_evidence(tried: float | None)
         rig.respond("stable", scores(), seconds=0.01)
         rig.respond("canary", scores(), seconds=1.5, caller=2 * caller)
         rig.respond("canary", error=Cancelled("left"), seconds=1.5, caller=2 * caller + 1)
-    if tried is None:  # nobody knows, or there is no room to try it
+    if tried is None:  # it is unknown, or there is no room to try it
         rig.live.close()
     assert rig.live.judge() == {}
     after = rig.weighed()
@@ -239,7 +239,7 @@ def test_an_input_that_fails_on_both_sides_is_not_evidence(
 
 
 def test_an_input_that_is_late_on_both_sides_is_not_evidence() -> None:
-    """A copy that is late says nothing about any other failure."""
+    """A late copy proves nothing about any other failure."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("canary", error=LATE)
     rig.queue(1).answer_all(error=LATE)

@@ -147,7 +147,7 @@ async def test_versions_and_labels_are_pinned_past_the_rollout(deployment: Deplo
 async def test_a_variant_without_its_version_hands_its_callers_to_the_baseline(
     deployment: Deployment,
 ) -> None:
-    """Nobody is turned away for it."""
+    """No caller is turned away for it."""
     deployment.apply(HALVES.replace("version: 2", "version: 7"))
     assert await deployment.ask(times=50) == {("stable", "OK"): 50}
     assert "version 7 of variant canary is not ready" in deployment.rollouts.problems()[0]
@@ -157,7 +157,7 @@ NEXT = "variants: {next: {version: 3, weight: 1}}"
 
 
 async def test_a_rollout_waits_until_its_baseline_is_ready(deployment: Deployment) -> None:
-    """Meanwhile traffic is routed as before, and the versions that it names are wanted."""
+    """Until then traffic is routed as before, and the versions that it names are wanted."""
     deployment.apply(HALVES.replace("weight: 1}}", "weight: 0}}"))
     deployment.apply(NEXT)
     assert await deployment.ask(times=20) == {("stable", "OK"): 20}
@@ -195,7 +195,7 @@ async def test_what_was_rolled_back_stays_so_when_its_rollout_begins(
 
 
 async def test_where_nothing_serves_a_rollout_does_not_wait(tmp_path: Path) -> None:
-    """At the start nobody is given a version that the rollout keeps from them."""
+    """At the start no caller is given a version that the rollout keeps from them."""
     deployment = Deployment(tmp_path / "models")
     deployment.put(1, onnx_models.gather(size=10))
     deployment.apply("variants: {next: {version: 3, weight: 1}, canary: {version: 1, weight: 0}}")
@@ -262,7 +262,10 @@ async def test_inputs_that_fail_on_both_sides_roll_nothing_back(deployment: Depl
 
 
 async def test_a_variant_that_takes_other_inputs_is_told_of(deployment: Deployment) -> None:
-    """Its callers get 400, which is no evidence; not where the config says that it is meant."""
+    """Its callers get 400, which is not evidence.
+
+    A config that allows the change ends the report.
+    """
     deployment.put(3, onnx_models.mlp())
     await deployment.disk.reconcile()
     deployment.apply(HALVES.replace("canary: {version: 2", "canary: {version: 3"))
@@ -294,7 +297,7 @@ async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -
 async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_leaves(
     deployment: Deployment,
 ) -> None:
-    """Coming back, the version starts anew; its file is to be removed."""
+    """When it returns, the version starts from zero; its file will be removed."""
     deployment.apply(HALVES)
     deployment.rollouts.roll_back("m", "canary")
     deployment.apply(ALL)
@@ -311,7 +314,7 @@ async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None
     deployment.apply(HALVES)
     described = await deployment.control.roll_back("m", "canary")
     assert [one["rolled_back"] for one in described["variants"]] == [False, True]
-    assert described["saved"] is False  # nobody writes here
+    assert described["saved"] is False  # no watcher writes here
     assert await deployment.ask(times=20) == {("stable", "OK"): 20}
     await deployment.control.clear("m", "canary")
     assert len(await deployment.ask(times=50)) == 2
@@ -327,7 +330,7 @@ async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None
 
 
 async def test_decisions_of_other_processes_are_applied(deployment: Deployment) -> None:
-    """They end where they were cleared, and stay where nothing tells of them any more."""
+    """They end if they were cleared, and stay if their record is gone."""
     deployment.apply(HALVES)
     decision = Decision(2, "latency", "", "2026-01-01")
     deployment.rollouts.follow(recorded(decision))
@@ -359,7 +362,7 @@ async def test_what_cannot_be_known_is_not_guessed(deployment: Deployment) -> No
 
 
 def recorded(*decisions: Decision, cleared: Decision | None = None) -> Recorded:
-    """What a state folder holds of `m`."""
+    """Return a state folder's content for `m`."""
     ended = {"m": frozenset({cleared.digest})} if cleared else {}
     return Recorded({"m": {one.version: one for one in decisions}}, ended, ())
 

@@ -1,4 +1,4 @@
-"""A shadow, on engines that reply when told."""
+"""A shadow, on engines that reply on command."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_copy_holds_its_version() -> None:
 
 
 async def test_answers_that_wait_to_be_compared_are_bounded() -> None:
-    """Twice a queue of them; what is more is dropped."""
+    """Twice a queue of them may wait; any further one is dropped."""
     one = rig()
     for _ in range(3):
         one.respond("stable", scores(), times=QUEUE_SIZE)
@@ -142,7 +142,7 @@ async def test_large_outputs_are_compared_on_a_thread() -> None:
 
 
 def fail(one: LiveRig, times: int) -> None:
-    """So many copies that disagree."""
+    """Answer a number of copies that disagree."""
     one.respond("stable", scores(), times=times)
     one.queue(3).answer_all(error=InferenceFailed("no"))
 
@@ -150,7 +150,7 @@ def fail(one: LiveRig, times: int) -> None:
 def test_a_disagreeing_shadow_gets_one_verdict_after_min_requests() -> None:
     """Once it is stopped, nothing is copied."""
     one = rig(rest=f", {GUARD}")
-    for _ in range(19):  # each judged by itself, and so a unit
+    for _ in range(19):  # each judged alone, and so a unit
         fail(one, 1)
         assert one.live.judge() == {}
     fail(one, 1)

@@ -53,7 +53,7 @@ def graph(nodes: list[onnx.NodeProto], weights: dict[str, object]) -> onnx.Model
 
 @pytest.mark.parametrize("make", PREDICTABLE, ids=lambda make: make.__name__)
 def test_ordinary_models_are_predictable(make: Callable[[], onnx.ModelProto]) -> None:
-    """Sizes from weights and from the shapes of inputs are no reason to leave the event loop."""
+    """Sizes from weights and from the shapes of inputs do not require leaving the event loop."""
     assert not dependence(make())
 
 
@@ -78,7 +78,7 @@ def test_a_trip_count_from_an_input_is_found(nested: bool) -> None:
 
 
 def test_a_size_from_an_input_is_found(tmp_path: Path) -> None:
-    """The session says so."""
+    """The session reports it."""
     path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
     session = open_session(path, chain=(Provider("cpu"),))
     assert session.unpredictable == "what Expand does depends on input values"
@@ -120,7 +120,7 @@ def test_searches_are_never_predictable(operator: str) -> None:
 
 
 def test_unknown_operators_are_not_predictable() -> None:
-    """Nobody knows what an operator of another domain does."""
+    """The behaviour of an operator of another domain is unknown."""
     node = helper.make_node("Anything", ["x"], ["y"], domain="org.example")
     reason = "what 'org.example.Anything' does may depend on input values"
     assert dependence(graph([node], {})) == reason
@@ -171,7 +171,7 @@ def test_a_function_is_judged_by_what_each_call_gives_it() -> None:
 
 
 def test_functions_in_a_circle_are_refused() -> None:
-    """Nothing is followed for ever, and no runtime opens them."""
+    """The search ends, and no runtime opens them."""
     model = graph([helper.make_node("A", ["x"], ["y"], domain="tests")], {})
     for name, other in (("A", "B"), ("B", "A")):
         node = helper.make_node(other, ["x"], ["y"], domain="tests")
@@ -183,14 +183,14 @@ def test_functions_in_a_circle_are_refused() -> None:
 
 
 def test_calls_that_double_are_not_followed_to_their_end() -> None:
-    """Sixty functions that call the last one twice each: nobody waits for 2^60 nodes."""
+    """Sixty functions that call the last one twice each do not lead to a walk over 2^60 nodes."""
     model = graph([helper.make_node("F59", ["x"], ["y"], domain="tests")], {})
     model.functions.extend(onnx_models.doubling_functions("tests", 60))
     assert dependence(model) == "the graph is too large to follow"
 
 
 def test_values_that_are_never_computed_count_as_the_callers() -> None:
-    """The runtime sorts nodes by itself; nodes that need each other are not trusted."""
+    """The runtime sorts nodes itself; nodes that need each other are not trusted."""
     nodes = [
         helper.make_node("Expand", ["x", "size"], ["y"]),
         helper.make_node("Shape", ["x"], ["size"]),

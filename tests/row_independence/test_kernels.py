@@ -1,4 +1,4 @@
-"""What is said to compute with rows, as far as the rounding of a row may depend on the others."""
+"""Kernels that compute with rows, if the rounding of a row may depend on the others."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Client:
         return unary(HealthCheckRequest(service=service).SerializeToString())
 
     def watch(self, service: str = "") -> aio.UnaryStreamCall[bytes, HealthCheckResponse]:
-        """Hear of the health of a service, now and whenever it changes."""
+        """Watch the health of a service, now and whenever it changes."""
         many: aio.UnaryStreamMultiCallable[bytes, HealthCheckResponse] = self.channel.unary_stream(
             "/grpc.health.v1.Health/Watch", response_deserializer=HealthCheckResponse.FromString
         )
@@ -78,7 +78,7 @@ class Client:
 
 
 async def told(call: Told[Response]) -> Response:
-    """The next message of a call that goes on."""
+    """Return the next message of a call that continues."""
     message = await call.read()
     assert isinstance(message, Message), "the call ended"
     return cast("Response", message)
@@ -140,5 +140,5 @@ def typed_array(output: Answer.InferOutputTensor) -> Array:
 
 
 def named(outputs: Sequence[str]) -> list[Request.InferRequestedOutputTensor]:
-    """What asks for these outputs."""
+    """Return a request for these outputs."""
     return [Request.InferRequestedOutputTensor(name=name) for name in outputs]

@@ -104,7 +104,7 @@ def test_what_a_client_sends_most_is_rows() -> None:
 
 @given(st.binary(min_size=1, max_size=12), st.data())
 def test_other_bytes_before_a_tensor_are_another_message(raw: bytes, data: st.DataObject) -> None:
-    """One that was known is not taken for one that begins, or goes on, otherwise."""
+    """A known message is not confused with one that begins or continues in another way."""
     rows = MessageRows(streamed=False)
     request = Request(model_name="m", raw_input_contents=[raw])
     request.inputs.add(name="x", datatype="UINT8", shape=[1, len(raw)])
@@ -334,6 +334,6 @@ def test_answers_are_what_each_would_get_alone(
 
 
 def test_a_message_that_is_none_is_left_to_others() -> None:
-    """Who reads it next says what is wrong with it."""
+    """The next reader reports the fault."""
     assert MessageRows(streamed=False).read(b"\xff\xff") == (None, None)
     assert ModelInferRequest.FromString(b"") == ModelInferRequest()

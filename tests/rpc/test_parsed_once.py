@@ -1,4 +1,4 @@
-"""A small message is parsed once, whoever answers it."""
+"""A small message is parsed once, whichever part answers it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service says of itself, its limits, and how it starts and stops."""
+"""The service's reports about itself, its limits, its start and its stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def iris(models: Path) -> Path:
     return models
 
 
-# --- What it says
+# --- Reports
 
 
 async def test_health_answers_for_the_process_and_the_service(client: Client) -> None:
@@ -52,7 +52,7 @@ async def test_health_answers_for_the_process_and_the_service(client: Client) ->
 
 
 async def test_one_watcher_who_leaves_ends_no_other(client: Client) -> None:
-    """Everybody who watches hears, whoever else came and went."""
+    """Every watcher is notified, whatever other watchers come and go."""
     first, second = (client.watch() for _ in range(2))
     assert (await told(first)).status == SERVING
     assert (await told(second)).status == SERVING
@@ -202,7 +202,7 @@ async def test_only_the_token_loads_and_unloads(iris: Path, tmp_path: Path) -> N
 
 
 async def test_without_a_token_the_operators_calls_are_off(client: Client) -> None:
-    """Nobody loads or unloads on a server that was given no token."""
+    """No client loads or unloads on a server without a token."""
     request = messages.RepositoryModelLoadRequest(model_name="iris")
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("RepositoryModelLoad", request)
@@ -213,7 +213,7 @@ async def test_without_a_token_the_operators_calls_are_off(client: Client) -> No
 
 
 async def test_a_message_over_the_limit_is_refused(client: Client) -> None:
-    """By its length, before it is read; the connection goes on."""
+    """It is refused by its length, before it is read; the connection continues."""
     request = raw_request("identity_fp32", {"x": np.zeros((2**20, 3), "f4")})
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("ModelInfer", request)
@@ -246,7 +246,7 @@ async def test_an_answer_over_the_limit_is_told(client: Client) -> None:
 
 
 def test_a_port_in_use_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
-    """The process says which, and exits with status 1."""
+    """The process names the port, and exits with status 1."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -277,7 +277,7 @@ def test_a_port_taken_meanwhile_is_told_in_one_line(iris: Path, tmp_path: Path) 
 
 
 def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -> None:
-    """The one error told is HTTP's."""
+    """The only reported error is HTTP's."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Small calls share runs, and nobody can tell but by the time that takes."""
+"""Small calls that share runs, with the answers that they get alone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def mix() -> list[Request]:
 
 
 async def told(call: aio.UnaryUnaryCall[bytes, Any]) -> Told:
-    """Its status, details and message, and the names of what came with them."""
+    """Return its status, details and message, and the names of its trailing metadata."""
     try:
         answer = (await call).SerializeToString(deterministic=True)
     except aio.AioRpcError:
@@ -168,7 +168,7 @@ async def test_a_stream_has_its_answers_in_order(server: Cohort) -> None:
 
 
 async def test_ids_and_deadlines_come_with_small_calls(server: Cohort) -> None:
-    """The id goes back; a deadline that cannot be met is told, one that can changes nothing."""
+    """The id goes back; a deadline that cannot be met is reported, one that can changes nothing."""
     request = raw_request("mlp", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
         for timeout in (None, 600, 3000):
@@ -182,7 +182,7 @@ async def test_ids_and_deadlines_come_with_small_calls(server: Cohort) -> None:
 
 
 async def status_of(target: str, request: Request, timeout: bytes) -> int:
-    """What a call ends with; libraries do not send one whose deadline has passed."""
+    """Return the status of a call; libraries do not send one whose deadline has passed."""
     headers = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -223,7 +223,7 @@ async def test_a_rollout_chooses_for_each_small_call(server: Cohort) -> None:
 
 
 async def test_small_calls_that_are_left_hold_nothing(server: Cohort) -> None:
-    """And those beside them are answered."""
+    """Calls in the same run are answered."""
     request = raw_request("mlp", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
         for _ in range(10):

@@ -70,7 +70,7 @@ async def all_of(answers: list[RecordedReply]) -> None:
 
 
 async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) -> None:
-    """Nobody waits on purpose, and still one run serves all who came at once."""
+    """No request waits on purpose, and still one run serves all that came at once."""
     seen = RecordedEvents()
     with ControlledRun() as run:
         run.release(10)
@@ -214,7 +214,7 @@ async def test_a_long_batch_of_a_tiny_model_leaves_the_loop(
 
 
 async def test_shadows_wait_for_everybody(scheduler: Scheduler) -> None:
-    """A shadow run starts when a slot is free and nobody else wants it."""
+    """A shadow run starts when a slot is free and no other run wants it."""
     with ControlledRun() as run, ControlledRun() as behind:
         shadow = make(scheduler, behind, shadow=True)
         mirrored = send(shadow, 1)
@@ -277,7 +277,7 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
 
 
 async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: Scheduler) -> None:
-    """When one of three leaves, the run goes on and the others get their answers."""
+    """When one of three leaves, the run continues and the others get their answers."""
     seen = RecordedEvents()
     with ControlledRun() as run:
         batcher = make(scheduler, run, seen=seen)
@@ -295,7 +295,7 @@ async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: 
 
 
 async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
-    """When the last caller has left, the slot is given back at once and nobody is answered."""
+    """When the last caller has left, the slot is given back at once and no reply is called."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         answers = [RecordedReply() for _ in range(3)]
@@ -326,7 +326,7 @@ async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Sched
 
 
 async def test_a_deadline_passes_during_the_run(scheduler: Scheduler) -> None:
-    """Who is out of time is told so, once, while the run goes on for the others."""
+    """The late caller gets the error once, while the run continues for the others."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         hasty, patient = RecordedReply(), RecordedReply()
@@ -456,7 +456,7 @@ async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) 
 
 
 async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) -> None:
-    """They take other threads; what a run beside others takes stays as it was known."""
+    """They take other threads; the estimate for runs next to others stays the same."""
     batcher = Batcher(
         lambda inputs, control: double(inputs),
         POLICY,

@@ -1,4 +1,4 @@
-"""Beside long runs a short one waits for one of them at most, and none waits for ever."""
+"""A short run waits for at most one long run, and no run waits indefinitely."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_run_that_stays_on_the_express_slot_counts_as_a_long_one(
 
 
 async def test_a_run_that_goes_on_is_long_whatever_was_expected(scheduler: Scheduler) -> None:
-    """A profile that is wrong delays others for no longer than a few of their own runs."""
+    """A wrong profile delays others for no longer than a few of their runs."""
     with ControlledRun() as slow, ControlledRun() as short:
         answers = send(make(scheduler, slow, SHORT), 12)
         await slow.started(2)
@@ -136,7 +136,7 @@ async def test_a_crowd_of_short_requests_does_not_close_the_express_slot_to_itse
 
 
 def test_what_overtakes_gets_a_quarter_of_the_time() -> None:
-    """Of what the overtaken take: it gives back what it did not need, and owes what was more."""
+    """It is a quarter of the overtaken runs' time; an unused part returns, an excess is owed."""
 
     def batch(seconds: float) -> Any:
         ran = Ran(1, 1, seconds, ())

@@ -94,7 +94,7 @@ def test_a_large_body_is_not_read_for_a_full_queue(
     """Where its path names what would answer it; reading it would cost more than refusing many."""
     plane.pick("m").close()
     engine.refusal = Overloaded("the model's queue is full")
-    for version in (None, "7"):  # which nobody asked for yet, so that nothing is known of it
+    for version in (None, "7"):  # without earlier requests, so that nothing is known of it
         plane.begin_reading(None, version)
         plane.end_reading()
     with pytest.raises(Overloaded, match="the model's queue is full"):

@@ -10,7 +10,7 @@ NOTHING: dict[str, str] = {}
 
 
 def test_a_header_is_found_by_its_name() -> None:
-    """Parameters are not looked at; a header that was not sent gives no key."""
+    """Parameters are not read; a header that was not sent gives no key."""
     sticky = Sticky(header="x-user-id")
     parameters = {"x-user-id": "bob"}
     assert RequestContext(headers={"x-user-id": "ada"}).key_of(sticky, parameters) == "ada"
@@ -33,6 +33,6 @@ def test_a_parameter_is_a_key_as_json_writes_it(value: object, key: str) -> None
 
 
 def test_a_missing_parameter_gives_no_key() -> None:
-    """Headers are not looked at."""
+    """Headers are not read."""
     context = RequestContext(headers={"user": "ada"})
     assert context.key_of(Sticky(parameter="user"), NOTHING) is None

@@ -11,7 +11,7 @@ from tests import onnx_models
 
 
 def test_cancelling_calls_what_ends_the_work() -> None:
-    """What is inside then, or comes in afterwards; not what has left."""
+    """Current and later work is ended; finished work is not."""
     token = CancellationToken()
     ended: list[str] = []
     with token.calling(lambda: ended.append("left")):

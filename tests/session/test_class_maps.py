@@ -36,7 +36,7 @@ def saved(model: onnx.ModelProto, folder: Path) -> Path:
 
 
 def columns_of(dictionaries: list[Mapping[object, float]], classes: tuple[object, ...]) -> Array:
-    """What ONNX Runtime makes of the model as it is, in columns."""
+    """Return ONNX Runtime's dictionaries for the unchanged model as columns."""
     return np.array([[row[one] for one in classes] for row in dictionaries], np.float32)
 
 
@@ -52,7 +52,7 @@ def dictionaries(model: onnx.ModelProto, x: Array, output: int = 1) -> list[Mapp
 def test_scores_are_columns_in_the_order_of_the_classes(
     classes: tuple[int, ...] | tuple[str, ...], tmp_path: Path
 ) -> None:
-    """They are the numbers of the dictionaries; what was there besides stays."""
+    """They are the numbers of the dictionaries; the other outputs stay."""
     model = onnx_models.scores_by_class(classes)
     session = open_session(saved(model, tmp_path), chain=ON_CPU)
     assert session.outputs[1] == TensorSpec("scores", "FP32", ("N", len(classes)), classes)
@@ -166,7 +166,7 @@ def test_the_runtimes_alias_of_onnx_is_its_domain(tmp_path: Path) -> None:
 def test_columns_of_other_classes_do_not_take_over(
     classes: tuple[int, ...] | tuple[str, ...], fits: bool, tmp_path: Path
 ) -> None:
-    """Callers know the columns by their places; more classes behind them disturb nobody."""
+    """Callers know the columns by their places; more classes behind them change nothing."""
     paths = [
         saved(onnx_models.scores_by_class(one), tmp_path / str(number))
         for number, one in enumerate([("cat", "dog", "eel"), classes])

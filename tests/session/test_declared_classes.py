@@ -26,7 +26,7 @@ def classifier(folder: Path, written: str) -> Path:
 
 @pytest.mark.parametrize("classes", [["cat", "dog", "eel"], [3, -1, 10**12]])
 def test_classes_are_those_of_the_metadata(classes: list[str] | list[int], tmp_path: Path) -> None:
-    """A session says them, and so does what is read without opening the model."""
+    """A session has them, and so does a signature that is read without opening the model."""
     path = classifier(tmp_path, json.dumps({"scores": classes}))
     signature = read_signature(path)
     assert signature is not None

@@ -79,7 +79,7 @@ def test_missing_file_has_no_digest(tmp_path: Path) -> None:
 
 
 def test_pipe_has_no_digest(tmp_path: Path) -> None:
-    """Nobody waits for what may be written to it."""
+    """Reading it would wait for a writer."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a file"):
         Digests().of(tmp_path / "pipe")

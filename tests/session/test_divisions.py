@@ -1,4 +1,4 @@
-"""Divisions of whole numbers that would end the process give what numbers of so many bits give."""
+"""Integer divisions that would end the process give wrapped results of the same bit width."""
 
 from __future__ import annotations
 
@@ -128,6 +128,6 @@ def test_a_default_of_an_input_is_no_constant(tmp_path: Path) -> None:
 
 
 def test_a_division_in_a_function_is_left_as_it_is(tmp_path: Path) -> None:
-    """Nothing tells its type; an inspection tries it."""
+    """Its type is not declared; an inspection tries it."""
     divisions = found(onnx_models.divide(function=True), tmp_path)
     assert divisions == Divisions({}, unknown=True)

@@ -1,4 +1,4 @@
-"""Files that are put in the place of a model and are none."""
+"""Files that are stored as a model and are not one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("content", "told"), KINDS.values(), ids=KINDS)
 def test_what_is_no_model_is_called_what_it_is(tmp_path: Path, content: bytes, told: str) -> None:
-    """With what to do; a model that is cut off is not taken for anything else."""
+    """The error has the fix; a truncated model is not mistaken for another kind."""
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(LoadFailed) as raised:
@@ -128,7 +128,7 @@ def test_weights_that_were_cut_off_are_told(tmp_path: Path) -> None:
 
 
 def test_the_onnx_that_is_told_writes_no_more_than_it_should() -> None:
-    """By onnx's own table; the newest that is told is the one that the tests use."""
+    """The numbers are from onnx's own table; the newest one is the version of the tests."""
     for known, column in ((NEWEST_ONNX_BY_IR, 1), (NEWEST_ONNX_BY_OPSET, 2)):
         written: dict[int, str] = {}
         for row in onnx.helper.VERSION_TABLE:

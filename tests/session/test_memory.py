@@ -19,7 +19,7 @@ Limited = Callable[[int | None], Session]
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Limited:
-    """Opens a model that makes as many ones as its input says, with a limit in MB."""
+    """Opens a model that makes as many ones as its input asks for, with a limit in MB."""
     path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
     chain = (Provider("cpu"),)
 
@@ -50,7 +50,7 @@ def test_a_run_over_the_limit_fails_by_itself(limited: Limited) -> None:
 
 
 def test_each_session_has_its_own_limit(limited: Limited) -> None:
-    """Whatever was opened since; and one without a limit has none."""
+    """This holds whatever was opened since; one without a limit is not limited."""
     small, large, free = limited(16), limited(128), limited(None)
     assert ones(large, 60) == 60
     assert ones(free, 200) == 200
@@ -87,7 +87,7 @@ def test_cuda_gets_the_limit_unless_the_operator_gave_one() -> None:
 
 
 def test_memory_of_outputs_that_are_gone_is_given_back(limited: Limited) -> None:
-    """Of a run whose outputs were still there when it ended, without another run."""
+    """It is returned without another run, though the outputs outlived their run."""
     session = limited(None)
     session.run({"n": np.array([[1]])}, session.control())
     before = resident()

@@ -1,4 +1,4 @@
-"""What the process's memory grew by while something was done."""
+"""The growth of the process's memory during a piece of work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_what_is_done_at_once_shares_what_the_process_grew_by() -> None:
 
 
 def test_what_has_shrunk_the_process_took_nothing() -> None:
-    """Memory of others was given back meanwhile."""
+    """Other memory was given back at the same time."""
     resident = iter([100, 80])
     with MemoryGrowth(lambda: next(resident)).measured() as growth:
         pass

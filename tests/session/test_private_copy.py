@@ -54,7 +54,7 @@ def kept(cache: Path) -> dict[str, Path]:
 
 
 def folders(cache: Path) -> list[Path]:
-    """What is open."""
+    """Return the open folders."""
     return list((cache / "weights").glob("open-*"))
 
 
@@ -64,7 +64,7 @@ def last(session: Session) -> float:
 
 
 def overwrite(weights: Path) -> None:
-    """As `cp` does: cut, and written anew."""
+    """Overwrite a file as `cp` does: truncate it, and write it again."""
     weights.write_bytes(bytes(weights.stat().st_size))
 
 
@@ -92,7 +92,7 @@ def test_what_is_open_stays_as_it_is(
 def test_copies_are_named_by_their_content_and_read_only(
     path: Path, weights: Path, cache: Path
 ) -> None:
-    """The digests of what is opened are those of the operator's files, which are left alone."""
+    """The opened files have the digests of the operator's files, which are left alone."""
     opener = secured(path, cache)
     assert opener.path != opener.origin == path
     assert opener.file_digests() == Opener(path).file_digests()
@@ -150,7 +150,7 @@ def damage(file: Path) -> None:
 
 @pytest.mark.parametrize("harm", [damage, truncate])
 def test_damaged_content_is_replaced(path: Path, cache: Path, harm: object) -> None:
-    """What a crash of the system or a failing disk left is taken for nothing."""
+    """Content damaged by a system crash or a failing disk is not used."""
     first = secured(path, cache)
     first.close()
     assert callable(harm)
@@ -287,14 +287,14 @@ def test_what_fits_nowhere_is_refused_with_numbers(
     told = r"of 3 MiB can .* \(Not a directory\) .* 2 .* of 5 MiB"
     with pytest.raises(LoadFailed, match=told) as refused:
         secured(path, cache)
-    assert isinstance(refused.value.__cause__, OSError)  # which tells whether it passes
+    assert isinstance(refused.value.__cause__, OSError)  # it shows if the fault passes
 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_files_that_change_while_they_are_copied_fail_the_load(
     path: Path, weights: Path, cache: Path, cached: bool
 ) -> None:
-    """What was read of one content and copied of another is no model."""
+    """A model of two contents, one read and one copied, is not valid."""
     opener = Opener(path, chain=CHAIN)
     opener.read()
     overwrite(weights)

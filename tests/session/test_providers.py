@@ -106,7 +106,7 @@ def test_providers_that_share_hardware_share_its_name(provider: Provider, device
 
 
 def test_unknown_name_is_refused_with_a_suggestion() -> None:
-    """A name that is no provider's is an error that knows what was meant."""
+    """An unknown provider is an error that suggests a known name."""
     with pytest.raises(
         ValueError, match="'cudo' is not an execution provider; did you mean 'cuda'"
     ):
@@ -179,7 +179,7 @@ def test_the_default_chain_is_what_build_and_machine_can_do(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A build for GPUs on a machine without one begins with the CPU, and says why."""
+    """A build for GPUs on a machine without one begins with the CPU, and gives the reason."""
     monkeypatch.setattr(
         onnxruntime, "get_available_providers", lambda: [f"{build}ExecutionProvider"]
     )
@@ -198,7 +198,7 @@ def test_an_operator_may_name_the_default_chain() -> None:
 
 
 def test_a_default_that_cannot_be_had_is_a_fallback(tmp_path: Path) -> None:
-    """The machine has a GPU and lacks CUDA, say: each model that would run there says why."""
+    """If a machine has a GPU but lacks CUDA, each model that would run there gives the reason."""
     session = opened(tmp_path, default=default_chain([ABSENT.name, "cpu"]))
     assert session.placement.fell_back
 
@@ -222,7 +222,7 @@ def test_provider_that_the_build_lacks_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_nodes_are_counted(tmp_path: Path) -> None:
-    """The three nodes of the model are where the placement says."""
+    """The three nodes of the model are where the placement reports them."""
     assert opened(tmp_path, [CPU]).placement == Placement(("cpu",), "cpu", (), {"cpu": 3})
 
 
@@ -272,7 +272,7 @@ def test_sessions_open_after_a_refusal(tmp_path: Path) -> None:
 
 
 def test_reason_is_one_sentence_or_nothing() -> None:
-    """A placement that fell back says why for each link; one that did not says nothing."""
+    """A placement that fell back has a reason for each link; any other has no reason."""
     fallbacks = (Fallback("tensorrt", "no engine"), Fallback("cuda", "no device"))
     fell = Placement(("tensorrt", "cuda", "cpu"), "cpu", fallbacks)
     assert fell.fell_back

@@ -81,7 +81,7 @@ def test_a_snapshot_of_hugging_faces_cache_has_its_weights_among_the_blobs(tmp_p
 
 @pytest.mark.parametrize("blobs", ["models--them--mlp/blobs", "models--us--mlp/others", "blobs"])
 def test_no_other_blobs_are_followed(tmp_path: Path, blobs: str) -> None:
-    """The message has the command that copies a model with what it links to."""
+    """The message has the command that copies a model with its linked files."""
     model = snapshot(tmp_path / "hub", tmp_path / "hub" / blobs)
     with pytest.raises(LoadFailed, match="is a link out of the version's folder; `cohort init"):
         Opener(model, chain=ON_CPU).read()
@@ -97,7 +97,7 @@ def test_blobs_that_are_a_link_are_refused(tmp_path: Path) -> None:
 
 
 def test_cache_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """Else whoever writes to the repository would name any file of the machine."""
+    """Otherwise a writer to the repository could name any file of the machine."""
     outside = tmp_path / "outside"
     model = link_to(outside, tmp_path / "project/models/m/1")
     (tmp_path / "project/.dvc").mkdir()
@@ -115,7 +115,7 @@ def test_pointer_in_place_of_weights_is_told(tmp_path: Path) -> None:
 
 
 def test_weights_that_were_not_pulled_are_told(tmp_path: Path) -> None:
-    """DVC leaves a file beside the place of what it would fetch."""
+    """DVC leaves a file next to the place of the missing one."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
     (tmp_path / "1/weights.bin").rename(tmp_path / "1/weights.bin.dvc")
     with pytest.raises(LoadFailed, match=r"'weights.bin' is missing: `dvc pull` fetches it"):

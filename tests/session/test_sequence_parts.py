@@ -1,4 +1,4 @@
-"""The tensors of a sequence that a model gives are outputs of their own."""
+"""The tensors of a sequence that a model returns become separate outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saved(model: onnx.ModelProto, folder: Path) -> Path:
 
 
 def in_sequence(model: onnx.ModelProto) -> list[Array]:
-    """What ONNX Runtime makes of the model as it is."""
+    """Return ONNX Runtime's outputs of the unchanged model."""
     found: list[Array] = ort.InferenceSession(model.SerializeToString()).run(["scores"], {"x": X})[
         0
     ]
@@ -60,7 +60,7 @@ def test_the_file_alone_tells_the_same(tmp_path: Path) -> None:
 
 
 def test_a_sequence_that_nodes_need_stays_for_them(tmp_path: Path) -> None:
-    """Its tensors are shown besides."""
+    """Its tensors are also shown."""
     model = onnx_models.several_targets()
     model.graph.node.append(helper.make_node("SequenceLength", ["scores"], ["length"]))
     model.graph.output.append(helper.make_tensor_value_info("length", TensorProto.INT64, []))

@@ -25,7 +25,7 @@ def opened(model: onnx.ModelProto, folder: Path, most: float = float("inf")) -> 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (MANY,), (5, MANY // 5), (2, 0, 3)])
 def test_texts_are_what_the_runtime_has(shape: tuple[int, ...], tmp_path: Path) -> None:
-    """Of any shape, and however many portions they are made in."""
+    """This holds for any shape, and for any number of portions."""
     session = opened(onnx_models.texts_of(rank=len(shape)), tmp_path)
     (found,) = session.run({"n": np.array(shape)})
     assert found.shape == shape
@@ -75,7 +75,7 @@ def test_models_that_take_texts_give_them_in_portions(texts: list[str], tmp_path
 
 
 def test_bytes_that_are_no_text_reach_the_model(tmp_path: Path) -> None:
-    """Whose answer cannot be made of them."""
+    """The runtime's answer cannot be made from them."""
     session = opened(repeated(), tmp_path)
     with pytest.raises(CohortError, match="not UTF-8"):
         session.run({"x": np.array([b"\xff\xfe"], "V2"), "times": np.array([1])})
@@ -90,7 +90,7 @@ def test_too_many_are_refused_by_their_number(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_waits_for_makes_none(tmp_path: Path) -> None:
-    """Its control is looked at between portions, as between nodes."""
+    """Its control is checked between portions, as between nodes."""
     session = opened(onnx_models.texts_of(), tmp_path)
     control = OrtRunControl()
     control.stop()

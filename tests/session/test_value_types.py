@@ -30,7 +30,7 @@ def test_it_agrees_with_onnx(name: str) -> None:
 
 
 def test_weights_in_other_files_are_found(tmp_path: Path) -> None:
-    """Beside the model."""
+    """The weights are next to the model."""
     path = tmp_path / "model.onnx"
     onnx.save(onnx_models.mlp(), path, save_as_external_data=True, size_threshold=0)
     assert len(infer_types(path)) > 1

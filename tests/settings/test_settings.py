@@ -113,7 +113,7 @@ def test_environment_is_read_when_settings_are_made(environment: pytest.MonkeyPa
 
 
 def test_option_beats_the_environment(environment: pytest.MonkeyPatch) -> None:
-    """What stands on the command line was meant for this start."""
+    """A value on the command line was meant for this start."""
     environment.setenv("COHORT_PORT", "9000")
     assert read_settings({"port": "9001"}).port == 9001
 
@@ -128,7 +128,7 @@ def test_empty_variable_is_unset(environment: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_do_not_change() -> None:
-    """Whoever holds them may rely on them."""
+    """Their holders may rely on them."""
     with pytest.raises(ValidationError):
         setattr(Settings(), "port", 1)  # noqa: B010 - mypy would refuse the plain way
 
@@ -167,7 +167,7 @@ def test_address_that_is_none_is_refused(
 
 
 def test_rollouts_lie_beside_the_models(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Wherever those are, unless somebody says otherwise."""
+    """They are next to the models by default."""
     assert Settings(models=tmp_path / "models").rollouts == tmp_path / "rollouts.yaml"
     assert Settings().rollouts == Path.cwd() / "rollouts.yaml"
     environment.setenv("COHORT_ROLLOUTS", "other.yaml")
@@ -273,7 +273,7 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
     ],
 )
 def test_value_out_of_bounds_is_refused(name: str, value: str, says: str) -> None:
-    """With what it may be."""
+    """The error contains the bounds."""
     assert says in problems(**{name: value})[name]
 
 
@@ -322,7 +322,7 @@ SERVICE = {
     "COHORT_GRPC_SERVICE_HOST": "fd00::7",
     "COHORT_MODELS_PORT": "udp://10.96.12.8:9000",
 }
-"""What Kubernetes sets for the Services `cohort`, `cohort-grpc` and `cohort-models`."""
+"""Variables that Kubernetes sets for the Services `cohort`, `cohort-grpc` and `cohort-models`."""
 
 
 def test_variables_of_a_kubernetes_service_are_no_settings(

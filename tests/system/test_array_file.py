@@ -40,7 +40,7 @@ def file() -> Iterator[ArrayFile]:
 
 @given(st.dictionaries(st.text(), NUMBERS | texts(), max_size=4))
 def test_what_is_written_is_read(file: ArrayFile, arrays: dict[str, Any]) -> None:
-    """Every datatype and shape, texts and bytes each as what they were; by the other side, too."""
+    """Every datatype and shape survives, texts and bytes included, also in the other process."""
     places: list[Any] = [list(place) for place in file.write(arrays)]
     other = ArrayFile(file.path)
     try:

@@ -28,12 +28,12 @@ ENOUGH = JobLimits(seconds=PATIENCE)
 
 
 def done(name: str, limits: JobLimits | None = None, **arguments: object) -> object:
-    """What a job of these answers."""
+    """Return the answer of a job of `some_jobs`."""
     return run_job(f"{JOBS}:{name}", arguments, limits=limits or JobLimits())
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and not only waits to be looked at."""
+    """Return True if a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -47,7 +47,7 @@ def ids_in(file: Path) -> list[int]:
 
 
 def test_a_process_does_several_jobs() -> None:
-    """What they tell comes first; what they print is kept apart from their answers."""
+    """Reports come first; printed text is kept separate from answers."""
     told: list[object] = []
     with JobProcess("test") as process:
         for value in ({"a": [1, None, "ü"]}, 2.5):
@@ -60,7 +60,7 @@ def test_a_process_does_several_jobs() -> None:
 
 
 def test_answers_arguments_and_what_is_printed_may_be_long() -> None:
-    """None of them waits for another; the end of what was printed is kept."""
+    """No stream waits for another; the end of the printed text is kept."""
     with JobProcess("test") as process:
         answer = process.do(f"{JOBS}:long", {"length": 20_000_000})
         assert len(answer) == 20_000_000
@@ -125,7 +125,7 @@ def test_exception_is_told_with_its_classes() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_crash_is_told_with_its_signal(number: signal.Signals) -> None:
-    """And with the end of what was printed."""
+    """The error includes the end of the printed text."""
     with pytest.raises(JobCrashed, match=f"the process was ended by {number.name}") as raised:
         done("end_by", number=number)
     assert raised.value.signal == number
@@ -133,7 +133,7 @@ def test_crash_is_told_with_its_signal(number: signal.Signals) -> None:
 
 
 def test_exit_is_told_with_its_status() -> None:
-    """One that passes a signal on, as uv does, is told as that signal."""
+    """A process that passes a signal on, as uv does, is reported with that signal."""
     for status, number in ((3, None), (139, signal.SIGSEGV)):
         said = "status 3" if number is None else "SIGSEGV"
         with pytest.raises(JobCrashed, match=said) as raised:
@@ -142,7 +142,7 @@ def test_exit_is_told_with_its_status() -> None:
 
 
 def test_process_that_closes_its_pipes_has_crashed() -> None:
-    """Though it goes on."""
+    """The process itself continues."""
     with pytest.raises(JobCrashed, match="SIGKILL"):
         done("close_answers")
 
@@ -155,7 +155,7 @@ def test_process_that_cannot_be_started_is_an_os_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits what a process takes")
 def test_memory_is_limited() -> None:
-    """Besides what the process has; a job that takes less is done."""
+    """The limit is on top of the process's own memory; a job that takes less is done."""
     limits = JobLimits(memory=64 << 20)
     assert done("take", limits, megabytes=8) == 8 << 20
     with pytest.raises(JobOutOfMemory):
@@ -179,13 +179,13 @@ def test_time_is_limited(tmp_path: Path) -> None:
 
 
 def test_time_is_limited_for_a_job_that_prints_without_end() -> None:
-    """The parent does not read for ever."""
+    """The parent does not read indefinitely."""
     with pytest.raises(JobTimedOut):
         done("babble", JobLimits(seconds=0.5))
 
 
 def test_a_confined_process_writes_nothing_and_gives_way(tmp_path: Path) -> None:
-    """It may look at what somebody else wrote."""
+    """It may read files that others wrote."""
     for confined in (True, False):
         limits = JobLimits(confined=confined, nice=7)
         answer = run_job(f"{JOBS}:niceness", {}, cwd=tmp_path, limits=limits)

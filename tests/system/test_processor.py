@@ -23,7 +23,7 @@ def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def proc(folder: Path, told: str, files: dict[str, str], *, root: str = "/") -> Path:
-    """A /proc that tells of groups, the files of which are in a folder."""
+    """Return a /proc that names groups, the files of which are in a folder."""
     groups = make_files(folder / "my groups", files)
     wanted = {"self/cgroup": told, "self/mountinfo": mountinfo(groups, root)}
     return make_files(folder / "proc", wanted)
@@ -59,7 +59,7 @@ def proc(folder: Path, told: str, files: dict[str, str], *, root: str = "/") -> 
 def test_the_narrowest_quota_counts(
     tmp_path: Path, told: str, files: dict[str, str], limit: float
 ) -> None:
-    """Of the group of the process and all around it, v1 and v2, and its affinity."""
+    """The limits are quotas of the process's groups, v1 and v2, and its affinity."""
     assert cpu_limit(proc(tmp_path, told, files)) == limit
 
 

@@ -1,4 +1,4 @@
-"""What the files of certificates may hold, and what is said of one that is wrong."""
+"""Files of certificates: valid content, and errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 def write(files: TlsFiles, certificate: bytes, key: bytes) -> None:
-    """Write files that are not new, so that nobody waits for the rest of them."""
+    """Write files with an old time, so that they count as complete."""
     files.certificate.write_bytes(certificate)
     files.key.write_bytes(key)
     age(files.certificate)
@@ -56,7 +56,7 @@ def locked(key: bytes) -> bytes:
 
 
 def test_what_is_read_says_until_when_it_is_valid(files: TlsFiles) -> None:
-    """A certificate outside its time is served, and said to be refused."""
+    """A certificate outside its time is served, and reported as refused by clients."""
     tls = load_tls(files)
     authority = PEM_cert_to_DER_cert(CA.cert_pem.bytes().decode())
     for context in (tls.context, tls.grpc):
@@ -104,7 +104,7 @@ Break = Callable[[TlsFiles], object]
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(files: TlsFiles, damage: Break, said: str) -> None:
-    """And nothing of a key stands in the sentence."""
+    """The error contains no part of a key."""
     damage(files)
     with pytest.raises(ConfigProblems) as caught:
         load_tls(files)

@@ -1,4 +1,4 @@
-"""A class of Python around a model, over every API, and what it may do to nobody else."""
+"""A class of Python around a model, over every API, and its isolation from others."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_what_is_sent_and_answered_is_the_class_own(server: Cohort) -> None:
 
 
 def test_inputs_of_the_model_are_what_the_class_gets(server: Cohort) -> None:
-    """By name, and alone without one; over V2 JSON and gRPC, too."""
+    """The class gets them by name, or one without a name; also over V2 JSON and gRPC."""
     twice = scores(np.array(ROWS, np.float32) * 2)
     named = ask(server, "doubled", {"inputs": {"x": ROWS}}).json()["outputs"]["y"]
     alone = ask(server, "doubled", {"input": ROWS}).json()["prediction"]
@@ -224,7 +224,7 @@ def test_nonsense_is_the_models_failure(server: Cohort, text: str, said: str) ->
 
 
 def test_another_answer_than_was_learned_is_refused(server: Cohort) -> None:
-    """The class is told to declare what it gives."""
+    """The error asks to declare the outputs of the class."""
     answer = ask(server, "odd", {"inputs": {"x": ROWS}})
     assert answer.status_code == 500
     assert "declare" in answer.json()["error"]
@@ -232,7 +232,7 @@ def test_another_answer_than_was_learned_is_refused(server: Cohort) -> None:
 
 @pytest.mark.parametrize("text", ["crash", "loop", "leak"])
 def test_its_end_is_its_own(server: Cohort, text: str) -> None:
-    """The caller gets a 5xx that says so; others get their answers meanwhile and afterwards."""
+    """The caller gets a 5xx that names the transform; others get their answers all the time."""
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(words, server, text)
         for _ in range(20):
@@ -279,7 +279,7 @@ def test_a_slow_after_does_not_hold_the_server_up(server: Cohort) -> None:
 
 
 def test_rows_of_a_pipeline_go_through_it_one_by_one(server: Cohort) -> None:
-    """What a class does with other rows of a request changes no row's answer."""
+    """The class's use of other rows of a request changes no row's answer."""
     rows = [*ROWS, [-1.0, -2.0, -3.0, -4.0], [0.1, 0.2, 0.1, 0.2]]
     wait_until(lambda: ask(server, "pipeline", {"inputs": {"x": rows}}).status_code == 200)
     together = ask(server, "pipeline", {"inputs": {"x": rows}}).json()["outputs"]["y"]
@@ -290,7 +290,7 @@ def test_rows_of_a_pipeline_go_through_it_one_by_one(server: Cohort) -> None:
 
 
 def test_callers_who_wait_less_do_not_end_it(server: Cohort) -> None:
-    """They get 504; the process, which others wait for, goes on."""
+    """They get 504; the process, which others wait for, continues."""
 
     def process() -> int:
         (number,) = ask(server, "slow", {"inputs": {"seconds": [0.0]}}).json()["outputs"]["process"]

@@ -23,5 +23,5 @@ def test_messages_arrive_as_they_were_sent(sent: list[Message], size: int) -> No
 
 @given(st.lists(st.binary()))
 def test_bodies_are_cut_as_they_were_joined(bodies: list[bytes]) -> None:
-    """Empty ones, too."""
+    """This includes empty ones."""
     assert split_bodies(*join_bodies(bodies)) == bodies

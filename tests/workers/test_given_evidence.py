@@ -26,7 +26,7 @@ def live_rollout(version: int = 2) -> LiveRollout:
 
 
 def count(live: LiveRollout, outcomes: list[tuple[bool, bool]], *, slot: float = 0.0) -> None:
-    """Count outcomes, each of the baseline or not and bad or not, in slots of their own."""
+    """Count outcomes, each of the baseline or not and bad or not, in separate slots."""
     for number, (baseline, bad) in enumerate(outcomes):
         variant = "stable" if baseline else "canary"
         live.evidence.count_outcome(variant, bad=bad, now=slot + number)

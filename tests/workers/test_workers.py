@@ -45,7 +45,7 @@ WATCHDOG = 10.0
 async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
     """64 that are kept alive are shared by three workers, and so are those after some closed.
 
-    Up to a few: the parent hears a moment later that a connection has closed.
+    They differ by a few: the parent learns a moment later that a connection has closed.
     """
     with host(tmp_path, 3) as server:
         port, pids = port_of(server), workers_of(server)
@@ -61,7 +61,7 @@ async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
             gone = callers[:32]
             await asyncio.gather(*(one.close() for one in gone))
             await until(lambda: sum(spread()) == 32)
-            for _ in range(FEW):  # each goes by the parent, which hears of what has closed
+            for _ in range(FEW):  # the parent gives each, and learns of closed ones
                 await asyncio.to_thread(server.get, "/health/live")
             for one in gone:
                 await one.connect()
@@ -102,7 +102,7 @@ async def test_a_worker_that_is_killed_takes_its_own_callers_alone(tmp_path: Pat
 
 @pytest.mark.parametrize("signal_of_death", [signal.SIGFPE, signal.SIGKILL])
 def test_what_a_dying_worker_held_is_never_run_again(tmp_path: Path, signal_of_death: int) -> None:
-    """Its callers' connections close, and the server asks nobody else: a run may be what killed it.
+    """Its callers' connections close, and no other worker runs it: the run may be the cause.
 
     The division that the processor refuses ends a process by SIGFPE.
     """
@@ -139,7 +139,7 @@ def test_what_a_dying_worker_held_is_never_run_again(tmp_path: Path, signal_of_d
 
 
 def inferences(url: str) -> float:
-    """How many requests all workers have counted."""
+    """Return how many requests all workers have counted."""
     return Scrape(url).value("model_inference_total", model="iris")
 
 
@@ -160,7 +160,7 @@ async def test_all_workers_are_counted(tmp_path: Path) -> None:
 async def test_sighup_replaces_all_workers_and_loses_no_request(
     tmp_path: Path, headers: dict[str, str]
 ) -> None:
-    """Callers are told to come again, and find another worker; counts go on.
+    """Callers must reconnect, and find another worker; counts continue.
 
     Once as operators have it: new workers are new interpreters, of a parent that is small.
     """
@@ -207,7 +207,7 @@ def test_systemd_hears_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         listener.bind(str(tmp_path / "notify"))
         heard: list[bytes] = []
 
-        def hear() -> None:  # all along, as systemd does: the parent waits for nobody's room
+        def hear() -> None:  # all the time, as systemd does: the parent does not wait
             while said := listener.recv(4096):
                 heard.append(said)
 
@@ -235,7 +235,7 @@ async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path) -> None:
 
 
 async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
-    """Nobody would give them connections any more."""
+    """They would get no further connections."""
     with host(tmp_path, 2) as server:
         pids = workers_of(server)
         server.stop(kill=signal.SIGKILL)
@@ -243,7 +243,7 @@ async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
-    """Meanwhile new connections go to the others."""
+    """Until then new connections go to the others."""
     with host(tmp_path, 2, watchdog_seconds=WATCHDOG) as server:
         hung, other = workers_of(server)
         os.kill(hung, signal.SIGSTOP)
@@ -286,7 +286,7 @@ def test_the_port_for_grpc_is_shared(tmp_path: Path) -> None:
 
 
 async def test_settings_that_are_wrong_end_the_start(tmp_path: Path) -> None:
-    """A port that is taken, and what only a worker finds: the reason is told."""
+    """A port in use and errors that only a worker finds are reported with the reason."""
     with host(tmp_path, 2) as server:
         taken = await asyncio.create_subprocess_exec(
             *("env", f"COHORT_PORT={port_of(server)}", "COHORT_LOG_FORMAT=json"),

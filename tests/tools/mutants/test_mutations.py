@@ -1,4 +1,4 @@
-"""The mutants are those that a test should kill, and are told apart whatever line they stand on."""
+"""Mutants that a test should kill; their names do not depend on line numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_function(*lines: str) -> str:
     ],
 )
 def test_an_expression_is_changed(line: str, made: list[str]) -> None:
-    """Each change is named with what stands around it, after the call itself is left out."""
+    """Each change is named with its surroundings, after the call itself is left out."""
     changes = [text.partition(" → ")[2] for text in texts(in_function(line)) if " → " in text]
     assert changes == [f"g({one})" for one in made]
 
@@ -63,7 +63,7 @@ def test_an_expression_is_changed(line: str, made: list[str]) -> None:
     ],
 )
 def test_a_statement_is_deleted_and_a_condition_turned(line: str, made: str) -> None:
-    """Wherever it stands in a function."""
+    """This holds anywhere in a function."""
     assert made in texts(in_function(line))
 
 
@@ -189,7 +189,7 @@ def test_every_package_and_its_tests_are_there() -> None:
 
 
 def test_equivalent_mutants_can_still_be_made() -> None:
-    """A line that changes loses what was said of it."""
+    """A changed line loses its entry."""
     made = [
         mutation
         for package in PACKAGES

@@ -114,7 +114,7 @@ VALIDATORS: Mapping[str, jsonschema_rs.Draft202012Validator] = {
     file.name: jsonschema_rs.Draft202012Validator(schema_of(file)) for file in SCHEMAS
 }
 
-# What an editor is not told, because it is about several values.
+# Rules about several values, which an editor does not get.
 TOGETHER = re.compile(
     "must not all have weight 0|each step must be larger than the one before"
     "|write one such as max|is neither true nor false|looks at no tensor"
@@ -183,7 +183,7 @@ CHANGED = {file.name: changed(parse_yaml(file.example, file.name)) for file in S
 
 
 def _problems(file: OperatorFile, tree: Any) -> list[Problem]:
-    """What the server says of a tree."""
+    """Return the server's problems with a tree."""
     reads: list[Callable[[], object]] = [
         lambda: validate_tree(tree, file.kind, file.name, file.ranges)
     ]
