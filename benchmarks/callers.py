@@ -3,8 +3,8 @@
     python -m benchmarks.callers NAME URL BODY CONNECTIONS SECONDS
 
 BODY is a file. Prints how many requests were answered, in how many seconds; an answer that is not
-200 ends it. `split` and `opening` are no clients: they send the bytes themselves, to every
-connection before they wait for the first answer, so that the server has as much company as with a
+200 ends it. `split` and `opening` are not clients: they send the bytes themselves, to every
+connection before they wait for the first answer. So the server forms batches as large as with a
 generator in C.
 """
 

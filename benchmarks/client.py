@@ -11,7 +11,7 @@ from time import perf_counter
 
 @dataclass
 class Heard:
-    """What callers heard: seconds per answer, in order, and statuses other than 200."""
+    """The callers' results: seconds per answer, in order, and statuses other than 200."""
 
     seconds: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)

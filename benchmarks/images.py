@@ -1,8 +1,8 @@
-"""From a JPEG to a label, beside FastAPI, BentoML and LitServe: `python -m benchmarks.images`.
+"""From a JPEG to a label, by Cohort, FastAPI, BentoML and LitServe: `python -m benchmarks.images`.
 
-Photographs of 640 x 480, resized, cropped and normalized to [1, 3, 224, 224], and a network that
-takes next to no time, so that what is left is the servers' own and the picture's. The others use
-Pillow and torchvision's transforms (labelling.py says how they run).
+Photographs of 640 x 480 are resized, cropped and normalized to [1, 3, 224, 224]. The network takes
+next to no time, so that only the servers and the pictures cost time. The others use Pillow and
+torchvision's transforms: see labelling.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""How a light caller of a tiny model fares beside callers who send large bodies.
+"""Measure a light caller of a tiny model next to callers who send large bodies.
 
     python -m benchmarks.large_neighbours [--seconds 5] [--rounds 3] [--kinds "predict 1,V2 10"]
 
 Requests for the tiny model arrive 200 times a second whether or not earlier ones are answered, and
-count from when they were due, while two callers send one large body after the other to a model that
-answers one number. A kind is a form and the body's size in MB. Each round measures all kinds in
-turn, "nothing" too: what the machine itself does. The median of the rounds is shown, and for the
-p99 the range. CPU is the server's, user and system, less what it takes in rounds of nothing.
+count from when they were due. During that, two callers send one large body after the other to a
+model that answers one number. A kind is a form and the body's size in MB. Each round measures all
+kinds in turn, "nothing" too: what the machine itself does. The median of the rounds is shown, and
+for the p99 the range. CPU is the server's, user and system, less what it takes in rounds of
+nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ while True:
 
 @dataclass(frozen=True)
 class Large:
-    """What a large caller sends; a path of "" is gRPC."""
+    """The request of a large caller; a path of "" is gRPC."""
 
     path: str
     body: bytes
@@ -156,7 +157,7 @@ BINARY_KINDS = ("binary 20", "npy 20", "gRPC 20")
 
 @dataclass(frozen=True)
 class Round:
-    """What was measured of one kind in one round: seconds, MB/s, and the server's CPU seconds/s."""
+    """The results of one kind in one round: seconds, MB/s, and the server's CPU seconds/s."""
 
     p50: float
     p99: float

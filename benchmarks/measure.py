@@ -45,7 +45,7 @@ def model_folder(workload: Workload) -> Path:
 
 
 def expected(workload: Workload) -> list[np.ndarray]:
-    """What ONNX Runtime answers in process: the first output of each request."""
+    """Return ONNX Runtime's answers in process: the first output of each request."""
     import onnxruntime as ort  # noqa: PLC0415 - after its telemetry is turned off
 
     session = ort.InferenceSession(

@@ -86,7 +86,7 @@ def processor_seconds(pid: int) -> float:
 
 
 async def turn(url: str, ask: Ask, callers: int, seconds: float) -> list[float]:
-    """How long each request took, all callers together."""
+    """Return the seconds of each request, all callers together."""
     took: list[float] = []
     until = time.perf_counter() + seconds
 

@@ -69,7 +69,7 @@ def table(found: Found) -> Table:
 
 
 def targets_table(found: Found) -> Table:
-    """What was to be reached, for the screen."""
+    """Return the table of targets, for the screen."""
     shown = Table("work", "at least", "measured", "", title="Targets of issue 4")
     for one in summary.targets(found):
         shown.add_row(one.work, one.aim, one.value, MARK[one.reached].strip("*"))
@@ -162,7 +162,7 @@ def drawings(found: Found) -> Iterator[tuple[str, str]]:
 def write_page(
     path: Path, title: str, says: str, command: str, run: str, table: Iterable[str]
 ) -> None:
-    """Write a table of results of its own, with what it was measured on."""
+    """Write a separate page with a table of results, and the machine they were measured on."""
     about = machine.describe()
     lines = [
         f"# {title}\n",

@@ -1,12 +1,12 @@
-"""What calls over gRPC cost, beside Triton's.
+"""Compare the cost of calls over gRPC with Triton's.
 
     python -m benchmarks.rpc                       Cohort and Triton, in turn
     python -m benchmarks.rpc --servers cohort --only stream
     python -m benchmarks.rpc --runs 3 --write      three times; writes results/grpc.md
 
-Triton is that of the `nvidia-pytriton` wheel, which runs the model in a Python process of its own
-(benchmarks/README.md): its figure is given with that process and without, where only its server in
-C++ is left. Rounds in which others used more than FOREIGN_CORES are dropped and counted.
+Triton is that of the `nvidia-pytriton` wheel, which runs the model in a separate Python process
+(benchmarks/README.md). Its figure is given with that process, and without it for the server in C++
+alone. Rounds in which others used more than FOREIGN_CORES are dropped and counted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ KINDS = (
 
 @dataclass
 class Figures:
-    """What was measured of a kind with a server; microseconds of processor time per request."""
+    """The results of a kind with a server; microseconds of processor time per request."""
 
     cpu_us: list[float] = field(default_factory=list)
     served_us: list[float] = field(default_factory=list)  # without Triton's Python process
@@ -133,7 +133,7 @@ def check(running: Running, message: bytes) -> bytes:
 
 
 def asked(kind: Kind, running: Running, message: bytes, seconds: int) -> tuple[list[str], bool]:
-    """The command that calls, and whether it says when it is warm."""
+    """Return the command that calls, and True if it reports when it is warm."""
     file = running.log.parent / "message"
     port = running.rpc_port
     if kind.caller == "h2load":
@@ -155,7 +155,7 @@ def asked(kind: Kind, running: Running, message: bytes, seconds: int) -> tuple[l
 
 @dataclass(frozen=True)
 class Round:
-    """What came of a round; `foreign` are the cores that others used."""
+    """The results of a round; `foreign` are the cores that others used."""
 
     requests: float
     seconds: float
@@ -211,9 +211,7 @@ class Left:
     """Measurements that are not in the figures."""
 
     dropped: int = 0  # because others used the machine
-    crashed: dict[str, int] = field(
-        default_factory=dict
-    )  # by the server that ended, which began anew
+    crashed: dict[str, int] = field(default_factory=dict)  # by the ended server, which restarted
 
 
 def measure(
@@ -294,7 +292,7 @@ def write(found: Mapping[tuple[str, str], Figures], title: str) -> None:
         "machine: requests/s of the cheap calls are bounded by them as well."
     )
     report.write_page(
-        RESULT, "What calls over gRPC cost", says, "python -m benchmarks.rpc --write",
+        RESULT, "Cost of calls over gRPC", says, "python -m benchmarks.rpc --write",
         title, report.markdown(COLUMNS, list(cells(found))),
     )  # fmt: skip
 
@@ -302,7 +300,7 @@ def write(found: Mapping[tuple[str, str], Figures], title: str) -> None:
 @click.command()
 @click.option("--servers", default="cohort,triton-python", show_default=True)
 @click.option("--only", default="", help="Kinds whose names this expression finds.")
-@click.option("--rounds", default=3, show_default=True, help="How often each kind is measured.")
+@click.option("--rounds", default=3, show_default=True, help="Measurements of each kind.")
 @click.option("--seconds", default=2, show_default=True, help="Length of a round.")
 @click.option("--keep-all", is_flag=True, help="Keep rounds in which others used the machine.")
 @click.option("--runs", default=1, show_default=True, help="Servers, one after the other.")

@@ -74,7 +74,7 @@ def opened(found: Found) -> dict[tuple[str, float], Cell]:
 
 @dataclass(frozen=True)
 class Target:
-    """One line of the issue's table and what came of it; `reached` is None where not measured."""
+    """One line of the issue's table and its result; `reached` is None if it was not measured."""
 
     work: str
     aim: str
@@ -83,7 +83,7 @@ class Target:
 
 
 def targets(found: Found) -> list[Target]:
-    """Hold what was found against what was to be reached."""
+    """Compare the results with the targets."""
     table = cells(found)
     opens = opened(found)
 

@@ -1,4 +1,4 @@
-"""What is asked: requests for a model, in the forms that each server takes."""
+"""Requests for a model, in the forms that each server takes."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ Read = Callable[[Mapping[str, str], bytes], NDArray[np.generic]]
 
 
 def ask_simply(_: Workload, inputs: Inputs) -> Call:
-    """The tutorials' form: `{"input": …}`, or the inputs by name where there are several."""
+    """The tutorials' form: `{"input": …}`, or the inputs by name if there are several."""
     body = {"input": next(iter(inputs.values()))} if len(inputs) == 1 else inputs
     return Call("/predict", JSON, _dump(body))
 
 
 def ask_cohort(workload: Workload, inputs: Inputs) -> Call:
-    """The same bytes where there is one input, `{"inputs": …}` else, the binary form if asked."""
+    """The same bytes for one input, `{"inputs": …}` else, the binary form if asked."""
     if workload.binary:
         return ask_binary(workload, inputs)
     if len(inputs) == 1:

@@ -1,4 +1,4 @@
-"""Size, speed and outputs of models after each recipe, beside the model before: as ratios.
+"""Compare size, speed and outputs of models after each recipe with the model before: as ratios.
 
     python -m benchmarks.prepare.recipes [MODEL …]
 
@@ -39,7 +39,7 @@ from cohort_prepare.onnx_files import model_size
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0
-"""Of measuring a recipe at a number of rows, in rounds that run both models."""
+"""Length of measuring a recipe at a number of rows, in rounds that run both models."""
 
 RECIPES = {
     "optimized": ("optimize",),
@@ -52,7 +52,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model, inputs of so many rows, and rows with the right answers where there are any."""
+    """A model, its inputs, and rows with the right answers if there are any."""
 
     title: str
     path: Path

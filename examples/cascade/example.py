@@ -1,8 +1,10 @@
 """A cascade on the digits: a linear model answers what it is sure of, the network the rest.
 
-python examples/cascade/example.py make build/cascade     trains the linear model, writes models
-cohort serve --models build/cascade                       in another window
-python examples/cascade/example.py compare                accuracy and cost, on held-out rows
+Commands::
+
+    python examples/cascade/example.py make build/cascade   trains the linear model, writes models
+    cohort serve --models build/cascade                     in another window
+    python examples/cascade/example.py compare              accuracy and cost, on held-out rows
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random graphs over the operators that have rules; ONNX Runtime was seen to run each node.
 
-Sizes are drawn so that they coincide with the number of rows now and then, constants so that they
-have as many entries as there are rows, and shapes are computed from others as exporters do.
+Sizes are drawn so that they coincide with the number of rows now and then. Constants are drawn so
+that they have as many entries as there are rows. Shapes are computed from others as exporters do.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ DTYPES = {"f": np.float32, "i": np.int64, "b": np.bool_}
 class Graph:
     """A graph that grows node by node.
 
-    values: What each value is with ROWS rows.
+    values: Each value with ROWS rows.
     inputs: The shape and type of each input.
-    axes: Where the rows of each input are; None: it has none.
+    axes: Axis of each input's rows; None: it does not have rows.
     """
 
     seed: int
@@ -118,7 +118,7 @@ class Graph:
             raise ValueError(str(error)) from error
         for array in found:
             if _kind(array) == "?" or array.size > MAX_SIZE or array.ndim > MAX_RANK:
-                raise ValueError("not a value to go on with")
+                raise ValueError("not a value to continue with")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError("not finite")
         self._made += outputs
@@ -127,7 +127,7 @@ class Graph:
         return names[0]
 
     def grow(self, nodes: int) -> None:
-        """Add nodes until there are so many, or nothing fits."""
+        """Add nodes until there are `nodes`, or nothing fits."""
         for _ in range(nodes * 12):
             if len(self.nodes) >= nodes:
                 break
@@ -137,7 +137,7 @@ class Graph:
                 continue
 
     def model(self) -> onnx.ModelProto:
-        """The graph with some of its values as outputs; some keep nodes that none of them needs."""
+        """Return the graph with some of its values as outputs; some keep unneeded nodes."""
         made = [name for node in self.nodes for name in node.output]
         outputs = self.draw.sample(made, min(len(made), self.draw.choice((1, 1, 2, 3))))
         outputs = [*dict.fromkeys([*outputs, *made[-1:]])]

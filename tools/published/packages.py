@@ -45,7 +45,7 @@ class PublishedModel:
     path: Path
 
     def place(self, folder: Path, config: str) -> None:
-        """Copy it, and the weights beside it, to `folder` as Cohort wants models."""
+        """Copy it and its external weights to `folder` as Cohort wants models."""
         version = folder / "1"
         version.mkdir(parents=True)
         shutil.copy(self.path, version / "model.onnx")

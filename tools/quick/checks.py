@@ -65,7 +65,7 @@ def _program(name: str) -> str:
 
 
 def _is_typed(path: str) -> bool:
-    """Whether mypy looks at a file, by its configuration."""
+    """Return True if mypy checks a file, by its configuration."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     place = PurePosixPath(path)
     return any(place.is_relative_to(one) for one in settings["files"]) and not any(
