@@ -389,7 +389,7 @@ def test_every_module_belongs_to_a_layer(modules: list[Module]) -> None:
 
 
 def test_imports_go_down_the_layers(modules: list[Module]) -> None:
-    """Or stay in one."""
+    """Imports go down the layers or stay in one."""
     assert not upwards(modules)
 
 
@@ -485,7 +485,7 @@ def module(name: str, source: str = "") -> list[Module]:
     ],
 )
 def test_import_up_is_caught(name: str, source: str) -> None:
-    """Up, to nowhere, late, for types only or by name: each is a complaint."""
+    """Imports up, to nowhere, late, for types only or by name are each a complaint."""
     assert len(upwards(module(f"cohort.{name}", source))) == 1
 
 
@@ -511,7 +511,7 @@ def test_module_outside_layers_is_caught() -> None:
 
 
 def test_packages_that_need_each_other_are_caught() -> None:
-    """Also where no module is on a circle of modules."""
+    """They are caught even if no module is on a circle of modules."""
     modules = [
         *module("cohort.session.running", "from cohort.batching.batch import Batch"),
         *module("cohort.batching.stacking", "from cohort.session.opening import open_session"),
@@ -522,7 +522,7 @@ def test_packages_that_need_each_other_are_caught() -> None:
 
 @pytest.mark.parametrize("target", ["registry", "settings", "metrics", "session"])
 def test_adapter_seeing_too_much_is_caught(target: str) -> None:
-    """Also what is further down the layers is closed to an adapter, except what it needs."""
+    """Lower layers are also closed to an adapter, except for the parts it needs."""
     assert adapters_seeing_too_much(module("cohort.http.models", f"from cohort import {target}"))
 
 
@@ -575,7 +575,7 @@ def test_relative_import_is_caught() -> None:
     ],
 )
 def test_circle_is_caught(back: str) -> None:
-    """Within a package, by any kind of import, and however long; each is named once."""
+    """Circles of any length and kind of import within a package are named once."""
     pair = [
         Module("cohort.codec.json", "from cohort.codec.rows import split"),
         Module("cohort.codec.rows", back),
@@ -631,7 +631,7 @@ def test_package_and_its_modules_are_no_circle() -> None:
     ],
 )
 def test_second_home_is_caught(source: str) -> None:
-    """However a name is defined, also in a package's own module; another package may have it."""
+    """A name has one home, however it is defined; another package may also have it."""
     first = Module("cohort.rpc.server", "def serve(): ...")
     assert many_homes([first, Module("cohort.rpc.calls", source)])
     assert many_homes([first, Module("cohort.rpc", source)])
@@ -664,7 +664,7 @@ def test_use_of_a_name_is_no_home() -> None:
     ],
 )
 def test_hidden_module_is_caught(source: str) -> None:
-    """By an import from one of its modules or from elsewhere, or by a definition."""
+    """An import from one of its modules or from elsewhere, or a definition, hides it."""
     inside = Module("cohort.http.v2.models", "")
     assert hidden_modules([Module("cohort.http.v2", source), inside])
     assert not hidden_modules([Module("cohort.http.v1", source), inside])
@@ -706,7 +706,7 @@ def test_sleep_is_caught(call: str) -> None:
     "source", ["import tests.http.test_v2", "from tests.http.test_v2 import body"]
 )
 def test_program_importing_a_test_module_is_caught(source: str) -> None:
-    """In either form of import; a module that supports tests is fine."""
+    """Either form of import is caught; a module that supports tests is fine."""
     assert importing_tests(module("fuzz.heads", source))
     assert not importing_tests(module("fuzz.heads", source.replace("test_v2", "wire")))
 

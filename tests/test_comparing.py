@@ -86,13 +86,13 @@ def test_labels_and_text_must_be_the_same() -> None:
 
 
 def test_small_floats_are_compared_as_numbers() -> None:
-    """Also those that numpy knows only by ml_dtypes."""
+    """This includes those that numpy knows only by ml_dtypes."""
     assert one(pair_of("BF16", [[0.5, 1.0]], [[2.0, 1.0]])) == ("y", True, 1.5, 0.75)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_other_shapes_kinds_and_names_disagree(criterion: Criterion) -> None:
-    """With a reason; outputs that only the other side has do not."""
+    """The reason is given; outputs that only the other side has do not disagree."""
     expected = {"y": np.zeros((1, 2), np.float32)}
     other_shape = Pair(expected, {"y": np.zeros((1, 3), np.float32)})
     other_kind = Pair(expected, {"y": np.zeros((1, 2), np.int64)})
@@ -202,7 +202,7 @@ def test_outputs_agree_with_themselves(pair: Pair) -> None:
 
 @pytest.mark.parametrize("row", DATATYPES, ids=lambda row: row.name)
 def test_every_datatype_agrees_with_itself(row: Datatype) -> None:
-    """And has a verdict under each criterion."""
+    """Each datatype has a verdict under each criterion."""
     values: Array = np.array(["1", "2"] if row.kind == "text" else [0.0, 1.0]).astype(row.dtype)
     other = values[::-1].copy()
     for criterion in CRITERIA:
@@ -213,7 +213,7 @@ def test_every_datatype_agrees_with_itself(row: Datatype) -> None:
 
 @given(two(floats))
 def test_a_number_on_one_side_only_is_a_difference_for_all(pair: Pair) -> None:
-    """So is another infinity: no tolerance is wide enough."""
+    """Another infinity also differs: no tolerance is wide enough."""
     expected, got = pair.expected["y"], pair.got["y"]
     same = (expected == got) | (np.isnan(expected) & np.isnan(got))
     if (~same & ~(np.isfinite(expected) & np.isfinite(got))).any():

@@ -34,7 +34,7 @@ def test_what_is_available_is_sorted_and_bounded() -> None:
     [(1e-6, "0.001"), (0.05, "50"), (0.15, "150"), (0.0015, "1.5"), (1234.567, "1234567")],
 )
 def test_a_limit_is_told_as_it_was_given(seconds: float, text: str) -> None:
-    """In milliseconds, without an exponent."""
+    """The limit is in milliseconds, without an exponent."""
     assert str(DeadlineExceeded(seconds)) == f"no response within {text} ms"
 
 

@@ -152,7 +152,7 @@ def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
 
 
 def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:
-    """By output; what is infinite or no number is in neither histogram."""
+    """They are counted by output; infinities and NaN are in neither histogram."""
     metrics = RolloutMetrics()
     outputs = [OutputDifference("scores", False, 0.5, 0.002), OutputDifference("text", True)]
     metrics.observe(Compared("digits", 3, True, outputs))

@@ -88,7 +88,7 @@ def test_the_example_of_the_standard_is_signed_alike() -> None:
 
 @pytest.mark.parametrize("text", [f"{SECRET}\n", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"])
 def test_the_guide_tells_receivers_how_to_verify(text: str) -> None:
-    """By a function that takes the secret as the file has it, and no other secret or time."""
+    """Its function accepts the secret as in the file, and no other secret or time."""
     page = (ROOT / "docs/guide/webhooks.md").read_text()
     code = next(part for part in page.split("```") if "def verify(" in part)
     guide: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def test_the_guide_tells_receivers_how_to_verify(text: str) -> None:
 async def test_a_receiver_that_fails_is_tried_again(
     receivers: list[Receiver], statuses: tuple[int, ...]
 ) -> None:
-    """With the same id, and with a signature of that moment; in order."""
+    """The id stays, the signature is new, and the order is kept."""
     failing = receiver(receivers, *statuses)
     async with sending(failing.url) as webhooks:
         webhooks.send(note("msg_1"))
@@ -123,7 +123,7 @@ async def test_a_receiver_that_fails_is_tried_again(
 
 
 async def test_a_receiver_that_is_not_there_yet_is_tried_again(receivers: list[Receiver]) -> None:
-    """As one that is being restarted."""
+    """A receiver may be restarting."""
     port = free_port()
     name = f"127.0.0.1:{port}"
     with capture_logs() as logged:
@@ -164,7 +164,7 @@ async def test_a_receiver_that_refuses_is_not_tried_again(
 
 
 async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Receiver]) -> None:
-    """Neither the others, nor who sends; what is too many or too old is counted."""
+    """Other receivers and the sender do not wait; too many or too old notifications are counted."""
     slow, good = receiver(receivers, 0), receiver(receivers, 200)
     dead = f"127.0.0.1:{free_port()}"
     retrying = Retrying(PATIENCE, 0.01, 0.02, give_up_after=0.0, most_waiting=3)
@@ -196,7 +196,7 @@ async def test_a_receiver_that_never_answers_is_given_up(receivers: list[Receive
 
 
 def test_what_waits_is_counted_by_receiver() -> None:
-    """Also before anything is sent. The guide lists how long a receiver is retried."""
+    """The counts exist before anything is sent. The guide lists how long a receiver is retried."""
     webhooks = Webhooks(["http://a/1", "http://a/2", "http://b:1"], lambda: b"key")
     for number in range(2):
         webhooks.send(note(f"msg_{number}"))
@@ -207,7 +207,7 @@ def test_what_waits_is_counted_by_receiver() -> None:
 async def test_no_log_line_holds_a_secret(
     receivers: list[Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither what is signed with, nor what the address holds, whatever fails."""
+    """Neither the signing secret nor a secret in the address is logged, whatever fails."""
     failing = receiver(receivers, 500, 400)
     with capture_logs() as logged, caplog.at_level("DEBUG"):
         async with sending(failing.url) as webhooks:

@@ -23,7 +23,7 @@ def full_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [InvalidInput("no"), DeadlineExceeded(0.1)])
 def test_a_refusal_is_logged_at_info(error: CohortError) -> None:
-    """Without a traceback: the server did what it should."""
+    """The line has no traceback: the server did what it should."""
     with capture_logs() as lines:
         log_refusal(LOG, error, "a1", path="/predict")
     (line,) = lines
@@ -89,7 +89,7 @@ def test_what_cannot_be_passed_on_is_no_id(value: bytes | None) -> None:
 
 
 def test_ids_differ() -> None:
-    """And can be passed on themselves."""
+    """Ids differ, and can be passed on themselves."""
     first, second = new_request_id(), new_request_id()
     assert first != second
     assert re.fullmatch(rb"[0-9a-f]{8}-[0-9a-f]+", first)

@@ -62,7 +62,7 @@ async def test_where_it_does_not_pay_they_are_left(disk: RegistryOnDisk, profile
 
 
 async def test_a_version_that_was_seen_not_to_follow_is_not_filled_up(disk: RegistryOnDisk) -> None:
-    """Nor after it was measured again: what requests have shown stays so."""
+    """It is not filled up after another measurement either: the evidence of requests stays."""
     engine = await engine_with(disk, FILLED)
     engine.unbatched = True
     engine.adopt(MeasuredVersion(engine.profile, None, final=True))

@@ -116,7 +116,7 @@ def load(path: Path, cache: Path | None, config: ModelConfig = CONFIG) -> Prepar
 def test_cold_load_hashes_the_model_once_and_looks_for_inputs_once(
     path: Path, tmp_path: Path, counts: Counter[str]
 ) -> None:
-    """For the manifest, the optimized graph, the profile, threads and the exclusive session."""
+    """The manifest, optimized graph, profile, threads and exclusive session share the results."""
     first = load(path, tmp_path / "cache")
     assert (counts["model.onnx"], counts["trial"]) == (1, 1)
     assert (first.profile_result.kept, first.exclusive is not None) == (False, True)
@@ -198,7 +198,7 @@ def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
 
 
 def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -> None:
-    """Between two nodes, by the reason that it was given; no profile is kept."""
+    """They end between two nodes, with the given reason; no profile is kept."""
     endless = onnx_models.growing_with_rows(loops=True)
     path = onnx_models.save(endless, tmp_path / "slow" / "3" / "model.onnx")
     cache, token = tmp_path / "cache", CancellationToken()
@@ -216,7 +216,7 @@ def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -
 def test_no_run_is_larger_than_what_it_prepares(
     path: Path, monkeypatch: pytest.MonkeyPatch, wanted: tuple[int, ...] | None, rows: list[int]
 ) -> None:
-    """On the CPU that is one row, unless an operator wants more."""
+    """The CPU prepares one row, unless an operator wants more."""
     (path.parent / "manifest.json").unlink()
     seen: list[int] = []
 
@@ -328,7 +328,7 @@ def test_files_that_change_while_they_are_loaded_may_load_another_time(
 
 
 def test_the_configs_example_is_shown_and_tried(path: Path) -> None:
-    """Before those of the manifest, as the operator wrote it."""
+    """It comes before those of the manifest, as the operator wrote it."""
     prepared = load(path, None, replace(CONFIG, example=({"x": [[1, 2, 3, 4.5]]},)))
     assert prepared.example is not None
     assert prepared.example["x"].tolist() == [[1, 2, 3, 4.5]]
@@ -366,7 +366,7 @@ def listening(folder: Path) -> Path:
 
 
 def test_a_model_that_takes_few_sizes_is_told_the_key_that_names_them(tmp_path: Path) -> None:
-    """With its own inputs in it; a shape needs no more than its sizes."""
+    """The error contains the model's inputs; a shape needs only its sizes."""
     path = listening(tmp_path)
     told = load(path, None).profile_result.profile.reason
     assert "Pad reflect" in told
@@ -388,7 +388,7 @@ def test_a_model_that_takes_few_sizes_is_told_the_key_that_names_them(tmp_path: 
 
 
 def test_an_example_may_be_a_file_of_the_version(path: Path) -> None:
-    """As `numpy.savez` writes it; its values count where the model takes no made-up ones."""
+    """The file is from `numpy.savez`; its values count if the model refuses made-up ones."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]> places (int64[N] at) => (float[N] y)
         <float[200] table = {0}> { y = Gather(table, at) }"""
@@ -453,7 +453,7 @@ def asked_by_length(folder: Path) -> Path:
 
 
 def test_examples_have_their_sizes_proven(path: Path) -> None:
-    """Also for sessions opened later; not where the operator's word is for all sizes."""
+    """This holds for later sessions too, unless the operator vouches for all sizes."""
     path = asked_by_length(path.parent.parent.parent)
     example = ({"x": {"shape": [1, 9]}}, {"x": {"shape": [1, 4]}})
     config = replace(CONFIG, example=example)
@@ -466,7 +466,7 @@ def test_examples_have_their_sizes_proven(path: Path) -> None:
 
 
 def test_a_version_is_measured_with_requests_that_share_runs(path: Path) -> None:
-    """Whatever example is the first, which the page shows; and it has the bits of these."""
+    """This holds for any first example, which the page shows; and it has the bits of these."""
     path = asked_by_length(path.parent.parent.parent)
     example = ({"x": {"shape": [2, 4]}}, {"x": {"shape": [3, 9]}})
     batching = BatchPolicy(exact=True)
@@ -481,7 +481,7 @@ def test_a_version_is_measured_with_requests_that_share_runs(path: Path) -> None
 
 
 def test_an_example_of_each_kind_is_tried(path: Path) -> None:
-    """Once, however many there are; where all kinds may share runs, the first two."""
+    """Each kind is tried once; if all kinds may share runs, the first two are tried."""
     path = asked_by_length(path.parent.parent.parent)
     lengths = (9, 4, 10, 9, 11)
     config = replace(CONFIG, example=tuple({"x": {"shape": [1, one]}} for one in lengths))

@@ -196,7 +196,7 @@ def test_findings_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
 
 
 def test_what_padded_runs_have_shown_counts_with_that_padding(tmp_path: Path) -> None:
-    """Without it, or with another value, runs are others."""
+    """Runs without padding, or with another value, are separate."""
     findings, digest = RowFindings(tmp_path), "a" * 64
     padded, other = (BatchPolicy(pad={"x": Padding(value=value)}) for value in (0, 1))
     findings.write(digest, padded, "a padded run gives other results")

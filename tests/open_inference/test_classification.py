@@ -81,7 +81,7 @@ def test_axis_0_is_rows_where_it_may_have_any_length_or_has_one(
 
 
 def test_labels_follow_the_index() -> None:
-    """Where the model names fewer classes than it scores, the rest go without."""
+    """If the model names fewer classes than it scores, the rest have no label."""
     assert best("FP32", [1, 2, 3], 3, ("a", "b")) == ["3.0:2", "2.0:1:b", "1.0:0:a"]
 
 

@@ -59,7 +59,7 @@ class Plane(ProcessPlane):
     ],
 )
 def test_the_kind_is_where_it_runs(active: str, device: str, kind: str) -> None:
-    """By the device, whatever the provider is called."""
+    """The device determines the kind, whatever the provider's name."""
     reader = Reader(providers={"active": active, "device": device})
     assert model_config(reader, "m")["instance_group"] == [{"name": "m", "kind": kind, "count": 1}]
 

@@ -73,7 +73,7 @@ def test_the_place_of_a_repeated_name_is_told() -> None:
 
 @pytest.mark.parametrize("part", ["request", "input", "output"])
 def test_unknown_parameters_of_shared_memory_are_refused_wherever_they_stand(part: str) -> None:
-    """By the place, with a name that has a bound."""
+    """The error has the place, and the name up to a bound."""
     sent = {"shared_memory_region" + "x" * 10_000: "r"}
     inputs = [InputTensor("x", "FP32", [1], sent if part == "input" else NO_PARAMETERS)]
     outputs = [("y", sent if part == "output" else NO_PARAMETERS)]
@@ -99,7 +99,7 @@ class Counted(str):
 
 @pytest.mark.parametrize("part", ["inputs", "outputs", "parameters"])
 def test_each_name_is_looked_at_a_few_times(part: str) -> None:
-    """However many there are, the last one repeated: no name is compared with all others."""
+    """No name is compared with all others, even if there are many and the last one repeats."""
     names = [Counted(f"n{number}") for number in range(5000)]
     sent = [*names, Counted("n4999")]
     inputs = [tensor(name) for name in sent] if part == "inputs" else [tensor()]
@@ -146,7 +146,7 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
     ],
 )
 def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any], says: str) -> None:
-    """In the sentences that JSON gets."""
+    """They get the sentences of JSON."""
     sent = InputTensor("x", datatype, [1, 2], NO_PARAMETERS, values=values)
     with pytest.raises(InvalidInput) as refused:
         decode_input(TensorSpec("x", datatype, None), sent)

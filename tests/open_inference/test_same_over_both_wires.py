@@ -333,7 +333,7 @@ async def test_documents_are_the_same(
 async def test_readiness_is_the_same(
     rest_client: httpx.AsyncClient, grpc_client: Client, model: str, version: str
 ) -> None:
-    """Over REST not to be ready is an error, over gRPC it is false."""
+    """A model that is not ready is an error over REST, and false over gRPC."""
     place = f"/v2/models/{model}" + (f"/versions/{version}" if version else "")
     rest = await rest_client.get(f"{place}/ready")
     grpc = await grpc_client.call(

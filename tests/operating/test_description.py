@@ -116,7 +116,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
 
 
 def test_what_the_graph_proves_of_rows_is_described() -> None:
-    """With the axes where they are, null where an array is for the whole run; or with the node."""
+    """Row axes are listed, null for an array of the whole run; otherwise the node is named."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 1, "rate": None},
@@ -188,7 +188,7 @@ def test_a_profile_says_what_runs_on_the_loop_on_the_cpu_only() -> None:
 
 
 async def test_a_model_shows_its_rollout() -> None:
-    """Only where it has one."""
+    """A model without a rollout does not show one."""
     registry = make_registry(
         {"m": [make_entry(n, ControlledEngine()) for n in (1, 2)], "other": [make_entry(1)]}
     )
@@ -211,7 +211,7 @@ async def test_a_model_shows_its_rollout() -> None:
 
 
 def test_served_models_are_the_ready_versions() -> None:
-    """Each with its specs and an example; the same tuple until the catalog changes."""
+    """Each has its specs and an example; the same tuple is returned until the catalog changes."""
     example: Arrays = {"x": np.ones((1, 2), np.float32)}
     entries = [
         make_entry(1, ControlledEngine(example=example)),

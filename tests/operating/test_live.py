@@ -61,7 +61,7 @@ async def test_of_many_versions_those_with_most_requests_are_told(
 async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As JSON, which is written once for all viewers."""
+    """The JSON is written once for all viewers."""
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
     seen = 0
 
@@ -90,7 +90,7 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
 
 
 async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And none once they have left."""
+    """No sample is taken once they have left."""
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.05)
     reads = 0
 

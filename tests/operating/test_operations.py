@@ -63,7 +63,7 @@ async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
 
 
 async def test_loading_tells_why_a_version_could_not_be_loaded() -> None:
-    """Also where another version of the model serves."""
+    """It does so even if another version of the model serves."""
     registry = make_registry(
         {"m": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")]}
     )
@@ -161,7 +161,7 @@ async def test_rolling_back_and_clearing_are_saved_at_once(rollout: Setup) -> No
 
 
 async def test_clearing_a_model_clears_every_variant(rollout: Setup) -> None:
-    """Without a variant's name."""
+    """The call does not name a variant."""
     await rollout.plane.roll_back("m", "new")
     await rollout.plane.clear("m")
     assert rollout.rolled_back() == {"stable": False, "new": False}

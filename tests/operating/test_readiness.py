@@ -81,7 +81,7 @@ async def test_an_unloaded_model_is_no_problem() -> None:
 
 
 async def test_a_process_that_serves_nothing_is_not_ready() -> None:
-    """Neither with no model, as in a folder that is mistyped, nor with none that loaded."""
+    """This holds without models, as in a mistyped folder, and if no model loaded."""
     empty, broken = make_registry({}), make_registry({"m": [make_entry(1, reason="broken")]})
     assert make(empty).readiness() == Readiness(False, "there is no model to serve")
     assert make(broken).readiness() == Readiness(False, "models without a ready version: 'm'")
@@ -92,14 +92,14 @@ async def test_a_process_that_serves_nothing_is_not_ready() -> None:
 
 
 def test_a_model_that_loads_when_it_is_asked_for_serves() -> None:
-    """Whatever the others do: a request finds something here."""
+    """It counts whatever the others do: a request gets an answer here."""
     resting = make_entry(1, state=State.UNAVAILABLE, reason=RESTING)
     registry = make_registry({"m": [resting], "n": [make_entry(1, reason="broken")]})
     assert make(registry).readiness().ready
 
 
 def test_what_serves_is_told_of_models_that_were_tried_and_not_unloaded() -> None:
-    """So that alerts need not know of first loads, of operators, or of models that rest."""
+    """Alerts need not exclude first loads, unloaded models, or models that rest."""
     registry = make_registry(
         {
             "good": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")],
@@ -142,7 +142,7 @@ async def test_problems_on_disk_degrade_health() -> None:
 
 
 async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
-    """With the reason; the replica stays ready."""
+    """The problem has the reason; the replica stays ready."""
     entry = make_entry(1, ControlledEngine(), reason="weights.bin is missing")
     plane = make(make_registry({"m": [entry]}))
     assert plane.readiness().ready

@@ -74,7 +74,7 @@ async def test_others_have_their_turns_in_between() -> None:
 
 
 async def test_work_in_turns_ends_with_its_own_failure() -> None:
-    """As if it had been called."""
+    """It raises as if it had been called directly."""
 
     def work() -> Generator[None, None, None]:
         yield

@@ -92,7 +92,7 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
-    """As extras of the same names as RUNTIME in the Makefile, and what other commands need."""
+    """Its extras have the names in the Makefile's RUNTIME; other extras serve other commands."""
     with ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         text = archive.read(metadata).decode()
@@ -144,7 +144,7 @@ def test_an_empty_folder_is_told_what_to_put_there(installed: Environment, tmp_p
 def test_a_missing_or_second_runtime_is_told_with_what_mends_it(
     bare: Environment, project: Path
 ) -> None:
-    """Before anything is imported that would be missing, or silently be the other one."""
+    """The check runs before an import would fail, or would use the wrong runtime."""
     done = bare.run("serve", cwd=project)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

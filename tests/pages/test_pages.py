@@ -34,13 +34,13 @@ TO_RUN = [
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_can_be_read(page: Path) -> None:
-    """Each has a language, its syntax is right, and the server takes the files that are its own."""
+    """Each has a language, its syntax is right, and the server accepts its files."""
     assert not [said for block in read(page) for said in complaints(block)]
 
 
 @pytest.mark.parametrize("page", TO_RUN, ids=name_of)
 def test_blocks_work_from_the_first_to_the_last(page: Path, tmp_path: Path) -> None:
-    """In a fresh working copy, against a real server, printing what the page shows."""
+    """They run in a fresh working copy, against a real server, and print the page's output."""
     run_page(read(page), tmp_path)
 
 

@@ -115,7 +115,7 @@ def read_in_a_browser(address: str, folder: Path) -> tuple[str, list[str]]:
     ],
 )
 def test_a_browser_asks_the_network_for_nothing(page: str, shows: str, tmp_path: Path) -> None:
-    """From the disk: the first page, a diagram, pictures, and the search."""
+    """The first page, a diagram, pictures and the search come from the disk."""
     became, asked = read_in_a_browser(f"file://{SITE}/{page}", tmp_path)
     assert shows in became
     assert not asked

@@ -41,7 +41,7 @@ def holds(text: str, *, by_rows: bool = True, **tensors: Array) -> Any:
     ],
 )
 def test_what_it_says_of_each_row(text: str, wanted: list[bool]) -> None:
-    """And, or, not, comparisons, chained ones, too, and functions of a row."""
+    """And, or, not, comparisons, chained comparisons and functions of a row give a bool per row."""
     assert holds(text, a_p=P) == wanted
 
 

@@ -67,7 +67,7 @@ async def test_a_step_for_no_row_or_all_of_them(graphs: Graphs, values: tuple[fl
 
 
 async def test_many_rows_are_decided_off_the_event_loop(graphs: Graphs) -> None:
-    """With the same answer."""
+    """The answer is the same."""
     await cascade(graphs)
     values = np.arange(40_000, dtype=np.float32) % 20
     answer = await graphs.ask("cascade", rows(*values))
@@ -77,7 +77,7 @@ async def test_many_rows_are_decided_off_the_event_loop(graphs: Graphs) -> None:
 
 
 async def test_what_a_step_gives_is_what_the_next_one_gets(graphs: Graphs) -> None:
-    """In order, whatever the order in the file."""
+    """Steps run in order, whatever their order in the file."""
     text = """
     steps:
       second: {model: large, inputs: {x: first.y}}
@@ -172,7 +172,7 @@ async def test_models_may_load_later_or_not_at_all(graphs: Graphs) -> None:
 
 
 async def test_a_model_that_is_unloaded_takes_the_pipeline_with_it(graphs: Graphs) -> None:
-    """At once, with its name; when it is back, so is the pipeline."""
+    """The pipeline stops at once and names the model; it returns with the model."""
     await cascade(graphs)
     graphs.put("outer", "steps: {a: {model: cascade, inputs: {x: x}}}\noutputs: {y: a.y}")
     await graphs.load()
@@ -248,7 +248,7 @@ async def test_a_version_that_a_step_names_is_loaded(graphs: Graphs) -> None:
 
 
 async def test_pipelines_in_pipelines(graphs: Graphs) -> None:
-    """To some depth, and not in a circle."""
+    """Pipelines may contain others up to a depth, and not in a circle."""
     graphs.put("small", affine(2))
     below = "small"
     for depth in range(1, 6):
@@ -381,7 +381,7 @@ async def test_a_step_that_nothing_needs_any_more_is_cancelled(graphs: Graphs) -
 
 
 async def test_a_full_queue_of_a_later_step_is_an_overload(graphs: Graphs) -> None:
-    """With the step's name."""
+    """The error has the step's name."""
     graphs.put("small", affine(1))
     graphs.put("large", affine(100))
     (graphs.models / "large/config.yaml").write_text("batching: {max_queue_size: 1}")
@@ -428,7 +428,7 @@ async def test_steps_are_counted_and_described(graphs: Graphs) -> None:
 
 
 async def test_copies_run_on_side_queues(graphs: Graphs) -> None:
-    """As rollouts' shadows have them: with the same answer, and counted nowhere."""
+    """The copies of a rollout's shadow get the same answer, and are not counted."""
     await cascade(graphs)
     engine = graphs.entry("cascade").engine
     assert engine is not None

@@ -147,7 +147,7 @@ def test_what_may_not_be_meant_is_noted(models: Path, text: str, said: str) -> N
     ],
 )
 def test_a_file_that_nobody_means_is_refused_at_once(tmp_path: Path, text: str, said: str) -> None:
-    """In a short sentence that a terminal can show."""
+    """The sentence is short enough for a terminal."""
     path = tmp_path / "pipeline.yaml"
     path.write_text(text)
     with pytest.raises(LoadFailed) as told:

@@ -71,7 +71,7 @@ def findings(page: Page) -> list[str]:
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is missing: make .npm/npm.stamp")
 def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, width: int) -> None:
-    """On any view, with an answer and a comparison in it; nothing is wider than the window.
+    """Every view passes, with an answer and a comparison in it; nothing is wider than the window.
 
     The cards of the models are alike: axe reads those of a search.
     """
@@ -98,7 +98,7 @@ def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, width: int
 
 
 def test_all_of_it_works_by_keyboard(chromium: Browser, server: Cohort) -> None:
-    """From the models to a digit drawn by arrows and read, without a pointer."""
+    """A visitor can go from the models to a digit drawn by arrows and read, without a pointer."""
     page = opened(chromium, server)
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to content")).to_be_focused()
@@ -152,7 +152,7 @@ def test_two_hundred_models_stay_usable(chromium: Browser, server: Cohort) -> No
 
 
 def test_a_rollout_shows_its_shares(chromium: Browser, server: Cohort) -> None:
-    """Each variant's, and which one others are judged against."""
+    """The card shows each variant's share, and the baseline."""
     page = opened(chromium, server, "/models/digits")
     rollout = page.get_by_role("region", name="Rollout")
     expect(rollout).to_contain_text("old (version 1), baseline")

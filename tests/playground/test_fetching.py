@@ -98,7 +98,7 @@ def test_another_package_is_refused(registry: str, tmp_path: Path) -> None:
 
 
 def test_a_registry_without_it_is_named(registry: str, tmp_path: Path) -> None:
-    """With the variable that names another one."""
+    """The error has the variable that selects another registry."""
     (tmp_path / PACKAGE).unlink()
     done = fetch(tmp_path, registry)
     assert done.returncode == 1

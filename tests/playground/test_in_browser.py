@@ -70,7 +70,7 @@ def furthest(text: str) -> float:
 
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_a_digit_is_read_here_as_there(chromium: Browser, server: Cohort, version: str) -> None:
-    """In FP32 and in INT8: the same digit, and scores that are close."""
+    """In FP32 and in INT8, the digit is the same, and the scores are close."""
     page = opened(chromium, server, "/models/digits")
     page.get_by_label("Version", exact=True).select_option(version)
     draw(page, next(strokes for digit, strokes in drawings() if digit == 6))

@@ -82,7 +82,7 @@ def test_a_sound_file_is_chosen_heard_and_sent(
 
 
 def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
-    """As a file: the server decodes it."""
+    """The page sends the file, and the server decodes it."""
     file = tmp_path / "red.png"
     Image.new("RGB", (40, 30), (255, 0, 0)).save(file)
     page = opened(chromium, server, "/models/seen")
@@ -95,7 +95,7 @@ def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_
 def test_a_file_that_is_none_is_refused_in_words(
     chromium: Browser, server: Cohort, tmp_path: Path
 ) -> None:
-    """By the server, which names the input."""
+    """The server refuses it and names the input."""
     file = tmp_path / "none.wav"
     file.write_bytes(b"this is no sound")
     page = opened(chromium, server, "/models/loud")

@@ -51,7 +51,7 @@ def call(page: Page, module: str, function: str, *arguments: Any) -> Any:
 @MANY
 @given(rows=st.lists(st.lists(CELL, min_size=2, max_size=4), min_size=1, max_size=5))
 def test_csv_is_read_as_it_was_written(page: Page, rows: list[list[str]]) -> None:
-    """With quotes, commas and lines within cells; rows in which there is nothing are left out."""
+    """Cells may have quotes, commas and lines; empty rows are left out."""
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     assert call(page, "csv", "cells", text.getvalue()) == [row for row in rows if any(row)]
@@ -65,7 +65,7 @@ def test_cells_are_parted_by_what_the_first_line_has(page: Page, separator: str)
 
 
 def test_decimal_commas_are_read_where_they_part_nothing(page: Page) -> None:
-    """In what spreadsheets of those countries write; texts are left alone."""
+    """Spreadsheets of some countries write them; texts are left alone."""
     columns = [{"name": "a", "kind": "number"}, {"name": "b", "kind": "text"}]
     found = call(page, "csv", "rowsFor", "5,1;1,5\n-3,25;x", columns)["rows"]
     assert found == [["5.1", "1,5"], ["-3.25", "x"]]
@@ -96,7 +96,7 @@ def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
     ],
 )
 def test_rows_that_do_not_fit_are_refused(page: Page, text: str, wrong: str) -> None:
-    """With the line, and what the model takes."""
+    """The error has the line, and the model's columns."""
     with pytest.raises(Error, match=wrong):
         call(page, "csv", "rowsFor", text, COLUMNS)
 
@@ -144,7 +144,7 @@ def test_nested_lists_and_arrays_are_the_same(page: Page, shape: list[int], data
 @MANY
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
 def test_whole_numbers_of_64_bits_keep_their_digits(page: Page, values: list[int]) -> None:
-    """From JSON to an array, to the request, and from an answer to what is shown."""
+    """They keep them from JSON to the request, and from an answer to the page."""
     text = f'{{"x": {json.dumps(values)}}}'
     again = page.evaluate(
         """async ([spec, text]) => {
@@ -167,7 +167,7 @@ def test_whole_numbers_of_64_bits_keep_their_digits(page: Page, values: list[int
 def test_values_that_a_datatype_cannot_hold_are_refused(
     page: Page, name: str, value: float
 ) -> None:
-    """Neither wrapped around nor cut off; the others are kept as they are."""
+    """They are neither wrapped around nor cut off; the others are kept unchanged."""
     limits = np.iinfo(name.lower())
     script = """async ([spec, value]) =>
         Array.from((await window.module("tensors")).typed(spec, [value]))"""
@@ -227,7 +227,7 @@ def test_a_quantile_is_reckoned_as_in_the_terminal(
 
 
 def test_classes_are_named_by_the_metadata(page: Page) -> None:
-    """As lists, as objects by index or by name, as Python prints them, or as words."""
+    """Lists, objects by index or by name, Python's printed lists, and words are accepted."""
     for text, names in {
         '["a", "b"]': ["a", "b"],
         '{"1": "b", "0": "a", "10": "c"}': ["a", "b", "c"],
@@ -242,7 +242,7 @@ def test_classes_are_named_by_the_metadata(page: Page) -> None:
 
 
 def test_classes_that_the_server_has_read_come_first(page: Page) -> None:
-    """From the graph of a converted classifier; else from the metadata."""
+    """The graph of a converted classifier comes before the metadata."""
     version = {"outputs": [{"name": "label"}], "metadata": {"properties": {"classes": '["x"]'}}}
     assert call(page, "labels", "namesOf", version) == ["x"]
     version["outputs"] = [{"name": "label"}, {"name": "p", "classes": ["a", 1]}]
@@ -263,7 +263,7 @@ def test_classes_that_the_server_has_read_come_first(page: Page) -> None:
 def test_numbers_are_classes_where_something_says_so(
     page: Page, name: str, row: list[float], names: list[str], label: str
 ) -> None:
-    """As many names, a name of the output's, or shares of a whole; other names are none."""
+    """The hint is as many names, the output's name, or shares of 1; no other name counts."""
     output = {"name": name, "datatype": "FP32", "shape": [1, 2], "data": row}
     assert call(page, "labels", "inWords", [output], names)["label"] == label
 

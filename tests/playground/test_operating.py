@@ -51,7 +51,7 @@ def said(page: Page) -> str:
 
 
 def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Cohort) -> None:
-    """By the token, which is in no address, storage or element afterwards."""
+    """The token authorizes it, and is in no address, storage or element afterwards."""
     page = operating(chromium, server)
     page.get_by_label("Admin token").fill(TOKEN)
     press(page, "Roll back new")
@@ -80,7 +80,7 @@ def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Coho
 
 
 def test_a_wrong_token_changes_nothing(chromium: Browser, server: Cohort) -> None:
-    """And the server's words say so."""
+    """The page shows the server's error."""
     page = operating(chromium, server)
     page.get_by_label("Admin token").fill("wrong")
     press(page, "Unload")
@@ -92,7 +92,7 @@ def test_a_wrong_token_changes_nothing(chromium: Browser, server: Cohort) -> Non
 
 
 def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> None:
-    """With the buttons that fit what it is now."""
+    """The buttons fit the current state."""
     page = operating(chromium, server)
     page.get_by_label("Admin token").fill(TOKEN)
     press(page, "Unload")
@@ -108,7 +108,7 @@ def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> No
 
 
 def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort) -> None:
-    """With the node, and the same of the shadow; not of the baseline."""
+    """The page names the node, for the shadow as well; not for the baseline."""
     page = opened(chromium, server, "/models/centered")
     warnings = page.get_by_role("region", name="Rollout").locator(".warning")
     expect(warnings).to_have_count(2)

@@ -85,7 +85,7 @@ def test_a_browser_at_the_address_sees_the_models(chromium: Browser, server: Coh
 
 
 def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, server: Cohort) -> None:
-    """In the server's words."""
+    """The page shows the server's error."""
     page = opened(chromium, server, "/models/nothing")
     expect(page.get_by_role("alert")).to_contain_text("nothing")
 
@@ -123,7 +123,7 @@ def test_a_version_whose_runs_are_filled_up_says_so(
 
 
 def test_where_rows_are_is_said_with_the_verdict(fresh: Page, server: Cohort) -> None:
-    """Of inputs and outputs that do not have them along axis 0; of a bundled model, of none."""
+    """Inputs and outputs whose rows are not along axis 0 are named; a bundled model has no such."""
 
     def charge(route: Route) -> None:
         response = route.fetch()
@@ -162,7 +162,7 @@ def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> Non
 
 
 def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Cohort) -> None:
-    """As it takes the same inputs."""
+    """It takes the same inputs."""
     page = opened(chromium, server, "/models/digits")
     draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
     with page.expect_request("**/playground/data/digits/1"):
@@ -173,7 +173,7 @@ def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Coho
 
 
 def test_drawings_are_read(chromium: Browser, server: Cohort) -> None:
-    """By each version, whatever their place, size, slant and tremor.
+    """Each version reads them, whatever their place, size, slant and tremor.
 
     Each digit is drawn by one of the five hands; with PAGES=all by each of them.
     """
@@ -238,7 +238,7 @@ def test_fields_of_a_table(chromium: Browser, server: Cohort) -> None:
 
 
 def test_a_text_is_asked_for_in_a_box(chromium: Browser, server: Cohort) -> None:
-    """Where a model takes text."""
+    """A model that takes text has a text box."""
     page = opened(chromium, server, "/models/words")
     page.locator("form textarea").first.fill("Grüße 🙂")
     press(page, "Predict")
@@ -379,7 +379,7 @@ def test_what_a_model_says_is_text(chromium: Browser, server: Cohort) -> None:
 def test_nothing_leaves_the_origin_and_nothing_is_complained_of(
     fresh: Page, server: Cohort
 ) -> None:
-    """Not a request elsewhere, not a word on the console, nothing that the policy had to stop."""
+    """No request goes elsewhere, the console is empty, and the policy blocks nothing."""
     asked, said = [], []
     fresh.on("request", lambda request: asked.append(request.url))
     fresh.on("console", lambda message: said.append(message.text))

@@ -133,7 +133,7 @@ def test_a_graph_is_sent_as_gzip_where_that_is_allowed(bundled: Cohort) -> None:
 
 
 def test_a_file_that_a_visitor_has_is_not_sent_again(bundled: Cohort) -> None:
-    """By its tag; another tag gets the file."""
+    """Its tag gets 304; another tag gets the file."""
     url = f"{bundled.url}/playground/data/digits/1/files/model.onnx"
     given = httpx.get(url).raise_for_status()
     again = httpx.get(url, headers={"if-none-match": given.headers["etag"]})

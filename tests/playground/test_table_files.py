@@ -56,7 +56,7 @@ def told(page: Page) -> Any:
 
 
 def test_answers_come_beside_the_rows(chromium: Browser, server: Cohort) -> None:
-    """With the file's own columns, in its order, of more rows than one request has."""
+    """The file's own columns stay in order, for more rows than one request has."""
     head = ["id", *reversed(IRIS)]
     rows = [[f'"no, {n}"', "0.2", "1.4", "3.5", str(5 + n / 2000)] for n in range(1200)]
     text = "\r\n".join(map(",".join, [head, *rows]))
@@ -105,7 +105,7 @@ def test_rows_that_are_wrong_are_named_and_the_others_answered(
 def test_what_is_no_table_of_the_model_is_said(
     chromium: Browser, server: Cohort, content: bytes, said: str
 ) -> None:
-    """At once, and without a request."""
+    """The error comes at once, and without a request."""
     page = chosen(chromium, server, "told", content)
     told(page).to_contain_text(said)
 
@@ -136,7 +136,7 @@ def test_a_long_file_can_be_cancelled(chromium: Browser, server: Cohort) -> None
 
 
 def test_cells_may_be_empty_where_the_model_takes_gaps(chromium: Browser, server: Cohort) -> None:
-    """And nothing is made up for a model without an example."""
+    """Nothing is made up for a model without an example."""
     page = opened(chromium, server, "/models/told")
     fields = page.locator(".rows input")
     assert [one.input_value() for one in fields.all()] == ["", "Bern", ""]

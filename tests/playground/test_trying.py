@@ -80,7 +80,7 @@ def test_the_last_request_is_the_one_that_is_answered(chromium: Browser, server:
 
 
 def test_what_waits_can_be_given_up(chromium: Browser, server: Cohort) -> None:
-    """By Clear; the buttons are there again."""
+    """Clear gives it up, and the buttons are back."""
     page = opened(chromium, server, "/models/times")
     page.locator(".rows input").first.fill("1")
     page.route("**/models/times/versions/*/predict*", lambda _: None)
@@ -163,7 +163,7 @@ def test_truth_values_and_long_numbers_are_sent_as_they_are(
 
 
 def test_json_begins_with_what_was_filled_in(chromium: Browser, server: Cohort) -> None:
-    """And not with the example."""
+    """The example does not replace it."""
     page = opened(chromium, server, "/models/iris")
     page.locator(".rows input").first.fill("7.25")
     page.get_by_role("checkbox", name="as JSON").check()
@@ -227,7 +227,7 @@ def test_what_is_no_picture_is_not_answered_for(
 
 
 def test_skipping_to_the_content_keeps_the_form(chromium: Browser, server: Cohort) -> None:
-    """And a press of Predict keeps the focus on the button."""
+    """A press of Predict keeps the focus on the button."""
     page = opened(chromium, server, "/models/iris")
     page.locator(".rows input").first.fill("7.25")
     page.get_by_role("link", name="Skip to content").focus()

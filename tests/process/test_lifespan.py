@@ -112,7 +112,7 @@ async def test_the_routes_are_built_once_the_first_models_are_loaded() -> None:
 
 
 async def test_requests_that_need_the_routes_have_them_built_once_and_wait() -> None:
-    """Also while models are still loading: health is among them."""
+    """This holds while models are loading, since health is such a route."""
     parts = Parts()
     application = application_of(parts)
     first, second = Asked(), Asked()

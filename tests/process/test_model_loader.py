@@ -94,7 +94,7 @@ async def test_a_folder_without_a_model_is_a_problem(loading: Loading) -> None:
 async def test_a_folder_that_hangs_is_a_problem(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as it does, also while nothing has been loaded yet."""
+    """The problem lasts as long as the folder hangs, even before the first load."""
     looking, goes_on = threading.Event(), threading.Event()
 
     def hang(models: Path, previous: Snapshot | None, **named: Any) -> Snapshot:

@@ -17,7 +17,7 @@ def ramp(step: int, percent: float = 25.0, *, run: str = "run", here: bool = Tru
 
 
 def test_a_rollback_is_told_with_its_reason() -> None:
-    """As the guide has it."""
+    """It has the form of the guide."""
     told = notification_of(ROLLED_BACK)
     assert told is not None
     replica = told.data["replica"]
@@ -38,7 +38,7 @@ def test_a_rollback_is_told_with_its_reason() -> None:
 
 
 def test_answers_that_depend_on_who_else_asked_are_told() -> None:
-    """Once for a version and a reason, however many replicas see it."""
+    """One notification is sent for a version and a reason, however many replicas see it."""
     event = VersionUnbatched("m", 2, "rows influence each other")
     told = notification_of_unbatched(event)
     assert {**told.data, "replica": ""} == {
@@ -90,7 +90,7 @@ def test_a_ramps_move_is_told_by_what_it_means(event: RampMoved, kind: str, step
     ],
 )
 def test_what_another_replica_tells_is_not_told_twice(event: RolloutEvent) -> None:
-    """Nor is the end of a rollback, which an operator asked for."""
+    """The end of a rollback by an operator is not notified either."""
     assert notification_of(event) is None
 
 

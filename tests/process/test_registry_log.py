@@ -66,7 +66,7 @@ def test_each_thing_is_logged_once() -> None:
 
 
 def test_what_a_table_says_is_not_logged() -> None:
-    """On a terminal the first versions are rows, with reasons as footnotes."""
+    """On a terminal, the first versions are rows with footnotes for the reasons."""
     assert logged(tabled=True) == {"version measured": 3}
 
 

@@ -136,7 +136,7 @@ def test_requests_of_one_connection_leave_lines_of_their_own(server: Cohort) -> 
 
 
 def test_calls_and_messages_of_streams_leave_one_line_each(server: Cohort) -> None:
-    """With the code they end with."""
+    """The line has the final status code."""
     message = infer_message()
     _, (response,) = call(server, "ModelInfer", message, request_id="unary")
     (line,) = lines_of(server, "unary")
@@ -194,7 +194,7 @@ def test_a_refused_request_leaves_one_line_without_a_traceback(server: Cohort) -
 
 
 def test_each_admin_request_is_logged_with_who_and_what_became_of_it(server: Cohort) -> None:
-    """By the name of the key, also where it is refused; over REST and gRPC."""
+    """The line has the key's name, also for refusals, over REST and gRPC."""
     load = messages.RepositoryModelLoadRequest(model_name="iris").SerializeToString()
     path = "/admin/models/iris/load"
     by_http = {"ops": OPS, "admin": ADMIN, "web": WEB, None: "wrong"}
@@ -217,7 +217,7 @@ def test_each_admin_request_is_logged_with_who_and_what_became_of_it(server: Coh
 
 
 def test_no_key_is_in_the_log(server: Cohort) -> None:
-    """Not of those that were let through, and not of those that were refused."""
+    """Neither accepted nor refused keys are logged."""
     for secret in (WEB, OPS, ADMIN, "secret"):
         headers = {"authorization": f"Bearer {secret}", "x-request-id": f"id-{len(secret)}"}
         httpx.post(f"{server.url}/admin/models/iris/load?key={secret}", headers=headers)

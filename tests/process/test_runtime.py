@@ -63,7 +63,7 @@ def expected(models: Path, rows: Any) -> Any:
 
 
 async def test_tasks_get_what_the_model_gives(models: Path, folders: dict[str, Any]) -> None:
-    """Each its own rows, as ONNX Runtime gives them alone, though they share runs."""
+    """Each gets the outputs of its rows as if they ran alone, though they share runs."""
     async with Runtime(models=models, **folders) as runtime:
         rows = [ROWS[:1] * factor for factor in range(1, 33)]
         answers = await asyncio.gather(*(runtime.infer("mlp", {"x": one}) for one in rows))
@@ -74,7 +74,7 @@ async def test_tasks_get_what_the_model_gives(models: Path, folders: dict[str, A
 async def test_lists_are_taken_and_the_only_model_needs_no_name(
     models: Path, folders: dict[str, Any]
 ) -> None:
-    """As over HTTP; an output may be chosen, and a version pinned."""
+    """This is as over HTTP; an output may be chosen, and a version pinned."""
     async with Runtime(models=models, **folders) as runtime:
         answer = await runtime.infer(None, {"x": ROWS.tolist()}, version="1", timeout=60)
         np.testing.assert_allclose(only(answer), expected(models, ROWS), rtol=1e-5)
@@ -163,7 +163,7 @@ async def test_who_gives_up_entering_leaves_no_task(models: Path, folders: dict[
 async def test_what_it_logs_is_the_programs(
     models: Path, folders: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the standard library; nothing is printed."""
+    """It logs with the standard library; nothing is printed."""
     caplog.set_level("INFO", logger="cohort")
     async with Runtime(models=models, **folders):
         pass
@@ -202,7 +202,7 @@ async def test_texts_are_taken_as_numpy_has_them(tmp_path: Path, folders: dict[s
 async def test_a_slip_in_the_types_of_arguments_is_named(
     models: Path, folders: dict[str, Any], arguments: tuple[Any, Any], options: dict[str, Any]
 ) -> None:
-    """As Python names it; else letters of a name would be looked for among the outputs."""
+    """Python's name is used; otherwise a name's letters would be looked up as outputs."""
     async with Runtime(models, **folders) as runtime:
         with pytest.raises(TypeError, match=r"model must|inputs must|input's name|outputs must"):
             await runtime.infer(*arguments, **options)
@@ -281,7 +281,7 @@ def test_it_is_mounted_in_another_application(
     folders: dict[str, Any],
     serving_by: Callable[[FastAPI], AbstractContextManager[str]],
 ) -> None:
-    """Under a prefix, which its paths know nothing of; the other routes stay the others'."""
+    """Its paths do not depend on the prefix; the other routes stay the others'."""
     with serving_by(mounted(create_app(models, **folders))) as address:
         wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
         body = {"inputs": {"x": ROWS.tolist()}}

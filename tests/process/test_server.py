@@ -224,7 +224,7 @@ async def test_a_connection_that_stays_open_does_not_hold_up_the_shutdown(
 
 
 async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder: Recorder) -> None:
-    """Not before; where HTTP could not start it must not keep the process alive."""
+    """It must not keep the process alive if HTTP could not start."""
     rpc = Rpc(recorder)
 
     async def start(service: object, worker: object) -> Rpc:

@@ -187,7 +187,7 @@ async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> N
 
 
 async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settings) -> None:
-    """Both files are the operator's."""
+    """Both come from the operator's files."""
     onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/1/model.onnx")
     (settings.models_folder / "m/config.yaml").write_text("batching: {max_batchsize: 3}")
     settings.rollouts.write_text("gone: {variants: {a: {version: 1, weight: 1}}}")

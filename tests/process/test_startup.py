@@ -53,7 +53,7 @@ def shown(
 
 
 def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its state, inputs, provider and batch size; then where it is served."""
+    """The row has state, inputs, provider and batch size; the address follows."""
     text = shown(capsys, make_catalog({"iris": [make_entry(3, ControlledEngine())]}))
     (row,) = [line for line in text.splitlines() if "iris" in line]
     for cell in ("3", "READY", "x FP32", "cpu", "up to 32"):
@@ -66,7 +66,7 @@ def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_address_is_below_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the process becomes ready while a thread still makes the table."""
+    """This holds even if the process becomes ready while a thread still makes the table."""
     start_up = StartUp(Settings(models=Path("models"), log_format="console"), NO_GPU)
     make_table = startup.make_table
 
@@ -116,7 +116,7 @@ def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
 
 
 def test_nothing_to_serve_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """And no address, as nothing is served there; nor a table without rows."""
+    """There is no address, since nothing is served, and no table without rows."""
     text = shown(capsys, {}, ready=False)
     assert text.startswith("! models: has no model; put one at <name>/1/model.onnx in it")
     assert HERE not in text

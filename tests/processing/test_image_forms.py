@@ -88,7 +88,7 @@ def test_the_parts_of_a_form_are_pictures(client: httpx.Client) -> None:
     [TEXT, [TEXT], TEXT["b64"], [TEXT["b64"]], f"data:image/jpeg;base64,{TEXT['b64']}"],
 )
 def test_base64_in_json_is_a_picture(client: httpx.Client, value: Any) -> None:
-    """As an object, alone or in a list; as a string; as a data: URL."""
+    """It may be an object, alone or in a list; a string; or a data: URL."""
     answer = ok(client.post("/predict", json={"model": "look", "inputs": {"image": value}}))
     close(answer["outputs"]["mean"], JPEG)
     close(ok(client.post("/models/look/predict", json={"input": value}))["prediction"], JPEG)
@@ -125,7 +125,7 @@ def test_the_open_inference_protocol_shows_bytes(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_grpc_takes_the_bytes(server: Cohort, raw: bool) -> None:
-    """As typed contents and as raw ones."""
+    """Typed and raw contents are accepted."""
     request = messages.ModelInferRequest(model_name="look")
     tensor = request.inputs.add(name="image", datatype="BYTES", shape=[2])
     if raw:
@@ -148,7 +148,7 @@ def test_grpc_takes_the_bytes(server: Cohort, raw: bool) -> None:
 
 
 def test_the_body_of_invocations_is_a_picture(client: httpx.Client) -> None:
-    """With a media type of pictures."""
+    """Its media type is one of a picture."""
     answer = client.post(
         "/invocations?model=look", content=JPEG, headers={"content-type": "image/jpeg"}
     )
@@ -175,7 +175,7 @@ def test_the_body_of_invocations_is_a_picture(client: httpx.Client) -> None:
     ],
 )
 def test_what_is_no_picture_is_told(client: httpx.Client, value: Any, says: str) -> None:
-    """With the input, the row, what was wanted and what came."""
+    """The error has the input, the row, and the expected and received values."""
     answer = client.post("/models/look/predict", json={"input": value})
     assert answer.status_code == 400, answer.text
     assert says in answer.json()["error"], answer.json()["error"]

@@ -90,7 +90,7 @@ def test_a_photograph_is_looked_at_as_it_was_taken(kind: str, orientation: int) 
 
 
 def test_alpha_palettes_and_inks_become_colours() -> None:
-    """As Pillow's convert("RGB") does; alpha is dropped, not laid on a background."""
+    """Pillow's convert("RGB") does so; alpha is dropped, not laid on a background."""
     photo = picture(60, 40)
     clear = photo.copy()
     clear.putalpha(Image.new("L", photo.size, 0))
@@ -124,7 +124,7 @@ def test_numbers_of_32_bits_are_refused() -> None:
 @pytest.mark.parametrize("datatype", ["UINT8", "FP16", "FP32", "FP64"])
 @pytest.mark.parametrize("shape", [("N", 3, 8, 12), ("N", 8, 12, 3), ("N", 1, 8, 12), ("N", 8, 12)])
 def test_layout_and_channels_are_the_model_s(datatype: str, shape: Any) -> None:
-    """By its shape; whole numbers from 0 to 255 where it takes UINT8."""
+    """Its shape determines them; UINT8 inputs get whole numbers from 0 to 255."""
     image = picture(12, 8)
     got = pixels(step_of(shape, datatype), saved(image, "PNG"), saved(image, "BMP"))
     assert got.shape == (2, *shape[1:])
@@ -184,7 +184,7 @@ def test_what_does_not_fit_the_model_is_told(
 
 
 def test_a_description_says_what_happens() -> None:
-    """In one sentence."""
+    """The description is one sentence."""
     step = step_of(("N", 3, 8, 12), resize="shorter_side_then_crop", mean=MEAN, std=STD)
     assert step.description == (
         "a picture (JPEG, PNG, WebP, GIF, BMP, TIFF): its shorter side becomes 12, and the middle "
@@ -215,7 +215,7 @@ async def test_a_model_runs_on_them(tmp_path: Path, name: str, datatype: int) ->
 
 
 async def test_a_config_that_does_not_fit_makes_it_unavailable(tmp_path: Path) -> None:
-    """With the file, the key and both numbers."""
+    """The reason has the file, the key and both numbers."""
     onnx_models.save(channel_means(), tmp_path / "models/look/1/model.onnx")
     config = tmp_path / "models/look/config.yaml"
     config.write_text("inputs: {image: {image: {size: [9, 48]}}}\n")

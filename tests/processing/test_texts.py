@@ -102,7 +102,7 @@ async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
 
 
 async def test_pairs_have_types(folder: Path) -> None:
-    """Each row is two texts; what is behind the first [SEP] is of the other type."""
+    """Each row is two texts; tokens after the first [SEP] are of the other type."""
     config = "inputs: {text: {tokenizer: tokenizer.json, pairs: true}}\n"
     text_models.save(folder, config, text_models.classifier(types=True))
     both, wrong = await ask(
@@ -123,7 +123,7 @@ RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_te
 
 @pytest.mark.parametrize("kind", RECORDED["kinds"])
 def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> None:
-    """With WordPiece, BPE and Unigram, as they were recorded; the converters' tests try 2,000."""
+    """WordPiece, BPE and Unigram give the recorded ids; the converters' tests try 2,000."""
     recorded = RECORDED["kinds"][kind]
     (tmp_path / "tokenizer.json").write_text(json.dumps(recorded["tokenizer"]))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), None)
@@ -191,7 +191,7 @@ async def test_another_models_tokenizer_is_found_out(folder: Path) -> None:
 
 
 async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> None:
-    """Before any work, with the row; others are answered."""
+    """They are refused before any work, with the row; others are answered."""
     path = text_models.save(folder, CONFIG)
     long = "good " * (MOST_CHARACTERS // 5 + 2)
     raw = np.array([b"good", b"\xff\xfe\xfd\xfc"], "V4")
@@ -239,14 +239,14 @@ def _of(pattern: str | None = None, normalizer: Any = None, model: Any = None) -
 async def test_a_tokenizer_that_explodes_is_refused(
     folder: Path, tokenizer: Tokenizer, said: str
 ) -> None:
-    """In time or in memory: at load, before any caller meets it."""
+    """The load fails on time or memory, before any caller meets it."""
     text_models.save(folder, CONFIG, tokenizer=tokenizer)
     (refused,) = await ask(folder, texts("good"))
     assert said in str(refused)
 
 
 def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
-    """As many characters as take a second."""
+    """The limit is the number of characters that take a second."""
     vocabulary = {"[UNK]": 0, "a": 1, "##a": 2}
     slow = _of(
         model=models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=10**9)

@@ -46,7 +46,7 @@ def test_a_lone_row_runs_as_two_where_the_bits_are_promised() -> None:
 
 
 def test_batching_is_off_where_no_number_of_rows_helps() -> None:
-    """With the node; and until it is known."""
+    """The reason names the node; batching is also off until the result is known."""
     found = exact_profile(MEASURED, Exactness(0, "Log 'log' rounds"), EXACT)
     assert (found.max_batch_size, found.reason) == (
         1,

@@ -94,7 +94,7 @@ def stopped_together(feeds: Arrays) -> list[Array]:
     ],
 )
 def test_rows_that_influence_each_other_show(model: Model, spec: TensorSpec) -> None:
-    """By values of every size, places in a whole table, and texts of different lengths."""
+    """Values of every size, places in a whole table, and texts of different lengths show it."""
     assert said_of(model, spec, tables={"x": 1000} if spec is IDS else None) == INFLUENCED
 
 
@@ -105,13 +105,13 @@ def test_a_result_that_differs_each_time_is_not_called_influence() -> None:
 
 
 def test_rows_that_are_counted_wrongly_show() -> None:
-    """As where a row of an output belongs to no row of the inputs."""
+    """A row of an output may belong to no row of the inputs."""
     said = said_of(lambda feeds: [numbers(feeds).reshape(-1)], FLOATS)
     assert said == "output 'y0' has shape [32] for 8 rows of input"
 
 
 def test_rounding_is_no_influence() -> None:
-    """Nor is what is left of large numbers where they cancel out."""
+    """The rest of large numbers that cancel out is not influence either."""
 
     def rounded(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -135,7 +135,7 @@ def test_a_run_of_another_size_may_round_in_another_way() -> None:
 
 
 def test_the_number_of_rows_may_not_count() -> None:
-    """Though what the others hold makes no difference."""
+    """It must not count even if the contents of other rows make no difference."""
     said = said_of(lambda feeds: [numbers(feeds) * np.float32(len(feeds["x"]))], FLOATS)
     assert said == "a run of 8 rows gives other results: output 'y0' of a row changes"
 
@@ -218,7 +218,7 @@ def test_requests_are_joined_as_they_are_when_served() -> None:
 
 
 def test_what_contradicts_a_proof_is_an_error_with_its_requests(tmp_path: Path) -> None:
-    """In the log, and in a file that is read without a pickle: it is a bug of the proof."""
+    """It is a bug of the proof: it is logged, and saved to a file readable without pickle."""
     proven = RowVerdict(RowKind.PROVEN)
     trial = Trial([FLOATS], 4)
     profile = measure_profile(
@@ -243,7 +243,7 @@ def test_what_contradicts_a_proof_is_an_error_with_its_requests(tmp_path: Path) 
 
 
 def test_an_unknown_models_influence_contradicts_nothing() -> None:
-    """Nor does a run that fails."""
+    """A run that fails does not contradict a proof either."""
     unknown, proven = RowVerdict(RowKind.UNKNOWN), RowVerdict(RowKind.PROVEN)
 
     def fails_together(feeds: Arrays) -> list[Array]:

@@ -39,7 +39,7 @@ def content(**changed: Any) -> dict[str, Any]:
 
 
 def test_what_was_written_is_read() -> None:
-    """With the seconds in the order of the rows."""
+    """The seconds are in the order of the rows."""
     assert read_kept(content(), POLICY) == KEPT
     seconds = {"4": 0.0019, "1": 0.001, "2": 0.0012}
     assert list(read_kept(content(seconds=seconds), POLICY).seconds) == [1, 2, 4]
@@ -81,7 +81,7 @@ def test_what_was_written_is_read() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any]) -> None:
-    """With a sentence that fits on a line."""
+    """The sentence fits on a line."""
     with pytest.raises(ValueError, match=r"^[^\n]{5,300}$"):
         read_kept(content(**changed), POLICY)
 

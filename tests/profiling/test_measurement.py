@@ -100,14 +100,14 @@ def test_a_model_that_cannot_batch_is_found_out(
 def test_rows_that_do_not_influence_each_other_may_batch(
     tmp_path: Path, build: Callable[[], onnx.ModelProto]
 ) -> None:
-    """Whatever their datatypes and lengths; what is chosen is then a matter of speed."""
+    """This holds for all datatypes and lengths; the choice is then a matter of speed."""
     found_out = tried(build(), tmp_path)
     assert found_out.reason in ("", "larger batches are no faster here")
     assert found_out.seconds[1] > 0
 
 
 def test_trust_is_the_operators_word_for_what_is_not_proven(tmp_path: Path) -> None:
-    """Where a node combines rows, only `refuted` is; and outputs must still follow the rows."""
+    """A node that combines rows is `refuted` only; and outputs must still follow the rows."""
     mixing, trusting = onnx_models.normalized_over_rows(), BatchPolicy(trust=True)
     assert "trust: refuted" in tried(mixing, tmp_path, trusting).reason
     refuted = BatchPolicy(trust="refuted")
@@ -130,7 +130,7 @@ def test_trust_does_not_join_rows_that_may_be_along_another_axis() -> None:
 
 
 def test_max_batch_size_1_turns_batching_off(tmp_path: Path) -> None:
-    """And only single rows are timed."""
+    """Only single rows are timed."""
     found_out = tried(onnx_models.mlp(), tmp_path, BatchPolicy(max_batch_size=1))
     assert (found_out.max_batch_size, list(found_out.seconds)) == (1, [1])
     assert found_out.reason == "max_batch_size is 1"
@@ -161,7 +161,7 @@ def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
 
 
 def test_inputs_like_an_example_are_tried_first() -> None:
-    """With its sizes, other rows, and what it has for inputs without rows."""
+    """They have its sizes, other rows, and its values for inputs without rows."""
 
     def only_of_one_size(feeds: Arrays) -> Outputs:
         if feeds["x"].shape[1:] != (7,) or feeds["rate"] != 16:
@@ -204,7 +204,7 @@ def test_requests_of_proven_kinds_are_joined_and_no_others() -> None:
 
 
 def test_requests_are_joined_where_their_rows_are_proven_to_be() -> None:
-    """As in a network that takes time first, or where a row has several entries of an output."""
+    """A network may take time first, or a row may have several entries of an output."""
     inputs = [TensorSpec("x", "FP32", ("T", "N")), TensorSpec("m", "FP32", ("N", "T"))]
     outputs = [TensorSpec("y", "FP32", (None,))]
     proof = RowVerdict(
@@ -285,7 +285,7 @@ def test_enough_work_for_a_run_is_that_of_the_chosen_rows(
 
 
 def test_elements_of_a_row_are_counted_where_rows_may_be_longer(tmp_path: Path) -> None:
-    """By more elements, or longer strings; with neither, there is no need of them."""
+    """Rows may have more elements, or longer strings; otherwise nothing is counted."""
     assert tried(onnx_models.mlp(), tmp_path).row_elements == 0
     assert tried(onnx_models.variable_length(), tmp_path).row_elements == 16
     assert tried(onnx_models.strings(), tmp_path).row_elements == 1
@@ -341,7 +341,7 @@ def test_where_filling_up_takes_longer_runs_are_left_as_they_are() -> None:
 
 
 def test_a_run_of_one_row_is_never_filled_up_to_one_nor_for_nothing() -> None:
-    """Although more rows may have been faster by chance, or nothing is batched."""
+    """More rows may have been faster by chance, or nothing is batched."""
     assert Profile({1: 0.2, 8: 0.1}, 8).filled_rows == 0
     assert Profile({1: 0.2}, 1, "why", change_seconds=0.1).filled_rows == 0
 
@@ -382,12 +382,12 @@ def test_changes_that_nobody_notices_are_timed_once() -> None:
     ],
 )
 def test_runs_that_cannot_be_filled_up_are_not(policy: BatchPolicy, spec: TensorSpec) -> None:
-    """Where rows matter to each other, are all alike, differ in length, or run one by one."""
+    """Rows may influence each other, be all alike, differ in length, or run one by one."""
     assert SlowToChange(0.1).profile(policy, spec).filled_rows == 0
 
 
 def test_a_device_that_fails_while_changes_are_timed_is_profiled_all_the_same() -> None:
-    """As if a change cost nothing."""
+    """A change then counts as free."""
     device = SlowToChange(0.1, failing=8)
     found = device.profile()
     assert (found.change_seconds, found.filled_rows) == (0, 0)
@@ -541,7 +541,7 @@ def test_a_run_longer_than_the_latency_budget_is_not_tried_with_more_rows() -> N
 
 
 def test_brief_runs_end_in_time(tmp_path: Path) -> None:
-    """Before a run that would be too long, and within one, at its next node."""
+    """The run ends before one that would be too long, or at its next node."""
     session = opened(onnx_models.slow(nodes=2000), tmp_path)
     feeds = synthetic_inputs(session.inputs, 1, 16)
     with BriefRuns(60.0, before=61.0) as runs, pytest.raises(OutOfTime):

@@ -9,7 +9,7 @@ from cohort.row_independence import OutputRows, RowKind, RowVerdict
 
 
 def test_what_is_along_axis_0_is_not_worth_a_word() -> None:
-    """Nor is anything where nothing is proven."""
+    """Without a proof nothing is listed either."""
     proven = RowVerdict(RowKind.PROVEN, inputs={"x": 0}, outputs={"y": OutputRows(0)})
     assert list(row_places(proven)) == []
     refuted = RowVerdict(RowKind.REFUTED, "Sum 'y'", "it adds up", {"x": 1})
@@ -54,7 +54,7 @@ def test_what_to_do_goes_by_the_verdict(verdict: RowVerdict, advice: str) -> Non
 
 
 def test_an_example_is_asked_for_where_sizes_may_decide() -> None:
-    """In a branch, and where trust would not help."""
+    """Sizes may decide in a branch, if trust would not help."""
     by_branch = RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", inputs={"x": 0}, by_request=True)
     assert row_advice(by_branch).startswith("give an `example`")
     elsewhere = RowVerdict(RowKind.UNKNOWN, "If 'a'", inputs={"x": 0, "state": 1})

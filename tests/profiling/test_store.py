@@ -124,7 +124,7 @@ class SlowToChange(Counted):
 def test_what_a_change_of_rows_costs_is_measured_and_kept(
     tmp_path: Path, path: Path, session: Session, briefly: bool
 ) -> None:
-    """At load and in full, on any device but the CPU; smaller runs are then filled up."""
+    """Every device but the CPU is measured at load and in full; smaller runs are then filled up."""
     trial, opener = find_trial(session.run, session.inputs), Opener(path, chain=CHAIN)
     profile = partial(profile_briefly, seconds=PATIENCE) if briefly else profile_model
     for device, filled in [("cpu", False), ("cuda:0", True)]:
@@ -141,7 +141,7 @@ def test_what_a_change_of_rows_costs_is_measured_and_kept(
 def test_fresh_measures_although_a_profile_is_kept(
     tmp_path: Path, path: Path, session: Session
 ) -> None:
-    """And keeps what it measured."""
+    """The new profile is kept."""
     store = Store(tmp_path / "cache")
     find(path, session, store)
     found, runs = find(path, session, store, fresh=True)
@@ -329,7 +329,7 @@ def test_failures_are_not_kept(tmp_path: Path, path: Path, session: Session) -> 
 
 
 def test_every_way_to_run_is_tried(session: Session) -> None:
-    """Each number of threads with each number of rows and of runs at once; all of them run."""
+    """Each number of threads is tried with each number of rows and of runs at once."""
     counted = Counted(session)
     feeds = {1: {"x": _ones(1)}, 4: {"x": _ones(4)}}
     found = measure_concurrency({1: counted.run, 2: session.run}, feeds, [1, 2], budget=0.01)
@@ -359,7 +359,7 @@ def test_more_threads_are_best_only_where_clearly_faster() -> None:
 def test_load_recalls_what_an_earlier_one_kept(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And measures again for a config that matters; without a cache folder nothing is kept."""
+    """It measures again if the config changed it; without a cache folder nothing is kept."""
     slowly = partial(profile_briefly, seconds=PATIENCE)  # a result that is not complete is not kept
     monkeypatch.setattr("cohort.onnx_engine.measurement.profile_briefly", slowly)
     cache = tmp_path / "cache"

@@ -74,7 +74,7 @@ class Timed:
     [(2, [2]), (3, [3, 2]), (4, [4, 2]), (8, [8, 2]), (16, [16, 4, 2]), (64, [64, 16, 4, 2])],
 )
 def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> None:
-    """By quarters, and two at last."""
+    """The number falls by quarters, and ends at two."""
     assert counts_up_to(cores) == counts
 
 
@@ -131,7 +131,7 @@ def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_short_runs_are_not_tried(path: Path) -> None:
-    """Nor is anything on a GPU, or on a single core: the model is not even opened again."""
+    """Runs on a GPU or a single core are not tried either: the model is not opened again."""
 
     def reopen(count: int) -> Session:
         raise AssertionError
@@ -142,7 +142,7 @@ def test_short_runs_are_not_tried(path: Path) -> None:
 def test_model_that_does_not_open_again_keeps_one_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For want of memory, say; it serves all the same."""
+    """Memory may be missing; the model still serves."""
 
     def reopen(count: int) -> Session:
         raise LoadFailed("no memory")

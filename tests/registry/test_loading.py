@@ -61,7 +61,7 @@ def never_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("never_long")
 async def test_few_load_at_once_and_the_next_begins_when_one_ends() -> None:
-    """In the order in which they came."""
+    """Loads begin in the order in which they came."""
     threads = LoadThreads()
     puppets = [Puppet() for _ in range(PLACES + 1)]
     tasks = [puppet.load(threads, number) for number, puppet in enumerate(puppets)]
@@ -232,7 +232,7 @@ async def begin_to_load(disk: RegistryOnDisk, held: Held) -> None:
 
 
 async def test_a_load_holds_up_no_other(disk: RegistryOnDisk, held: Held) -> None:
-    """Neither those that were found with it, nor later ones, nor who waits for them."""
+    """Loads found with it, later ones, and waits for them continue."""
     for name in ("a", "m", "z"):
         disk.put(1, name)
     await disk.follow()

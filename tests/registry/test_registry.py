@@ -115,7 +115,7 @@ def test_the_plan_is_the_difference(
 def test_no_plan_takes_the_last_ready_version_before_another_is_ready(
     wants: dict[int, str], have: dict[int, tuple[State, str]]
 ) -> None:
-    """Whatever is wanted and loaded: where a READY version goes, one that is wanted is READY."""
+    """A READY version goes only if a wanted one is READY, whatever is wanted and loaded."""
     planned = plan({"m": {n: source(s) for n, s in wants.items()}}, catalog(m=have))
     gone = {one.number for one in planned if isinstance(one, Unload)}
     ready_before = {n for n, (state, _) in have.items() if state is READY}
@@ -132,7 +132,7 @@ def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
 
 
 def test_a_failed_version_makes_way_for_the_next_older() -> None:
-    """With `latest: 1`, a broken newest version does not leave the model without one."""
+    """With `latest: 1`, a model with a broken newest version still has one."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     found = snapshot(config, v1="a", v2="a", v3="a")
     failed = VersionEntry(3, UNAVAILABLE, Source(Path("model.onnx"), "a", config))
@@ -142,7 +142,7 @@ def test_a_failed_version_makes_way_for_the_next_older() -> None:
 
 @pytest.mark.parametrize("broken", [{2, 3}, {1, 2, 3}])
 def test_versions_that_failed_one_after_the_other_stay_wanted(broken: set[int]) -> None:
-    """Else the older of them was forgotten and tried again, without end."""
+    """Otherwise the older of them would be forgotten and tried again, without end."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     found = snapshot(config, v1="a", v2="a", v3="a")
     wanted = Source(Path("model.onnx"), "a", config)
@@ -245,7 +245,7 @@ async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
 
 
 async def test_a_model_gone_dark_is_named(disk: RegistryOnDisk) -> None:
-    """Only one that was READY, is still there, and has no READY version."""
+    """It was READY, is still on disk, and has no READY version."""
     disk.put(1, "good")
     disk.put(1, "bad")
     (disk.models / "bad/1/model.onnx").write_bytes(b"never was good")
@@ -266,7 +266,7 @@ async def test_unknown_names_are_not_ready_before_the_first_pass(disk: RegistryO
 
 
 async def test_what_cannot_be_a_name_is_refused_at_once(disk: RegistryOnDisk) -> None:
-    """Before anything is looked up: no disk has such a model."""
+    """It is refused before a lookup: no disk has such a model."""
     for name in ("../m", "m" * 129, ""):
         with pytest.raises(ModelNotFound):
             disk.registry.find(name)
@@ -275,7 +275,7 @@ async def test_what_cannot_be_a_name_is_refused_at_once(disk: RegistryOnDisk) ->
 
 
 def test_loads_come_before_unloads() -> None:
-    """So that one pass replaces a model without a gap."""
+    """One pass replaces a model without a gap."""
     planned = plan({"new": {1: source()}}, catalog(old={1: (READY, "a")}))
     assert [type(one) for one in planned] == [Load, Unload]
 

@@ -65,7 +65,7 @@ def test_what_was_lacking_is_told_from_what_is_wrong(error: Exception, transient
 
 
 def test_each_wait_is_longer_up_to_a_bound() -> None:
-    """Between half of it and all, as luck has it."""
+    """A wait is drawn between half of it and all."""
     for luck, share in ((0.0, 0.5), (1.0, 1.0)):
         waits = [next_try(MemoryError(), failures, luck) for failures in (1, 2, 3, 7, 10_000)]
         assert waits == [share * one for one in (1, 2, 4, MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)]
@@ -162,7 +162,7 @@ def refusal(disk: RegistryOnDisk) -> NotReady:
 async def test_callers_are_told_when_a_version_is_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In seconds over HTTP, in milliseconds over gRPC."""
+    """The time is in seconds over HTTP, in milliseconds over gRPC."""
     monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 40.0)
     monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
@@ -176,7 +176,7 @@ async def test_callers_are_told_when_a_version_is_tried_again(
 
 
 async def test_callers_of_a_broken_model_are_not_told_to_come_again(disk: RegistryOnDisk) -> None:
-    """Nor those of one that an operator unloaded; its files or the operator bring it back."""
+    """The same holds for an unloaded model; its files or the operator bring it back."""
     disk.put(1)
     (disk.models / "m/1/model.onnx").write_bytes(b"broken")
     await disk.reconcile()

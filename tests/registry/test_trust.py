@@ -182,7 +182,7 @@ def test_another_provider_may_round_otherwise_and_no_more(tmp_path: Path) -> Non
 
 
 def test_keys_are_read_from_a_file_or_every_pem_of_a_folder(tmp_path: Path) -> None:
-    """So that one can be added or taken away by a copy."""
+    """A key can be added or removed by copying files."""
     trust(tmp_path / "both.pem", OURS, THEIRS)
     both = {fingerprint_of(key.public_key()) for key in (OURS, THEIRS)}
     assert load_trusted_keys(tmp_path / "both.pem").keys() == both

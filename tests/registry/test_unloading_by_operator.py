@@ -125,7 +125,7 @@ async def test_a_model_taken_out_while_it_loads_does_not_come_up(
 async def test_load_tries_again_what_failed_and_says_why_it_fails(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """Also where no file has changed since."""
+    """It does so even if no file has changed since."""
     onnx_models.save(onnx_models.mlp(), disk.models / "m/1/model.onnx")
     good = (disk.models / "m/1/model.onnx").read_bytes()
     (disk.models / "m/1/model.onnx").write_bytes(b"broken")

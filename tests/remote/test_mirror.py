@@ -218,7 +218,7 @@ def test_unreachable_repository_takes_nothing_away(
 
 
 def test_empty_repository_is_not_believed_at_once(bucket: Bucket, mirror: MakeMirror) -> None:
-    """Where the last model is gone, what is here stays for a while: it may be a mistake."""
+    """If the last model is gone, the local files stay for a while: it may be a mistake."""
     bucket.put("m/1/model.onnx", b"1")
     local = mirror()
     look(local)

@@ -116,7 +116,7 @@ def test_same_files_are_published_once_unless_they_are_damaged(
 def test_who_may_not_write_is_told(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a sentence, exit 2, and nothing is there."""
+    """The command prints a sentence, exits with 2, and leaves nothing there."""
     model = onnx_models.save(onnx_models.times(2.0), tmp_path / "model.onnx")
     pem = OURS.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "key").write_bytes(pem)

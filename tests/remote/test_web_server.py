@@ -191,7 +191,7 @@ def site(host: str = "127.0.0.1") -> Iterator[Site]:
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1", "user:password@127.0.0.2"])
 @pytest.mark.parametrize("path", ["/SHA256SUMS", "/m/config.yaml", "/m/1/model.onnx"])
 def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, path: str) -> None:
-    """Whatever is redirected, the other host, or port, is not asked, and the problem names it."""
+    """The other host or port gets no request, and the problem names it."""
     name = host.rpartition("@")[2]
     with site() as web, site(name) as inside:
         index = f"{DIGEST}  m/1/model.onnx\n{DIGEST}  m/config.yaml\n".encode()

@@ -97,7 +97,7 @@ def test_manifest_that_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_what_is_written_of_rows_is_what_differs_from_axis_0() -> None:
-    """Or why nothing is proven."""
+    """Without a proof the reason is written."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 0, "h": 1, "rate": None},
@@ -167,7 +167,7 @@ def test_manifest_that_cannot_be_understood_fails_the_load(
 
 @pytest.mark.parametrize("junk", [b"", b"\x00\xff", b"{", b"[" * 100_000, b'{"format": NaN}'])
 def test_junk_fails_the_load(tmp_path: Path, junk: bytes) -> None:
-    """And raises nothing but LoadFailed."""
+    """Only LoadFailed is raised."""
     (tmp_path / "manifest.json").write_bytes(junk)
     with pytest.raises(LoadFailed):
         read_manifest(tmp_path)
@@ -184,7 +184,7 @@ def test_manifest_of_countless_values_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_key_that_is_there_twice_fails_the_load(tmp_path: Path) -> None:
-    """At any depth, since another reader may take the other of the two."""
+    """This holds at any depth, since another reader may take the other value."""
     digest = "0" * 64
     (tmp_path / "manifest.json").write_text(
         f'{{"format": 1, "files": {{"a": "{digest}", "a": "{digest}"}}}}'
@@ -344,13 +344,13 @@ def test_example_compares_the_outputs_it_has() -> None:
 
 
 def test_example_is_compared_within_its_own_tolerance() -> None:
-    """Or else within that of the same model on another machine."""
+    """Without one, the tolerance is that of the same model on another machine."""
     assert "tolerance 1e-05 + 0.0001" in Example({}, floats(1)).mismatch(floats(1.1))
     assert not Example({}, floats(1), Tolerance(0.2, 0)).mismatch(floats(1.1))
 
 
 def test_the_example_of_the_reference_is_a_manifest(tmp_path: Path) -> None:
-    """With every key there is, and none that is not read."""
+    """It has every key, and no key that is not read."""
     page = (Path(__file__).parents[2] / "docs/reference/manifest.md").read_text()
     written = page.split("```json\n")[1].split("```")[0]
     (tmp_path / "manifest.json").write_text(written)
@@ -392,7 +392,7 @@ def test_text_is_described_by_its_most_frequent_values_and_its_lengths() -> None
     )
 )
 def test_any_distribution_can_be_written_and_read(array: Array) -> None:
-    """Also of the largest numbers there are, of nothing, and of NaN alone."""
+    """This includes the largest numbers, no numbers, and NaN alone."""
     features = describe_features({"x": array})
     written = dump_manifest(Manifest(format=1, features=features))
     assert TypeAdapter(Manifest).validate_json(written).features == features

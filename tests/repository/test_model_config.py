@@ -127,7 +127,7 @@ def test_all_problems_come_at_once() -> None:
     ],
 )
 def test_an_unknown_key_of_versions_is_told_as_any_other(text: str, said: str) -> None:
-    """Although any of several forms may stand there."""
+    """The error is clear although `versions` has several forms."""
     with pytest.raises(ConfigInvalid) as caught:
         parse_model_config(text, FILE)
     assert str(caught.value) == f"iris/config.yaml: {said}"
@@ -305,7 +305,7 @@ keys = st.sampled_from(
 
 @given(st.dictionaries(keys, values))
 def test_random_values_are_read_or_refused(tree: dict[str, object]) -> None:
-    """So for well-formed files with anything in them."""
+    """This holds for well-formed files with any values."""
     written = io.StringIO()
     YAML(typ="safe", pure=True).dump(tree, written)
     with contextlib.suppress(ConfigInvalid):

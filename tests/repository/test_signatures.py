@@ -22,7 +22,7 @@ def inputs(snapshot: Snapshot) -> dict[int, list[str] | None]:
 
 
 def test_signatures_count_where_versions_take_over_from_each_other(tmp_path: Path) -> None:
-    """Not those of one version alone, of others than `versions` lists, or where all may change."""
+    """A single version, versions outside `versions`, and allowed changes do not count."""
     put(tmp_path, 1, onnx_models.mlp())
     assert inputs(scan(tmp_path, quiet=0)) == {}
     put(tmp_path, 2, onnx_models.two_inputs())

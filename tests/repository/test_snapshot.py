@@ -49,7 +49,7 @@ def versions(snapshot: Snapshot) -> dict[str, list[int]]:
 
 
 def test_models_and_versions_are_found(models: Path) -> None:
-    """By name and by number, in order, with the path of each."""
+    """They are ordered by name and by number, with the path of each."""
     for where in ("iris/10", "iris/9", "a.b-c_D/1"):
         put(models, where)
     found = now(models)
@@ -87,7 +87,7 @@ def test_what_is_no_model_is_passed_over(models: Path) -> None:
     ],
 )
 def test_name_that_cannot_be_is_told(models: Path, where: str, says: str) -> None:
-    """Each with its place and what to do, and nothing of it is served."""
+    """Each problem has its place and the fix, and nothing of it is served."""
     put(models, where)
     found = now(models)
     assert found.models == {}
@@ -178,7 +178,7 @@ def test_what_dvc_has_not_pulled_is_told(models: Path) -> None:
 def test_a_model_in_another_place_is_named_with_its_own(
     models: Path, there: str, where: str, said: str
 ) -> None:
-    """Whatever a newcomer may have thought."""
+    """The message covers the places that newcomers try."""
     (models / there).parent.mkdir(parents=True, exist_ok=True)
     (models / there).write_bytes(b"model")
     assert told(now(models))[where] == said
@@ -239,7 +239,7 @@ def test_config_that_breaks_leaves_the_last_good_one(models: Path) -> None:
 
 
 def test_config_that_is_removed_gives_the_defaults(models: Path) -> None:
-    """Without a file there is nothing to hold on to."""
+    """The last good config does not outlive its file."""
     put(models, "iris/1")
     config = models / "iris" / "config.yaml"
     config.write_text("timeout_ms: 5")
@@ -294,7 +294,7 @@ def test_stamp_changes_with_any_file(models: Path) -> None:
 
 
 def test_a_file_overwritten_in_place_is_another(models: Path) -> None:
-    """With the same size, and its time set back as some copies do."""
+    """It counts as new with the same size and an old time, as some copies set it."""
     path = put(models, "iris/1", b"ONNX")
     before = now(models)
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns

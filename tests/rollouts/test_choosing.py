@@ -40,7 +40,7 @@ def test_when_one_weight_grows_no_key_leaves_it(
 
 @pytest.mark.parametrize("weights", [(90, 10), (50, 50), (1, 1), (70, 20, 10), (99.5, 0.5), (1, 0)])
 def test_keys_follow_weights(weights: tuple[float, ...]) -> None:
-    """Within five standard deviations of a fair draw, over 10,000 keys."""
+    """Shares are within five standard deviations of a fair draw, over 10,000 keys."""
     counts = Counter(chosen(*weights).values())
     for number, weight in enumerate(weights):
         expected = weight / sum(weights)
@@ -98,6 +98,6 @@ def test_seeds_place_keys_independently() -> None:
 
 @given(key=st.text(alphabet=st.characters(codec=None)))
 def test_a_placement_lies_in_its_range_and_is_always_the_same(key: str) -> None:
-    """Whatever the key, lone surrogates included."""
+    """This holds for any key, lone surrogates included."""
     assert 0 <= uniform(key) < 1
     assert uniform(key) == uniform(key)

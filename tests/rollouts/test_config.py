@@ -31,7 +31,7 @@ def problems(text: str) -> list[str]:
 
 
 def test_every_key_is_read() -> None:
-    """As the values of the modules they govern; headers have no case."""
+    """Values become those of the modules; names of headers are case-insensitive."""
     config = parse_rollouts(WHOLE, "rollouts.yaml")["digits"]
     rollout = config.rollout
     assert rollout.variants == {
@@ -57,7 +57,7 @@ def test_what_is_left_out_has_defaults() -> None:
 
 
 def test_no_file_and_an_empty_one_have_no_rollouts(tmp_path: Path) -> None:
-    """Either is what most servers have."""
+    """Most servers have one of the two."""
     path = tmp_path / "rollouts.yaml"
     assert load_rollouts(path) == {}
     path.touch()

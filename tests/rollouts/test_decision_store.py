@@ -27,7 +27,7 @@ def state(tmp_path: Path) -> DecisionStore:
 def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """Also by one that starts later; clearing it leaves the others."""
+    """A later process reads it as well; clearing it leaves the others."""
     state.record("digits", CANARY)
     state.record("digits", Decision.now(3, "operator", ""))
     state.record("iris", Decision.now(7, "latency", ""))
@@ -43,7 +43,7 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
 
 
 def test_a_clear_is_recorded_with_who_made_it(state: DecisionStore, tmp_path: Path) -> None:
-    """As text of one line; one that does not say, or cannot be read, is a clear all the same."""
+    """The name is text of one line; a clear without it, or with an unreadable one, still counts."""
     for version, by in ((2, "alice on a-machine"), (3, "a\nb"), (4, ""), (5, "torn"), (6, "x")):
         state.record("digits", Decision.now(version, "errors", ""))
         DecisionStore(tmp_path / "state", by=by).clear("digits", version)
@@ -135,7 +135,7 @@ def test_what_is_no_decision_is_left_alone(state: DecisionStore, tmp_path: Path)
 
 
 def test_an_unreadable_folder_is_not_an_empty_one(state: DecisionStore, tmp_path: Path) -> None:
-    """Else a file server's hiccup would bring back what was rolled back."""
+    """Otherwise a file server's hiccup would bring back rolled back versions."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state/rollouts").symlink_to("rollouts")
     with pytest.raises(OSError, match="symbolic"):
@@ -159,7 +159,7 @@ def test_a_clear_is_a_record_and_an_absence_is_none(state: DecisionStore, tmp_pa
 def test_a_record_that_came_after_its_clear_does_not_count(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """As where a process is stopped in the middle; a later decision takes its place."""
+    """A process may stop between the two; a later decision takes its place."""
     state.record("digits", CANARY)
     record = tmp_path / "state/rollouts/digits/2.json"
     content = record.read_text()
@@ -173,7 +173,7 @@ def test_a_record_that_came_after_its_clear_does_not_count(
 def test_what_the_release_before_wrote_and_reads_is_the_same(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """Both may share a folder: its records are read, and it finds ours as it knows them."""
+    """Both may share a folder: each release can read the other's records."""
     folder = tmp_path / "state/rollouts/digits"
     folder.mkdir(parents=True)
     (folder / "2.json").write_text(json.dumps({"format": 1, **asdict(CANARY)}))

@@ -49,7 +49,7 @@ def test_only_the_limits_that_are_set_have_evidence() -> None:
 
 
 def test_evidence_comes_with_the_baselines_and_the_threshold() -> None:
-    """To four digits behind the point, so that an operator sees how far it is."""
+    """It has four decimal places, so that an operator sees how far it is."""
     rig = LiveRig(f"{VARIANTS}, guard: {{max_error_rate_increase: 0.01}}")
     rig.respond("stable", scores(), times=3)
     rig.respond("canary", scores(), times=2)
@@ -63,7 +63,7 @@ def test_evidence_comes_with_the_baselines_and_the_threshold() -> None:
 
 
 async def test_differences_of_a_shadow_begin_at_zero() -> None:
-    """And are the largest there were."""
+    """They are the largest differences so far."""
     rig = LiveRig(f"{VARIANTS}, shadow: {{version: 3}}")
     rig.respond("stable", scores(0))
     rig.queue(3).answer_all(scores(0))

@@ -111,7 +111,7 @@ def test_without_a_limit_nothing_is_weighed() -> None:
 
 @pytest.mark.parametrize("versions", [(2,), (2, 3)])
 def test_versions_that_are_rolled_back_are_not_judged_again(versions: tuple[int, ...]) -> None:
-    """Else each tick would decide the same once more."""
+    """Otherwise each tick would decide the same again."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     count(evidence, "stable", 200)
     for name in ("canary", "other"):
@@ -120,7 +120,7 @@ def test_versions_that_are_rolled_back_are_not_judged_again(versions: tuple[int,
 
 
 def test_a_candidate_of_the_baselines_version_is_not_judged() -> None:
-    """To roll it back would take the baseline's version out."""
+    """A rollback would take the baseline's version out."""
     variants = {**ROLLOUT.variants, "canary": Variant("canary", 1, 1)}
     evidence = RolloutEvidence(replace(ROLLOUT, variants=variants), ERRORS)
     count(evidence, "stable", 200)
@@ -147,7 +147,7 @@ def answer(evidence: RolloutEvidence, variant: str, seconds: float, times: int) 
 
 
 def test_slow_is_relative_to_the_baselines_p95_once_that_means_something() -> None:
-    """Not before the baseline has answered often enough, and fixed between two looks."""
+    """It needs enough answers of the baseline, and is fixed between two looks."""
     evidence = warmed_up()
     answer(evidence, "stable", 0.01, MIN_BASELINE_REQUESTS - 1)
     answer(evidence, "canary", 1.0, 500)
@@ -188,7 +188,7 @@ def test_what_makes_everybody_slow_speaks_against_nobody() -> None:
 
 
 def test_a_candidate_may_be_slow_five_percent_more_often() -> None:
-    """So the same block is weighed."""
+    """A block with that difference is weighed."""
     evidence = VariantEvidence()
     for number in range(100):
         evidence.slow.count(baseline=True, bad=number < 5, now=slots.next())
@@ -224,7 +224,7 @@ def test_a_caller_counts_in_each_variant_by_itself() -> None:
 
 
 def test_without_a_limit_on_latency_nothing_is_slow() -> None:
-    """However many answers there are."""
+    """This holds for any number of answers."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     answer(evidence, "stable", 0.01, 500)
     evidence.judge(())
@@ -265,7 +265,7 @@ def test_a_variant_that_leaves_takes_its_evidence_along() -> None:
 
 
 def test_a_version_that_is_let_back_in_is_judged_anew() -> None:
-    """And no other."""
+    """No other version is judged again."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     before = dict(evidence.candidates)
     evidence.restart(2)

@@ -86,7 +86,7 @@ class Replica:
 
 
 async def test_a_share_grows_step_by_step_and_ends_at_the_last(tmp_path: Path) -> None:
-    """After its soak time at each; the rest is the operator's."""
+    """Each step lasts its soak time; the rest is the operator's."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     assert (replica.share, replica.shown["state"]) == (1, "not serving")
@@ -116,7 +116,7 @@ async def test_all_callers_come_after_the_last_step_where_that_is_asked_for(tmp_
 
 
 async def test_only_time_in_which_the_variant_serves_counts(tmp_path: Path) -> None:
-    """Not before it is READY, not a minute after its last request, not while the process stood."""
+    """Time before READY, a minute after a request, or with a stopped process does not count."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     replica.canary = State.LOADING
@@ -201,7 +201,7 @@ async def test_another_folder_in_its_place_moves_nothing_up(tmp_path: Path) -> N
 
 
 async def test_a_rollback_ends_a_ramp_and_a_clear_begins_it_again(tmp_path: Path) -> None:
-    """At the first step, in all replicas."""
+    """It begins at the first step, in all replicas."""
     one, other = Replica(tmp_path), Replica(tmp_path)
     await one.edit(RAMP)
     await other.start()

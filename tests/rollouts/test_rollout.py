@@ -109,7 +109,7 @@ def test_when_one_weight_grows_nobody_leaves_that_variant(
 
 
 def test_over_many_steps_a_canarys_callers_stay_its_own() -> None:
-    """From 1 % to all of it: the canary only ever gains callers."""
+    """From 1 % to all of it, the canary only gains callers."""
     callers: set[str] = set()
     for weight in (0, 1, 5, 10, 25, 50, 75, 100):
         rollout = split(100 - weight, weight)
@@ -136,7 +136,7 @@ def test_a_version_that_is_not_ready_gets_no_traffic() -> None:
 
 
 def test_without_a_key_each_request_draws_anew() -> None:
-    """Both variants come up, about equally often."""
+    """Both variants are chosen about equally often."""
     counts = Counter(split(1, 1).choose(None).name for _ in range(2000))
     assert counts.keys() == {"v1", "v2"}
     assert min(counts.values()) > 850
@@ -150,7 +150,7 @@ def test_models_split_their_callers_independently() -> None:
 
 
 def test_shares_that_are_all_named_leave_nothing_to_the_others() -> None:
-    """Not even where those had no weight before."""
+    """This holds even if the others had no weight before."""
     variants = {
         name: Variant(name, 1, weight) for name, weight in zip("abc", (1, 1, 0), strict=True)
     }
@@ -180,7 +180,7 @@ def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
 @given(before=rollouts(), after=rollouts())
 @settings(max_examples=examples(4))
 def test_moves_are_what_choose_does(before: Rollout, after: Rollout) -> None:
-    """By variant left and variant joined; who stays is not among them."""
+    """Moves are counted by variant left and joined; callers who stay are not counted."""
     keys = [f"caller-{number}" for number in range(10_000)]
     pairs = Counter((before.choose(key).name, after.choose(key).name) for key in keys)
     assert before.moves(after) == {

@@ -119,13 +119,13 @@ ALL = "variants: {stable: {version: 1, weight: 0}, canary: {version: 2, weight: 
 
 
 async def test_without_a_rollout_the_highest_version_answers(deployment: Deployment) -> None:
-    """And no variant is named."""
+    """No variant is named."""
     assert await deployment.ask(times=3) == {("", "OK"): 3}
     assert "rollout" not in deployment.control.seen_by(None).model("m")
 
 
 async def test_callers_are_split_and_stay(deployment: Deployment) -> None:
-    """By weight without a key, and by key with one."""
+    """Weights decide without a key, the key decides with one."""
     deployment.apply(HALVES + ", sticky: {parameter: user}")
     split = await deployment.ask(times=400)
     assert 80 < split["stable", "OK"] < 320
@@ -209,7 +209,7 @@ async def test_where_nothing_serves_a_rollout_does_not_wait(tmp_path: Path) -> N
 async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
     deployment: Deployment,
 ) -> None:
-    """At once, with the reason; its callers get the baseline; metrics and the page say so."""
+    """It happens at once; its callers get the baseline, and metrics and page show the reason."""
     deployment.apply(f"{HALVES}, {GUARD}")
     state = deployment.disk.models.parent
     watcher = RolloutWatcher(state / "rollouts.yaml", state, deployment.rollouts)
@@ -243,7 +243,7 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
 
 
 async def test_inputs_that_fail_on_both_sides_roll_nothing_back(deployment: Deployment) -> None:
-    """Not even where the caller that sends them sticks to the canary."""
+    """This holds even if the caller that sends them sticks to the canary."""
     deployment.apply(f"{HALVES}, sticky: {{header: x-user}}, {GUARD}")
     names = {key: deployment.rollout.choose(key).name for key in map(str, range(20))}
     theirs = next(key for key, name in names.items() if name == "canary")
@@ -284,7 +284,7 @@ async def test_a_variant_that_takes_other_inputs_is_told_of(deployment: Deployme
 
 
 async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -> None:
-    """Neither good nor bad: nothing ran."""
+    """They count neither as good nor as bad: nothing ran."""
     deployment.apply(f"{HALVES}, {GUARD}")
     for _ in range(30):
         with deployment.plane.pick("m") as lease, pytest.raises(InvalidInput):
@@ -371,7 +371,7 @@ def recorded(*decisions: Decision, cleared: Decision | None = None) -> Recorded:
 
 
 async def test_a_shadow_is_compared_and_answers_no_caller(deployment: Deployment) -> None:
-    """Where it fails, it disagrees."""
+    """A shadow that fails disagrees."""
     deployment.put(3, onnx_models.gather(size=10))
     await deployment.disk.reconcile()
     deployment.apply(
@@ -410,7 +410,7 @@ async def test_redacted_values_are_not_shown(deployment: Deployment) -> None:
 
 
 async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: Deployment) -> None:
-    """And copies no more, until an operator clears it."""
+    """It copies no more, until an operator clears it."""
     deployment.apply(
         "variants: {stable: {version: 1, weight: 9}, canary: {version: 2, weight: 1}}, "
         "shadow: {version: 2}, guard: {max_disagreement: 0.02, min_requests: 20}"
@@ -436,7 +436,7 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: 
 async def test_half_a_queue_of_copies_is_a_full_batch(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However large the model's own batches may be."""
+    """This holds for any size of the model's own batches."""
     monkeypatch.setattr("cohort.onnx_engine.batched_session.SHADOW_DELAY_MS", 1e6)
     loaded = deployment.disk.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)
@@ -449,7 +449,7 @@ async def test_half_a_queue_of_copies_is_a_full_batch(
 
 
 async def test_a_variant_that_loses_batching_says_why(tmp_path: Path) -> None:
-    """Where the baseline's requests may share runs, and only there."""
+    """The reason is given only if the baseline's requests may share runs."""
     deployment = Deployment(tmp_path / "models")
     deployment.put(1, onnx_models.identity())
     deployment.put(2, onnx_models.normalized_over_rows())

@@ -58,7 +58,7 @@ def test_a_reloaded_version_gets_a_new_side_queue() -> None:
 
 
 def test_a_closed_side_queue_can_be_opened_again() -> None:
-    """As after a rollback that is cleared."""
+    """A cleared rollback opens it."""
     here = rig()
     queue = queue_of(here)
     queue.close()

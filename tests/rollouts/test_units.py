@@ -28,7 +28,7 @@ def test_a_caller_counts_once_in_a_while() -> None:
 
 
 def test_a_repetition_of_a_failure_never_counts() -> None:
-    """Nor does its success, though its turn has come; a caller that still fails does count."""
+    """Its success does not count either, though its turn has come; a later failure does."""
     assert admitted([(0, False), (1.8, True), (2.0, True), (2.4, False), (2.5, False)]) == [0, 2.5]
     assert admitted([(number * 0.5, True) for number in range(9)]) == [0, 2, 4]
 
@@ -82,7 +82,7 @@ def test_outcomes_of_one_slot_are_one_unit() -> None:
 
 
 def test_units_of_one_side_wait_for_the_other() -> None:
-    """Then both are one block; what was weighed is not weighed again."""
+    """Both then form one block, which is weighed once."""
     stream = OutcomeStream()
     for at in (1.0, 2.0, 3.0):
         stream.count(baseline=True, bad=at > 1, now=at)
@@ -96,7 +96,7 @@ def test_units_of_one_side_wait_for_the_other() -> None:
 
 @pytest.mark.parametrize(("bad", "unit"), [(True, Counts(1, 0.5)), (False, Counts(1, 0))])
 def test_a_unit_waits_for_a_failure_that_is_checked(bad: bool, unit: Counts) -> None:
-    """And then has it, or has it not."""
+    """The check decides if the unit includes it."""
     stream = OutcomeStream()
     stream.count(baseline=True, bad=False, now=1.0)
     stream.count(baseline=False, bad=False, now=1.0)

@@ -73,7 +73,7 @@ async def test_a_broken_edit_changes_nothing_and_a_mended_one_is_taken(replica: 
 
 
 async def test_a_server_without_the_file_serves(replica: Replica) -> None:
-    """And until it was read, one with a broken file does not."""
+    """A server with a broken file does not, until it was read."""
     await replica.watcher.check_file()
     assert replica.watcher.initialized
     broken = Replica(replica.file.parent)
@@ -306,7 +306,7 @@ async def test_a_folder_that_is_renamed_away_is_told_and_not_made_again(
 async def test_a_folder_that_was_emptied_gets_its_decisions_again(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """From any replica that knows them, and so they reach the others and the next start."""
+    """Any replica that knows them writes them, so they reach the others and the next start."""
     rmtree(tmp_path / "state/rollouts")
     later = Replica(tmp_path)
     await decided.watcher.step()
@@ -441,7 +441,7 @@ async def test_a_rollout_that_is_taken_out_ends_its_decisions(
 async def test_a_problem_of_the_folder_is_logged_once_and_so_is_its_end(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """Not at each look."""
+    """It is not logged at each look."""
 
     async def logged() -> list[str]:
         with capture_logs() as lines:
@@ -522,7 +522,7 @@ async def test_a_folder_that_does_not_answer_holds_up_nobody(
 
 
 async def test_a_missing_rollouts_file_ends_no_decision(decided: Replica) -> None:
-    """Only the rollout: when the file is back, what was rolled back is so still."""
+    """The rollout ends; when the file is back, rolled back variants are still out."""
     decided.file.unlink()
     await decided.watcher.check_file()
     await decided.watcher.step()

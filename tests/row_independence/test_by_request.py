@@ -53,7 +53,7 @@ def of_length(length: int, rows: int = 1) -> Arrays:
 
 
 def test_requests_of_proven_sizes_are_named() -> None:
-    """However many rows an example has, and once for all examples of the same sizes."""
+    """They are named once for all examples of the same sizes, with any number of rows."""
     verdict = prove(BY_LENGTH, of_length(4), of_length(9), of_length(9, rows=3), of_length(8))
     assert verdict.kind is RowKind.PROVEN
     assert verdict.requests == (RequestKind({"x": (1, 9)}), RequestKind({"x": (1, 8)}))
@@ -199,7 +199,7 @@ def written(decision: Decision, names: Callable[[], str]) -> tuple[str, str]:
 def test_just_those_requests_are_proven_whose_branches_do_not_mix(
     decision: Decision, asked: list[tuple[int, int]]
 ) -> None:
-    """Whatever decides, in whatever order."""
+    """This holds for any deciding inputs in any order."""
     numbers: Iterator[int] = iter(range(1000))
     nodes, y = written(decision, lambda: f"n{next(numbers)}")
     text = f"""(float[N, T] x, int64 rate) => (float[N, T] {y})

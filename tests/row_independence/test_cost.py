@@ -65,7 +65,7 @@ def test_bundled_models_are_predictable() -> None:
 
 
 def test_networks_of_the_onnx_package_are_predictable() -> None:
-    """So do the networks that the ONNX project tests with: ResNet, DenseNet, SqueezeNet, …"""
+    """The ONNX project's test networks are predictable: ResNet, DenseNet, SqueezeNet and others."""
     models = list((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
     assert len(models) > 5
     assert {prove_rows(read_model(path).graphs).dependence for path in models} == {""}
@@ -73,7 +73,7 @@ def test_networks_of_the_onnx_package_are_predictable() -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_trip_count_from_an_input_is_found(nested: bool) -> None:
-    """Also in a branch of an If in a function of the model's own."""
+    """It is found even in a branch of an If in a function of the model."""
     assert dependence(onnx_models.loop(nested=nested)) == "what Loop does depends on input values"
 
 
@@ -103,7 +103,7 @@ def test_a_size_from_an_input_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_operators_that_values_decide_are_found(operator: str, inputs: list[str]) -> None:
-    """Where the deciding input is the caller's, by whatever nodes lie between."""
+    """The deciding input is the caller's, whatever nodes are between."""
     nodes = [
         helper.make_node("Add", ["k", "one"], ["more"]),
         helper.make_node(operator, ["more" if name == "k" else name for name in inputs], ["y"]),
@@ -147,7 +147,7 @@ def _condition(last: str) -> onnx.ModelProto:
 
 
 def test_a_loop_may_end_by_values() -> None:
-    """Then it is found, and not where its trips are numbered by the file."""
+    """It is found if values end it, and not if the file has its number of trips."""
     assert not dependence(_condition("by_number"))
     assert dependence(_condition("by_value")) == "when Loop ends depends on input values"
 

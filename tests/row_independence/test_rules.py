@@ -95,7 +95,7 @@ def test_random_graphs_contradict_no_proof() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_graphs_are_the_same_each_time(seed: int) -> None:
-    """So a contradiction can be reproduced."""
+    """Contradictions can be reproduced."""
     first, second = random_graph(seed), random_graph(seed)
     same = first.model().SerializeToString() == second.model().SerializeToString()
     assert same

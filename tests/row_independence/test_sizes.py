@@ -103,7 +103,7 @@ def test_bounds_and_comparisons_hold_for_all_numbers(
 
 
 def test_equal_terms_are_one_symbol() -> None:
-    """So that what is computed twice is known to be the same."""
+    """Terms that are computed twice are known to be equal."""
     symbols = Symbols()
     size = symbols.named("length")
     assert symbols.named("length") == size

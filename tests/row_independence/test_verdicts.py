@@ -462,7 +462,7 @@ def test_inputs_that_all_rows_share_are_named() -> None:
 
 
 def test_the_node_named_is_that_for_which_most_inputs_have_rows() -> None:
-    """Though other nodes stand against guesses that go farther."""
+    """Other nodes may prevent guesses that go farther."""
     nodes = [node("DynamicQuantizeLinear", "x", "q s z"), node("Cast", "q", "f", to=F)]
     verdict = prove(model([*nodes, node("Add", "f v", "y")], [X, ("v", F, ["M", 4])]))
     assert (verdict.kind, verdict.node) == (RowKind.REFUTED, "DynamicQuantizeLinear 'q'")
@@ -630,7 +630,7 @@ def test_of_verdicts_for_shared_inputs_the_one_with_most_rows_counts() -> None:
 
 
 def test_a_verdict_finds_its_node_in_the_graph() -> None:
-    """By its name and its index, constants included."""
+    """It finds it by name and by index, constants included."""
     one = helper.make_node("Constant", [], ["one"], value_float=1.0)
     low = node("ReduceMax", "z", "low", keepdims=0)
     assert prove(model([one, node("Add", "x one", "z"), low], [X], "low")).place == NodePlace(
@@ -694,7 +694,7 @@ def test_a_node_that_no_output_needs_may_end_a_run() -> None:
 
 
 def test_nodes_may_be_in_any_order() -> None:
-    """As some converters write those of the main graph."""
+    """Some converters write those of the main graph so."""
     branch = helper.make_graph(
         [node("Relu", "h", "r")], "branch", [], [helper.make_empty_tensor_value_info("r")]
     )

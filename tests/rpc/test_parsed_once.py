@@ -61,6 +61,6 @@ async def test_a_message_of_a_stream_does_so_too(client: Client) -> None:
 
 
 async def test_what_is_no_message_is_told_so(client: Client) -> None:
-    """By who reads it next."""
+    """The next reader reports it."""
     with pytest.raises(aio.AioRpcError, match="is not a valid inference"):
         await client.raw("ModelInfer", b"\xff\xff\xff")

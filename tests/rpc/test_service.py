@@ -110,7 +110,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("service", REFLECTIONS)
 def test_reflection_answers_each_kind_of_request(server: Cohort, service: str) -> None:
-    """On one stream, in order, by both names; what is unknown is an error of its request alone."""
+    """Answers come on one stream, in order, by both names; an unknown name fails alone."""
     numbers = Asked(all_extension_numbers_of_type="inference.ModelInferRequest")
     asked = [*FOUND, *UNKNOWN, numbers, Asked(host="me"), Asked(list_services="*")]
     with grpc.insecure_channel(server.grpc) as channel:
@@ -156,7 +156,7 @@ async def test_metadata_config_and_index(client: Client) -> None:
 
 
 async def test_model_ready_is_an_answer_not_an_error(client: Client) -> None:
-    """Of models that are not here it is false."""
+    """It is false for unknown models."""
     for name, version, ready in (("iris", "", True), ("iris", "7", False), ("no", "", False)):
         request = messages.ModelReadyRequest(name=name, version=version)
         assert (await client.call("ModelReady", request)).ready is ready
@@ -179,7 +179,7 @@ async def test_statistics_count_what_was_answered(iris: Path, tmp_path: Path) ->
 
 
 async def test_only_the_token_loads_and_unloads(iris: Path, tmp_path: Path) -> None:
-    """Without it UNAUTHENTICATED, with a wrong one PERMISSION_DENIED, with it the model goes."""
+    """No token gets UNAUTHENTICATED, a wrong one PERMISSION_DENIED, the right one unloads."""
     unload = messages.RepositoryModelUnloadRequest(model_name="iris")
     load = messages.RepositoryModelLoadRequest(model_name="iris")
     ready = messages.ModelReadyRequest(name="iris")

@@ -206,7 +206,7 @@ async def status_of(target: str, request: Request, timeout: bytes) -> int:
 
 
 async def test_a_rollout_chooses_for_each_small_call(server: Cohort) -> None:
-    """By the caller's key, the same each time; both variants answer."""
+    """The caller's key gives the same variant each time; both variants answer."""
     request = raw_request("split", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
 

@@ -19,7 +19,7 @@ def numbered(number: int, model: str = "identity_fp32") -> bytes:
 
 
 async def test_answers_come_in_the_order_of_the_requests(client: Client) -> None:
-    """Also of more requests than are taken at a time; each is marked as its request's last."""
+    """This holds for more requests than are read at a time; each is marked as its last."""
     stream = client.stream()
     for number in range(300):
         await stream.write(numbered(number))

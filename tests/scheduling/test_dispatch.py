@@ -193,7 +193,7 @@ async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Sche
 
 
 async def test_a_shadow_runs_on_the_loop_after_all_others(scheduler: Scheduler) -> None:
-    """Also where it was the first to come."""
+    """It runs last even if it came first."""
     noted = Noted()
     shadow = make(scheduler, noted.run("shadow"), TINY, shadow=True)
     answers = send(shadow)
@@ -204,7 +204,7 @@ async def test_a_shadow_runs_on_the_loop_after_all_others(scheduler: Scheduler) 
 
 
 async def test_a_shadow_waits_on_the_loop_while_others_wait(scheduler: Scheduler) -> None:
-    """For a slot, say: what callers wait for comes first."""
+    """Requests that wait for a slot come first."""
     noted = Noted()
     with ControlledRun() as run:
         answers = send(make(scheduler, run, LONG), 12)  # one batch of three has to wait
@@ -249,7 +249,7 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
 async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
     scheduler: Scheduler, away: float, runs: float
 ) -> None:
-    """Once they gave way to its sockets, and within limits: a crowd is served, not only read."""
+    """They do so after its sockets, within limits, so that a crowd is served, not only read."""
     now = monotonic()
 
     def run(inputs: Arrays, control: object) -> Outputs:
@@ -271,7 +271,7 @@ async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
 
 
 async def test_a_run_as_long_as_the_loop_may_be_held_is_made_on_it(scheduler: Scheduler) -> None:
-    """And one that takes any longer is not."""
+    """A run that takes longer is not."""
     threads: list[threading.Thread] = []
 
     def run(inputs: Arrays, control: object) -> Outputs:

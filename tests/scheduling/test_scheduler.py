@@ -80,7 +80,7 @@ async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) ->
 
 
 async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None:
-    """With all slots taken, requests become one batch, which starts when a slot is free."""
+    """If all slots are taken, requests become one batch, which starts when a slot is free."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         answers = []
@@ -101,7 +101,7 @@ async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None
 
 
 async def test_slots_are_never_exceeded(scheduler: Scheduler) -> None:
-    """However many wait in however many models, there are two runs at once and no third."""
+    """Two runs are in progress at once and no third, however many wait in however many models."""
     with ControlledRun() as run:
         batchers = [make(scheduler, run) for _ in range(5)]
         answers = [answer for batcher in batchers for answer in send(batcher, 9)]
@@ -146,7 +146,7 @@ async def test_the_oldest_request_goes_first_across_models(scheduler: Scheduler)
 
 
 async def test_a_short_run_passes_long_ones(scheduler: Scheduler) -> None:
-    """With every slot held by a slow model, a short one still runs; one at a time."""
+    """If a slow model holds every slot, a short run still starts; one at a time."""
     with ControlledRun() as slow, ControlledRun() as short:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
@@ -179,7 +179,7 @@ async def test_an_inline_run_needs_no_slot(scheduler: Scheduler) -> None:
 
 
 async def test_only_short_runs_on_the_cpu_go_inline(scheduler: Scheduler) -> None:
-    """On a GPU even a short run waits for its device: it never holds the loop."""
+    """A short run on a GPU waits for its device: it never holds the loop."""
     with ControlledRun() as run:
         answers = send(make(scheduler, run, TINY, device="cuda"), 1)
         await run.started(1)
@@ -231,7 +231,7 @@ async def test_shadows_wait_for_everybody(scheduler: Scheduler) -> None:
 
 
 async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Scheduler) -> None:
-    """Also on the loop shadows come last; they run when the last of the others has gone."""
+    """Shadows are last on the loop as well; they run when the last of the others has gone."""
     with ControlledRun() as slow:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
@@ -254,7 +254,7 @@ async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Schedu
 
 
 async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> None:
-    """While a slow caller is being written to, the model is at work already."""
+    """The model works while a slow caller receives its answer."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         order: list[str] = []
@@ -311,7 +311,7 @@ async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
 
 
 async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Scheduler) -> None:
-    """Between being cut and being run there is a moment; who leaves then costs no run."""
+    """A caller who leaves between the cut and the run costs no run."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         ticket = batcher.submit(row(), RecordedReply())
@@ -368,7 +368,7 @@ def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: RecordedEv
 async def test_a_delayed_batch_runs_when_its_delay_is_over(
     scheduler: Scheduler, seconds: float
 ) -> None:
-    """With max_queue_delay_ms, requests of later turns join those that are held."""
+    """Requests of later turns join those held by max_queue_delay_ms."""
     seen = RecordedEvents()
     batcher = delayed(scheduler, seconds, 300, seen)
     answers = send(batcher, 1)

@@ -70,7 +70,7 @@ async def finish(runs: list[ControlledRun], answers: list[RecordedReply]) -> Non
 async def test_a_short_request_waits_for_one_long_run_at_most(
     scheduler: Scheduler, unpredictable: str
 ) -> None:
-    """However many older ones wait, and although the express slot is held or closed to it."""
+    """This holds with many older ones, and with the express slot held or closed to it."""
     with ControlledRun() as slow, ControlledRun() as other, ControlledRun() as short:
         answers = send(make(scheduler, slow, A_DAY, policy=PATIENT), 12)
         await slow.started(2)
@@ -183,7 +183,7 @@ def head(place: float, likely: float, *, shadow: bool = False) -> QueueHead:
 def test_a_much_shorter_run_overtakes(
     heads: list[QueueHead], credit: float, expected: Choice
 ) -> None:
-    """While the device has credit for it."""
+    """It overtakes while the device has credit for it."""
     slots = Slots(1, express=True, running=[LONG], credit=credit)
     assert next_run(heads, {"cpu": slots}) == expected
 
@@ -199,6 +199,6 @@ def test_a_much_shorter_run_overtakes(
 def test_when_the_express_slot_opens(
     seconds: float, running: list[float], express: bool, expected: float
 ) -> None:
-    """As soon as the shortest run in flight has lasted four times as long; never if it is taken."""
+    """It opens once the shortest run in flight lasts four times as long; never if it is taken."""
     slots = Slots(0, express=express, running=running)
     assert seconds_to_express([QueueHead(1, seconds, "cpu", False)], {"cpu": slots}) == expected

@@ -483,7 +483,7 @@ def test_a_bug_while_one_is_answered_fails_the_requests_after_it() -> None:
     ],
 )
 def test_a_bug_fails_the_whole_group_and_releases_its_lease(broken: str) -> None:
-    """Before the run or after it; the next group is answered."""
+    """The bug may be before or after the run; the next group is answered."""
     plane = Plane(FakeEngine())
     with mock.patch(broken, side_effect=ZeroDivisionError):
         became = plane.answer(*requests(1, 2))
@@ -511,7 +511,7 @@ def test_a_group_with_an_invalid_row_becomes_single_requests(odd: str) -> None:
 
 
 def test_groups_are_by_model_input_and_width() -> None:
-    """In whatever order the requests came."""
+    """The order of the requests does not matter."""
     plane = Plane(FakeEngine())
     form = Request(body(7, name=None))
     group = [
@@ -554,7 +554,7 @@ def test_bodies_for_a_model_that_is_not_coalesced_are_not_parsed() -> None:
 
 @pytest.mark.parametrize("limit", ["not coalescible", "too slow", "gone"])
 def test_models_that_are_not_coalesced(limit: str) -> None:
-    """By its outputs, by its runs, or with a rollout or no version at all."""
+    """Outputs that cannot be split, slow runs, or a missing version prevent it."""
     plane = Plane(FakeEngine(inline_rows=1 if limit == "too slow" else 8))
     plane.served.coalescible = limit != "not coalescible"
     if limit == "gone":

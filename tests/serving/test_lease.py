@@ -27,7 +27,7 @@ from tests.serving.one_model import OUTPUTS, ROW, X, outcomes
 def test_a_lease_has_plain_specs_and_holds_the_engine(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
-    """Until it is closed; closing it again changes nothing."""
+    """It holds it until it is closed; closing it again changes nothing."""
     lease = plane.pick("m")
     assert (lease.model, lease.version, lease.variant) == ("m", "1", "")
     assert (lease.inputs, lease.outputs) == ([X], OUTPUTS)
@@ -80,7 +80,7 @@ def test_a_lease_is_counted_by_its_outcome(
 
 
 def test_an_input_that_the_run_refused_is_counted_apart(plane: DataPlane, metrics: Metrics) -> None:
-    """To its caller it is an InvalidInput like one that was refused before the run."""
+    """Its caller gets an InvalidInput, as for an input refused before the run."""
     for error in (InvalidInput("no"), RunRefused("no such index"), RunRefused("no such index")):
         plane.pick("m").close(error)
     assert outcomes(metrics) == {"InvalidInput": 3}
@@ -88,7 +88,7 @@ def test_an_input_that_the_run_refused_is_counted_apart(plane: DataPlane, metric
 
 
 def test_no_refused_run_is_counted_as_none(plane: DataPlane, metrics: Metrics) -> None:
-    """From the first request on: else a rate misses the first refusal."""
+    """The series exists from the first request on; otherwise a rate misses the first refusal."""
     plane.pick("m").close()
     assert 'model_run_refused_total{model="m",variant="",version="1"} 0.0' in exposed(metrics)
 

@@ -136,7 +136,7 @@ async def test_an_answer_is_one_part_and_an_end(
 async def test_who_awaits_an_answer_gets_it_or_its_error(
     plane: DataPlane, engine: ControlledEngine
 ) -> None:
-    """As a coroutine does that has no callbacks."""
+    """A coroutine without callbacks can await it."""
     for error in (None, InferenceFailed("the run failed")):
         awaited = AwaitedReply[str]()
         ask(plane, reply=awaited)
@@ -205,7 +205,7 @@ async def test_what_takes_long_goes_to_a_thread(
 async def test_what_cannot_be_read_is_counted_without_a_version(
     plane: DataPlane, metrics: Metrics, long: bool
 ) -> None:
-    """Under the model that its path names."""
+    """It is counted under the model that its path names."""
     _, reply = ask(plane, reading=InvalidInput("no JSON"), long=long)
     await until(lambda: reply.ends)
     assert (reply.got, reply.codes) == ([], ["InvalidInput"])
@@ -226,7 +226,7 @@ async def test_the_error_says_whose_it_is(plane: DataPlane, engine: ControlledEn
 async def test_an_answer_that_cannot_be_sent_is_an_error(
     plane: DataPlane, engine: ControlledEngine, large: bool
 ) -> None:
-    """Also once a thread has written it."""
+    """This holds for an answer that a thread has written as well."""
 
     class Deaf(Noted):
         def part(self, answer: str) -> None:
@@ -254,7 +254,7 @@ async def test_who_has_left_is_told_nothing(
 async def test_an_answer_without_room_is_refused(
     plane: DataPlane, engine: ControlledEngine, metrics: Metrics, limit: ConcurrencyLimit
 ) -> None:
-    """Before it is written, where other answers wait to be read; it holds nothing then."""
+    """It is refused before it is written if others wait to be read; it holds nothing then."""
     with plane.memory.hold() as others:
         others.set(plane.memory.maximum)
         exchange, reply = ask(plane, Asked(large=True))
@@ -300,7 +300,7 @@ async def test_the_earliest_time_limit_counts(
 async def test_tensors_are_counted_where_the_body_was(
     plane: DataPlane, engine: ControlledEngine
 ) -> None:
-    """Or where they took long: then the outputs are counted in their place."""
+    """If they took long, the outputs are counted instead."""
     exchange, _ = ask(plane, Asked(work=LARGE_BYTES + 1))
     await until(lambda: engine.requests)
     assert exchange.hold.size == ROW["x"].nbytes

@@ -18,7 +18,7 @@ def test_a_header_is_found_by_its_name() -> None:
 
 
 def test_a_request_id_may_be_the_key() -> None:
-    """Also where a wire keeps it apart from the headers."""
+    """This holds even if a protocol keeps it separate from the headers."""
     sticky = Sticky(header="x-request-id")
     assert RequestContext(request_id="a-1").key_of(sticky) == "a-1"
     assert RequestContext(headers={"x-request-id": "b"}).key_of(sticky) == "b"
@@ -28,7 +28,7 @@ def test_a_request_id_may_be_the_key() -> None:
     ("value", "key"), [("ada", "ada"), (7, "7"), (1.5, "1.5"), (True, "true"), (False, "false")]
 )
 def test_a_parameter_is_a_key_as_json_writes_it(value: object, key: str) -> None:
-    """So a caller keeps its variant over every protocol."""
+    """A caller keeps its variant over every protocol."""
     assert RequestContext().key_of(Sticky(parameter="user"), {"user": value}) == key
 
 

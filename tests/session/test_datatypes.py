@@ -195,7 +195,7 @@ def test_another_datatype_is_refused(opened: Opener, datatype: str) -> None:
 @pytest.mark.parametrize("rank", [8, 64])
 @pytest.mark.parametrize("datatype", ["FP32", "BF16", "INT4", "BYTES"])
 def test_ranks_up_to_numpys(opened: Opener, datatype: str, rank: int) -> None:
-    """As many dimensions as numpy has go in and come out; the runtime takes more."""
+    """Arrays may have as many dimensions as numpy allows; the runtime takes more."""
     array = np.ones([1] * rank).astype(BY_NAME[datatype].dtype)
     (answer,) = opened(onnx_models.untouched(datatype, [None] * rank)).run({"x": array})
     assert answer.shape == array.shape

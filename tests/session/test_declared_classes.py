@@ -52,7 +52,7 @@ def test_classes_are_those_of_the_metadata(classes: list[str] | list[int], tmp_p
     ids=lambda text: text[:30],
 )
 def test_what_names_no_class_for_each_column_is_passed_over(written: str, tmp_path: Path) -> None:
-    """Whatever is in a model's metadata, the model opens."""
+    """The model opens with any metadata."""
     path = classifier(tmp_path, written)
     signature = read_signature(path)
     assert signature is not None

@@ -96,7 +96,7 @@ def test_what_is_no_model_is_called_what_it_is(tmp_path: Path, content: bytes, t
 
 
 def test_weights_under_another_name_are_found(tmp_path: Path) -> None:
-    """As where both files were renamed: the model refers to the former name."""
+    """If both files were renamed, the model refers to the former name."""
     path = tmp_path / "my.onnx"
     onnx.save_model(
         onnx_models.mlp(),

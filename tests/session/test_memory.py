@@ -40,7 +40,7 @@ def ones(session: Session, megabytes: int) -> int:
 
 
 def test_a_run_over_the_limit_fails_by_itself(limited: Limited) -> None:
-    """With an error that names the limit; the next run takes what it needs."""
+    """The error names the limit; the next run takes what it needs."""
     session = limited(64)
     assert ones(session, 40) == 40
     with pytest.raises(InferenceFailed, match=r"64 MB \(memory_limit_mb\)") as failed:
@@ -79,7 +79,7 @@ def test_errors_without_a_limit_do_not_name_one() -> None:
 
 
 def test_cuda_gets_the_limit_unless_the_operator_gave_one() -> None:
-    """In bytes, as its own option."""
+    """The limit is CUDA's own option, in bytes."""
     assert limit_provider(Provider("cuda"), 64) == {"gpu_mem_limit": str(64 << 20)}
     assert limit_provider(Provider("cuda", {"gpu_mem_limit": 5}), 64) == {"gpu_mem_limit": "5"}
     assert limit_provider(Provider("cuda"), None) == {}

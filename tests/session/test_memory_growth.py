@@ -6,7 +6,7 @@ from cohort.session.memory_growth import MemoryGrowth
 
 
 def test_what_is_done_at_once_shares_what_the_process_grew_by() -> None:
-    """And nothing is counted twice: together they have all of it."""
+    """Nothing is counted twice: the shares add up to all of it."""
     resident = iter([100, 130, 170, 180])
     growth = MemoryGrowth(lambda: next(resident))
     with growth.measured() as first, growth.measured() as second:

@@ -77,7 +77,7 @@ def truncate(weights: Path) -> None:
 def test_what_is_open_stays_as_it_is(
     path: Path, weights: Path, cache: Path, change: object, cached: bool
 ) -> None:
-    """Whatever becomes of the operator's file, for open sessions and for those opened later."""
+    """Changes of the operator's file affect neither open sessions nor later ones."""
     opener = secured(path, cache if cached else None)
     first = opener.open()
     assert callable(change)
@@ -163,7 +163,7 @@ def test_damaged_content_is_replaced(path: Path, cache: Path, harm: object) -> N
 
 
 def test_cleaning_leaves_what_is_open(path: Path, cache: Path) -> None:
-    """And content that was in use not long ago."""
+    """Recently used content stays as well."""
     opener = secured(path, cache)
     make_old(cache)
     clean(cache / "weights", unused_seconds=0)
@@ -264,7 +264,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_room_is_made_of_what_nobody_has_open(path: Path, weights: Path, small_disk: Path) -> None:
-    """Once all that is there is open, memory is taken."""
+    """If all content is open, memory is used."""
     opened = []
     for number in range(3):
         if number == 1:
@@ -280,7 +280,7 @@ def test_room_is_made_of_what_nobody_has_open(path: Path, weights: Path, small_d
 def test_what_fits_nowhere_is_refused_with_numbers(
     path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither into the cache nor into memory."""
+    """It fits neither into the cache nor into memory."""
     cache.write_text("in the way")
     os.truncate(path.with_name("weights.bin"), 3 << 20)
     monkeypatch.setattr(model_files, "available_memory", lambda: 5 << 20)

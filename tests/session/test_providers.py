@@ -49,7 +49,7 @@ def opened(
 
 @pytest.mark.parametrize("ort_name", onnxruntime.get_all_providers())
 def test_every_provider_the_runtime_names_has_a_short_name(ort_name: str) -> None:
-    """Whatever ONNX Runtime names can be asked for by its short name and by its own."""
+    """Each of ONNX Runtime's providers is accepted by its short name and by its own."""
     provider = Provider(ort_name)
     assert provider.ort_name == ort_name
     assert Provider(provider.name) == provider
@@ -150,7 +150,7 @@ def test_cuda_first_serves_everywhere_and_says_on_what(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize(("name", "library"), [("cuda", "libcu"), ("tensorrt", "lib")])
 def test_missing_library_is_the_reason(tmp_path: Path, name: str, library: str) -> None:
-    """Where the build has a provider and the machine lacks its libraries, the first is named."""
+    """If the build has a provider and the machine lacks its libraries, the first is named."""
     placement = opened(tmp_path, [Provider(name), CPU]).placement
     assert placement.active == "cpu"
     assert library in placement.reason
@@ -192,7 +192,7 @@ def test_the_default_chain_is_what_build_and_machine_can_do(
 
 
 def test_an_operator_may_name_the_default_chain() -> None:
-    """Whatever the machine has."""
+    """It overrides the machine's."""
     chain = default_chain(["tensorrt", "cpu"])
     assert chain == DefaultChain((Provider("tensorrt"), CPU), asked=True)
 
@@ -234,7 +234,7 @@ def test_chain_without_cpu_does_not_end_there(tmp_path: Path) -> None:
 
 
 def test_empty_chain_is_refused(tmp_path: Path) -> None:
-    """Without any provider there is nothing to open the model on."""
+    """A model needs a provider to open on."""
     with pytest.raises(LoadFailed, match="empty"):
         opened(tmp_path, [])
 

@@ -88,7 +88,7 @@ def test_no_other_blobs_are_followed(tmp_path: Path, blobs: str) -> None:
 
 
 def test_blobs_that_are_a_link_are_refused(tmp_path: Path) -> None:
-    """As DVC's cache that is one."""
+    """A linked DVC cache is also refused."""
     outside = tmp_path / "outside"
     model = snapshot(tmp_path / "hub", outside)
     (tmp_path / "hub/models--us--mlp/blobs").symlink_to(outside)
@@ -107,7 +107,7 @@ def test_cache_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_pointer_in_place_of_weights_is_told(tmp_path: Path) -> None:
-    """And what fetches them."""
+    """The error has the command that fetches them."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
     (tmp_path / "1/weights.bin").write_bytes(POINTER)
     with pytest.raises(LoadFailed, match=r"'weights.bin' is a Git LFS pointer: `git lfs pull`"):

@@ -71,7 +71,7 @@ def test_a_sequence_that_nodes_need_stays_for_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["output", "inside", "weight", "too many"])
 def test_a_sequence_whose_parts_cannot_be_named_is_left_out(taken: str, tmp_path: Path) -> None:
-    """Where a value has such a name, or there are more than are served."""
+    """A value may have such a name, or there are more parts than are served."""
     model = onnx_models.several_targets(MAX_PARTS + 1 if taken == "too many" else 2)
     if taken in ("output", "inside"):
         model.graph.node.append(helper.make_node("Neg", ["x"], ["scores_1"]))
@@ -92,7 +92,7 @@ def test_a_sequence_whose_parts_cannot_be_named_is_left_out(taken: str, tmp_path
 
 
 def test_a_multi_output_classifier_gives_its_probabilities(tmp_path: Path) -> None:
-    """As skl2onnx exports it by default."""
+    """The model is skl2onnx's default export."""
     from skl2onnx import to_onnx
     from sklearn.linear_model import LogisticRegression
     from sklearn.multioutput import MultiOutputClassifier

@@ -317,7 +317,7 @@ def test_sizes_that_do_not_fit_are_the_callers(opened: Opener) -> None:
 def test_values_that_an_operator_refuses_are_the_callers(
     opened: Opener, operator: str, second: list[int], outputs: int
 ) -> None:
-    """Whichever error ONNX Runtime has for it, the sentence has no C++ in it."""
+    """The error contains no C++ for any error of ONNX Runtime."""
     whole = np.asarray(second, np.int64)
     inputs = [("x", (None, None)), ("second", (None,) * whole.ndim)]
     more = ["end", "axes", "step"] if operator == "Slice" else []

@@ -104,7 +104,7 @@ def test_an_input_with_a_default_is_not_required(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=300))
 def test_what_is_no_model_is_a_value_error(content: bytes) -> None:
-    """Whatever the bytes: a signature with outputs, or a ValueError."""
+    """Any bytes give a signature with outputs, or a ValueError."""
     try:
         signature = parse_signature(memoryview(content))
     except ValueError:

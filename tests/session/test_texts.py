@@ -64,7 +64,7 @@ def repeated() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("texts", [["a", "é" * 300, ""], []], ids=["some", "none"])
 def test_models_that_take_texts_give_them_in_portions(texts: list[str], tmp_path: Path) -> None:
-    """As they were sent, and no more than there may be."""
+    """The texts equal the sent ones, up to the limit."""
     session = opened(repeated(), tmp_path, most=3 * MANY * 400)
     given = np.array(texts, np.object_)
     (found,) = session.run({"x": given, "times": np.array([MANY])})
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_text_reach_the_model(tmp_path: Path) -> None:
 
 
 def test_too_many_are_refused_by_their_number(tmp_path: Path) -> None:
-    """Before any of them is made; as many as fit are given."""
+    """They are refused before any is made; as many as fit are given."""
     session = opened(onnx_models.texts_of(), tmp_path, most=MANY * SMALLEST_TEXT)
     with pytest.raises(InvalidInput, match=r"more than .* MB \(max_output_mb\)"):
         session.run({"n": np.array([MANY + 1])})

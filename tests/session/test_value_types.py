@@ -17,7 +17,7 @@ NAMES = {row.onnx: row.name for row in DATATYPES}
 
 @pytest.mark.parametrize("name", ["digits/1", "digits/2"])
 def test_it_agrees_with_onnx(name: str) -> None:
-    """On every value that `onnx` has a shape for."""
+    """It agrees on every value that `onnx` has a shape for."""
     path = MODELS / name / "model.onnx"
     found = infer_types(path)
     inferred = onnx.shape_inference.infer_shapes(onnx.load(path)).graph.value_info

@@ -78,7 +78,7 @@ def test_any_places_at_all_are_arrays_or_refused(file: ArrayFile, places: Any, d
 
 
 def test_more_than_is_allowed_is_refused(file: ArrayFile) -> None:
-    """By the sum of all arrays."""
+    """The sum of all arrays counts."""
     places = file.write({"a": np.zeros(60, np.uint8), "b": np.zeros(60, np.uint8)})
     wanted = [[*one[:2], list(one[2]), *one[3:]] for one in places]
     assert len(file.read(wanted, 120)) == 2

@@ -80,7 +80,7 @@ def test_answer_that_is_too_long_is_a_failure() -> None:
 
 
 def test_a_job_gets_no_answer_of_another() -> None:
-    """Neither of a process that it forked, which ends, nor what it wrote itself."""
+    """Answers of a forked process, or written by the job itself, do not count."""
     with JobProcess("test") as process:
         for value in range(3):
             given = process.do(f"{JOBS}:come_back_twice", {"value": value}, limits=ENOUGH)
@@ -90,7 +90,7 @@ def test_a_job_gets_no_answer_of_another() -> None:
 
 
 def test_what_else_is_printed_to_the_pipe_is_no_answer(tmp_path: Path) -> None:
-    """As a Python may do that prints when it starts, also without an end of line."""
+    """Python may print at its start, even without an end of line."""
     (tmp_path / "sitecustomize.py").write_text(
         'import os\nos.write(1, b\'[]\\n\\xff\\n{"answer\\n{"else": 1}\\n{"answer": 1\')\n'
     )
@@ -105,7 +105,7 @@ def test_a_job_has_no_standard_input() -> None:
 
 
 def test_exception_is_told_with_its_classes() -> None:
-    """And the next job is done by the same process."""
+    """The same process does the next job."""
     with JobProcess("test") as process:
         with pytest.raises(JobRaised, match="no such\nthing") as raised:
             process.do(f"{JOBS}:fail", {"kind": "value"})
@@ -148,7 +148,7 @@ def test_process_that_closes_its_pipes_has_crashed() -> None:
 
 
 def test_process_that_cannot_be_started_is_an_os_error(tmp_path: Path) -> None:
-    """As for any other command."""
+    """Any other command raises it as well."""
     with pytest.raises(FileNotFoundError):
         run_job(f"{JOBS}:read", {}, python=[str(tmp_path / "python")])
 
@@ -163,7 +163,7 @@ def test_memory_is_limited() -> None:
 
 
 def test_cpu_time_is_limited() -> None:
-    """By the system."""
+    """The system limits it."""
     with pytest.raises(JobTimedOut, match="SIGXCPU"):
         done("spin", JobLimits(cpu_seconds=1))
 
@@ -193,14 +193,14 @@ def test_a_confined_process_writes_nothing_and_gives_way(tmp_path: Path) -> None
 
 
 def test_what_a_job_started_ends_with_it(tmp_path: Path) -> None:
-    """Though it holds the pipes when the process has crashed."""
+    """It ends even if it holds the pipes after a crash."""
     with pytest.raises(JobCrashed, match="SIGSEGV"):
         done("crash_beside", file=str(tmp_path / "ids"))
     wait_until(lambda: not any(map(runs, ids_in(tmp_path / "ids"))))
 
 
 def test_a_job_can_be_cancelled(tmp_path: Path) -> None:
-    """From another thread, with all that it started."""
+    """Another thread can cancel it, with all its processes."""
     file = tmp_path / "ids"
     with JobProcess("test") as process, ThreadPoolExecutor(1) as pool:
         arguments = {"file": str(file), "holds_lock": False}
@@ -222,7 +222,7 @@ def test_what_the_caller_does_with_what_is_told_may_end_the_job() -> None:
 
 @pytest.mark.parametrize("holds_lock", [False, True])
 def test_a_job_ends_with_the_process_that_wants_it(tmp_path: Path, holds_lock: bool) -> None:
-    """However that ends, and whatever the job does; so does what it started."""
+    """It and its processes end however the parent ends, and whatever the job does."""
     file = tmp_path / "ids"
     code = (
         "import sys\nfrom cohort.system.jobs import run_job\n"
@@ -237,7 +237,7 @@ def test_a_job_ends_with_the_process_that_wants_it(tmp_path: Path, holds_lock: b
 
 
 def test_a_job_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the bare environment, of which each variable is named."""
+    """Each variable of its bare environment is named."""
     monkeypatch.setenv("COHORT_ADMIN_TOKEN", "secret")
     monkeypatch.setenv("LC_ALL", "C")
     assert "secret" not in bare_environment().values()

@@ -131,7 +131,7 @@ def test_files_that_stay_the_same_are_read_once(files: TlsFiles) -> None:
 
 
 def test_a_pair_that_does_not_fit_changes_nothing_until_it_does(files: TlsFiles) -> None:
-    """As when one file is replaced a moment before the other."""
+    """One file may be replaced a moment before the other."""
     watcher = TlsWatcher(files)
     first = watcher.current
     certificate, key = issue(CA, NAME)

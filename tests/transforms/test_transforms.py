@@ -253,7 +253,7 @@ def test_answers_are_each_callers_own(server: Cohort) -> None:
 
 
 def test_after_gets_one_request_at_a_time(server: Cohort) -> None:
-    """Without `before`, too, where callers could share what runs on the event loop."""
+    """This holds without `before` as well, if callers could share runs on the event loop."""
     ask(server, "counted", {"inputs": {"x": ROWS[:1]}})
 
     def rows(_: int) -> set[int]:
@@ -321,7 +321,7 @@ def test_no_file_is_left_when_the_server_is_killed(server: Cohort) -> None:
 
 
 def test_what_a_value_error_says_can_be_sent(server: Cohort) -> None:
-    """Without what UTF-8 does not have, and not at any length."""
+    """Its text is made valid UTF-8, and its length is limited."""
     answer = ask(server, "saying", {"inputs": {"text": ["surrogate"]}})
     assert (answer.status_code, answer.json()["error"]) == (400, "a?")
     answer = ask(server, "saying", {"inputs": {"text": ["long"]}})
@@ -330,7 +330,7 @@ def test_what_a_value_error_says_can_be_sent(server: Cohort) -> None:
 
 
 def test_arrays_that_are_no_tensors_are_the_models_failure(server: Cohort) -> None:
-    """Not the caller's, though `before` gave them."""
+    """The failure is not the caller's, though `before` made the arrays."""
     answer = ask(server, "saying", {"inputs": {"text": ["datatype"]}})
     assert answer.status_code == 500
     assert "before" in answer.json()["error"]
@@ -409,7 +409,7 @@ def test_a_module_that_is_edited_is_read_again(tmp_path: Path) -> None:
 
 
 def test_its_process_ends_with_the_server(tmp_path: Path) -> None:
-    """Also where the server is killed."""
+    """It ends even if the server is killed."""
     folder = tmp_path / "models/words"
     onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
     pid = tmp_path / "pid"

@@ -12,7 +12,7 @@ heads = st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.boole
 
 @given(st.lists(st.tuples(heads, st.binary())), st.integers(1, 50))
 def test_messages_arrive_as_they_were_sent(sent: list[Message], size: int) -> None:
-    """However the bytes are cut on their way."""
+    """The bytes may be cut anywhere on their way."""
     data = b"".join(pack_message(head, body) for head, body in sent)
     unpacker = Unpacker()
     read: list[Message] = []

@@ -40,7 +40,7 @@ def test_what_came_in_between_is_added_to_what_was_there(
     before: CountsByProcess,
     more: CountsByProcess,
 ) -> None:
-    """Over all processes, those that are new or gone among them; nothing is ever taken away."""
+    """Counts of new and ended processes are included; nothing is ever subtracted."""
     now = {
         process: {
             labels: versions.get(labels, VersionCounts()).plus(
@@ -98,7 +98,7 @@ async def changes_heard(*heard: Mapping[int, Counts | None]) -> list[dict[str, t
 
 
 async def test_a_worker_that_was_silent_is_not_counted_anew() -> None:
-    """Neither for once nor from the first look on; a new one has counted from nothing."""
+    """It counts neither once more nor from the first look on; a new one has counted from 0."""
     key = ("a", "1")
     _, *found = await changes_heard(
         {OWN: {key: counts(5)}, 7: {key: counts(100_001)}, 8: None},

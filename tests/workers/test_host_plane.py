@@ -156,7 +156,7 @@ async def test_a_model_is_loaded_in_all_workers_also_where_one_fails() -> None:
 async def test_the_last_disagreements_are_those_of_all_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In turn, so that none hides the others'."""
+    """They alternate, so that no worker hides the others'."""
     others = WorkerAnswers((answer(2, examples=[{"id": "b1"}]), answer(3, error="no shadow")))
     link = FakeLink(examples=others)
     monkeypatch.setattr(Rollouts, "examples", lambda *_: [{"id": "a1"}, {"id": "a2"}])

@@ -56,7 +56,7 @@ def test_a_worker_that_hangs_keeps_no_share_of_new_connections(tmp_path: Path) -
 
 
 def test_grpc_speaks_tls_on_connections_that_are_passed(tmp_path: Path) -> None:
-    """As HTTP does, and the stop ends as ever."""
+    """HTTP does as well, and the stop ends as usual."""
     ca = trustme.CA()
     trust = grpc.ssl_channel_credentials(ca.cert_pem.bytes())
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
@@ -124,7 +124,7 @@ def test_a_worker_that_hangs_before_it_has_started_is_replaced(tmp_path: Path) -
 
 @pytest.mark.parametrize("what", ["unload", "load"])
 def test_operators_hear_which_worker_hangs(tmp_path: Path, what: str) -> None:
-    """In seconds, though its watchdog is patient; those that answer have done it."""
+    """The answer takes seconds, though its watchdog is patient; the other workers have done it."""
     admin: dict[str, Any] = {"admin_token": "t" * 32}
     with host(tmp_path, 2, watchdog_seconds=LONG, **admin) as server:
         hung, other = workers_of(server)

@@ -29,7 +29,7 @@ def said(state: str, reason: str = "", **more: Any) -> dict[str, Any]:
 
 
 def test_a_version_is_as_far_as_it_is_in_all_workers() -> None:
-    """In the summary and in the list, with the reason; one that rests is loaded on demand."""
+    """The summary and the list have the reason; a version that rests is loaded on demand."""
     models = {
         "models": [{"name": "m", "versions": [{"version": "1", "state": "READY", "reason": ""}]}]
     }

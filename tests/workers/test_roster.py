@@ -66,7 +66,7 @@ def test_a_newer_worker_that_is_worse_replaces_nobody() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_oldest_ready_worker_judges(order: int) -> None:
-    """Not one that retires or takes no connections yet; one that is not ready if there is none."""
+    """It must not retire and must take connections. Without a ready worker another one judges."""
     one, two = worker(1, 0, 5), worker(2, 1, 3)
     assert judge_among([one, two][::order]) == 2
     assert judge_among([one, replace(two, retiring=True)][::order]) == 1

@@ -130,5 +130,5 @@ def test_nobody_has_to_listen(tmp_path: Path) -> None:
 def test_the_watchdog_is_what_the_environment_says(
     environment: dict[str, str], seconds: float
 ) -> None:
-    """For this process, or for none."""
+    """The variables are for this process, or they do not count."""
     assert Systemd.of(environment).watchdog_seconds == seconds

@@ -144,7 +144,7 @@ def inferences(url: str) -> float:
 
 
 async def test_all_workers_are_counted(tmp_path: Path) -> None:
-    """Whichever is scraped: each request once."""
+    """Each request counts once, whichever worker is scraped."""
     with host(tmp_path, 2) as server:
         async with calling(server, REQUEST, 8) as callers:
             for one in callers:
@@ -184,13 +184,13 @@ async def test_sighup_replaces_all_workers_and_loses_no_request(
 async def test_sigterm_under_load_loses_no_request_of_any_worker(
     tmp_path: Path, keep_alive: bool
 ) -> None:
-    """As with one process: each is answered, until the door closes, and the status is 0."""
+    """As with one process, each is answered until the door closes, and the status is 0."""
     with host(tmp_path, 2, drain_notice_seconds=NOTICE) as server:
         await stop_without_loss(server, 16, keep_alive=keep_alive)
 
 
 async def test_tls_is_spoken_on_connections_that_are_passed(tmp_path: Path) -> None:
-    """And nothing is lost when the host stops."""
+    """Nothing is lost when the host stops."""
     ca = trustme.CA()
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
     trust = trusting(ca, tmp_path)
@@ -201,7 +201,7 @@ async def test_tls_is_spoken_on_connections_that_are_passed(tmp_path: Path) -> N
 
 
 def test_systemd_hears_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the parent: its workers' signs are for it alone."""
+    """The parent sends the messages: its workers' signs are for it alone."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
@@ -224,7 +224,7 @@ def test_systemd_hears_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path) -> None:
-    """Whatever the notice is; with the status that one process has."""
+    """The notice period does not matter; the status is that of one process."""
     with host(tmp_path, 2, drain_notice_seconds=3600) as server:
         pids = workers_of(server)
         server.process.send_signal(signal.SIGTERM)
@@ -275,7 +275,7 @@ async def test_an_unload_holds_in_all_workers_and_in_new_ones(tmp_path: Path) ->
 
 
 def test_the_port_for_grpc_is_shared(tmp_path: Path) -> None:
-    """By the workers alone: a second server is refused it."""
+    """Only the workers share it: a second server cannot bind it."""
     port = free_port()
     with (
         host(tmp_path, 2, grpc_port=port),
@@ -305,7 +305,7 @@ async def test_settings_that_are_wrong_end_the_start(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_an_operator_ends_is_replaced(tmp_path: Path) -> None:
-    """By SIGTERM to it alone: it drains, and another one takes its place."""
+    """SIGTERM to it alone makes it drain, and another one takes its place."""
     with host(tmp_path, 2) as server:
         ended, other = workers_of(server)
         os.kill(ended, signal.SIGTERM)

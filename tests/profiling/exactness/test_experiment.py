@@ -85,7 +85,7 @@ def test_what_kernels_are_known_for_counts_though_nothing_was_seen() -> None:
 
 
 def test_a_kernel_that_rounds_by_address_needs_inputs_at_the_beginning_of_a_vector() -> None:
-    """Then it is exact, and else not."""
+    """It is exact with them, and not exact otherwise."""
     address = RoundingKernel("ReduceSum", "address", 1e-6, "ReduceSum 'sum'")
     found = try_model(lambda x: x, known=[address])
     assert (found.least_rows, found.only_aligned) == (1, True)
@@ -93,7 +93,7 @@ def test_a_kernel_that_rounds_by_address_needs_inputs_at_the_beginning_of_a_vect
 
 
 def test_every_run_is_of_inputs_that_begin_where_a_vector_does() -> None:
-    """As those of requests do under `batching.exact`."""
+    """Requests under `batching.exact` do so as well."""
     begins = []
 
     def model(x: Array) -> Array:
@@ -113,7 +113,7 @@ def test_zero_and_minus_zero_are_other_bits_and_nan_is_nan() -> None:
 
 
 def test_a_model_that_fails_on_several_rows_is_not_exact() -> None:
-    """Nor one whose outputs do not follow its inputs."""
+    """A model whose outputs do not follow its inputs is not exact either."""
 
     def fails(x: Array) -> Array:
         if len(x) > 1:
@@ -125,7 +125,7 @@ def test_a_model_that_fails_on_several_rows_is_not_exact() -> None:
 
 
 def test_the_output_that_differs_most_is_named() -> None:
-    """With how far; texts have no distance."""
+    """The size of the difference is given; texts have no distance."""
 
     def run(feeds: Arrays) -> Outputs:
         x, alone = feeds["x"], len(feeds["x"]) == 1
@@ -159,7 +159,7 @@ def test_nothing_is_promised_where_no_request_could_be_run() -> None:
 
 
 def test_rows_along_another_axis_are_joined_and_cut_there() -> None:
-    """As requests are."""
+    """They are joined as those of requests."""
     plan = RowPlan({"x": 1}, [OutputRows(1)])
 
     def run(feeds: Arrays) -> Outputs:
@@ -203,7 +203,7 @@ def test_the_time_is_bounded_but_for_a_few_sizes() -> None:
 
 @pytest.mark.parametrize("most", [2, 33, 100, 130])
 def test_sizes_around_powers_of_two_are_tried(most: int) -> None:
-    """And all of the smaller ones, the largest and its neighbour."""
+    """All smaller sizes, the largest one and its neighbour are tried as well."""
     sizes = set()
 
     def run(feeds: Arrays) -> Outputs:

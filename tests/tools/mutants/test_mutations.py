@@ -97,7 +97,7 @@ def test_text_for_people_is_left_alone() -> None:
 
 
 def test_each_mutant_is_one_change_that_compiles() -> None:
-    """And the tree it is made in is left as it was."""
+    """The tree it is made in stays unchanged."""
     package = "app/cohort/batching"
     for file, source in modules(package).items():
         plain = ast.unparse(ast.parse(source))

@@ -62,7 +62,7 @@ def test_each_key_has_an_example_that_the_server_takes(file: OperatorFile) -> No
 
 
 def test_each_setting_has_an_example_that_the_server_takes() -> None:
-    """In tools/reference/examples/settings.env; no other variable has one."""
+    """The examples are in tools/reference/examples/settings.env; no other variable has one."""
     examples = setting_examples()
     assert [name for name, example in examples.items() if not example] == []
     assert [row.name for row in setting_rows()] == list(examples)
@@ -71,7 +71,7 @@ def test_each_setting_has_an_example_that_the_server_takes() -> None:
 
 @FILES
 def test_a_default_in_a_docstring_is_the_field_s(file: OperatorFile) -> None:
-    """For each default that can be written."""
+    """This holds for each default that can be written."""
     compared = 0
     for text, default in _defaults(schema_of(file)):
         words = text.rpartition(" Default: ")[2].removesuffix(".")
@@ -203,7 +203,7 @@ def _problems(file: OperatorFile, tree: Any) -> list[Problem]:
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.DataObject) -> None:
-    """Whatever is changed in a file: its schema refuses it where the server does, and only then."""
+    """For any change of a file, its schema refuses it if and only if the server does."""
     tree = data.draw(CHANGED[file.name])
     told = [str(one) for one in _problems(file, tree) if not TOGETHER.search(one.sentence)]
     complaint = "\n".join(told)
@@ -213,7 +213,7 @@ def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.Data
 
 @WITH_SCHEMA
 def test_a_schema_is_one_of_its_draft(file: OperatorFile) -> None:
-    """And it takes the example."""
+    """The example passes it."""
     schema: Schema = schema_of(file)
     assert jsonschema_rs.meta.is_valid(schema)
     assert VALIDATORS[file.name].is_valid(parse_yaml(file.example, file.name))
