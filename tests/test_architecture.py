@@ -682,7 +682,7 @@ def test_package_may_bind_its_own_modules() -> None:
 
 
 def test_name_of_the_standard_library_is_caught() -> None:
-    """Modules, packages and modules inside packages alike."""
+    """Modules, packages and modules inside packages are all checked."""
     assert named_after_stdlib(module("cohort.queue"))
     assert named_after_stdlib(module("cohort.rpc.json"))
     assert not named_after_stdlib([*module("cohort.tensors"), *module("cohort.profiling")])

@@ -136,7 +136,7 @@ def test_arrays_of_as_many_axes_as_numpy_has_are_compared() -> None:
     ],
 )
 def test_tolerance_is_of_each_number(expected: object, got: object, within: bool) -> None:
-    """Absolute, plus relative to the larger of the two."""
+    """The tolerance is absolute, plus relative to the larger of the two."""
     assert disagrees(pair_of("FP32", expected, got), SAME_MODEL) is not within
 
 
@@ -251,7 +251,7 @@ def test_shares_do_not_depend_on_the_unit(pair: Pair, exponent: int) -> None:
 
 @given(st.lists(st.lists(floats, min_size=6, max_size=6), min_size=2, max_size=6))
 def test_pairs_compared_together_are_as_compared_alone(rows: list[list[float]]) -> None:
-    """Stacked or not, and in whatever order shapes follow each other."""
+    """The results are equal, stacked or not, and in any order of shapes."""
     arrays = [np.array(row, np.float32).reshape(2, 3) for row in rows]
     pairs = [Pair({"y": a}, {"y": b}) for a, b in pairwise(arrays)]
     pairs += [Pair({"y": a[:1]}, {"y": b}) for a, b in pairwise(arrays)]

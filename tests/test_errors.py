@@ -23,7 +23,7 @@ def test_a_close_name_is_suggested() -> None:
 
 
 def test_what_is_available_is_sorted_and_bounded() -> None:
-    """Versions as numbers; the first eight of many."""
+    """Versions are sorted as numbers; the first eight of many are listed."""
     assert available([]) == ""
     assert available([10, 9]) == "; available: 9, 10"
     assert available(range(9)) == "; available: 0, 1, 2, 3, 4, 5, 6, 7, …"
@@ -39,7 +39,7 @@ def test_a_limit_is_told_as_it_was_given(seconds: float, text: str) -> None:
 
 
 def test_listed_names_keep_their_order_and_are_bounded() -> None:
-    """Quoted; the first eight of many."""
+    """Names are quoted; the first eight of many are listed."""
     assert quoted_names(iter([])) == "none"
     assert quoted_names(["b", "a"]) == "'b', 'a'"
     assert quoted_names(map(str, range(9))) == "'0', '1', '2', '3', '4', '5', '6', '7', …"

@@ -102,7 +102,7 @@ def test_a_provider_that_is_missed_is_a_fallback(missed: bool) -> None:
 @pytest.mark.parametrize("kind", [RowKind.PROVEN, RowKind.RANDOM])
 @pytest.mark.parametrize("rows", [1, 8])
 def test_whether_a_version_batches_is_a_gauge_with_the_verdict(kind: RowKind, rows: int) -> None:
-    """One series for a version: batching may be off though rows are independent."""
+    """A version has one series: batching may be off though rows are independent."""
     engine = ControlledEngine(rows=RowVerdict(kind))
     engine.policy = BatchPolicy(max_batch_size=rows)
     seen = samples(make_metrics(), make_catalog({"iris": [make_entry(1, engine)]}).values())

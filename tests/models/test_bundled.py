@@ -115,7 +115,7 @@ def test_digits_are_read_well() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_ways_of_writing_that_the_data_set_lacks_are_read(version: int) -> None:
-    """Sevens without a bar, open and closed fours, ones with a foot: drawn by other hands."""
+    """Other hands drew sevens without a bar, open and closed fours, and ones with a foot."""
     pictures, labels = drawn_digits(440, seed=2026)
     again, _ = drawn_digits(440, seed=2026)
 

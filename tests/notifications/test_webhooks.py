@@ -76,7 +76,7 @@ async def test_a_notification_is_signed_as_the_standard_says(receivers: list[Rec
 
 
 def test_the_example_of_the_standard_is_signed_alike() -> None:
-    """https://github.com/standard-webhooks/standard-webhooks: a secret in base64."""
+    """The secret is in base64: https://github.com/standard-webhooks/standard-webhooks"""
     signature = sign(
         decode_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         "msg_p5jXN8AQM9LWM0D4loKWxJek",

@@ -117,7 +117,7 @@ def test_a_tensor_of_unknown_rank_is_one_of_any_length() -> None:
     ],
 )
 def test_images_say_how_they_lie(shape: list[Any] | None, says: str) -> None:
-    """Triton's `image_client.py` looks for it; four dimensions with one or three channels."""
+    """Inputs of four dimensions and one or three channels have the format for `image_client.py`."""
     config = model_config(Reader(inputs=[{"name": "x", "datatype": "FP32", "shape": shape}]), "m")
     assert config["input"][0]["format"] == says
 

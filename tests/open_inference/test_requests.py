@@ -34,7 +34,7 @@ def tensor(name: str = "x", **fields: Any) -> InputTensor:
     ],
 )
 def test_a_timeout_is_in_microseconds(value: object, seconds: float | None) -> None:
-    """A number or a decimal string; 0 is none, as Triton's clients send it."""
+    """It is a number or a decimal string; 0 means no timeout, as Triton's clients send it."""
     assert read_timeout({"timeout": value}) == seconds
 
 
@@ -48,7 +48,7 @@ def test_what_is_no_whole_number_is_refused(value: object) -> None:
 
 
 def test_an_outputs_own_form_counts_before_the_requests() -> None:
-    """binary_data before binary_data_output; without outputs, all are meant."""
+    """binary_data overrides binary_data_output; without outputs, it holds for all."""
     request = make_request(
         [tensor()],
         [("a", {"binary_data": False}), ("b", NO_PARAMETERS), ("c", {"classification": 2})],
@@ -160,6 +160,6 @@ def test_nothing_is_converted() -> None:
 
 
 def test_typed_floats_may_be_anything() -> None:
-    """NaN and infinities, which JSON lacks."""
+    """NaN and infinities, which JSON lacks, are accepted."""
     sent = InputTensor("x", "FP32", [3], NO_PARAMETERS, values=[np.nan, np.inf, -np.inf])
     assert np.isnan(decode_input(TensorSpec("x", "FP32", None), sent)[0])

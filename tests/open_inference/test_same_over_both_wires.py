@@ -180,7 +180,7 @@ CASES = [
 async def test_the_same_comes_back(
     rest_client: httpx.AsyncClient, grpc_client: Client, name: str, binary: bool
 ) -> None:
-    """Tensors bit by bit with who answered; or the error's name and its sentence."""
+    """Tensors are equal bit by bit, with the same version; errors have the same name and text."""
     asked = REQUESTS[name]
     rest, _ = await by_rest(rest_client, asked, binary=binary)
     grpc, _ = await by_grpc(grpc_client, asked, raw=binary)
@@ -237,7 +237,7 @@ def test_the_same_is_understood(name: str, binary: bool) -> None:
 
 
 def test_all_kinds_are_among_them() -> None:
-    """Every datatype with an identity, and more than sixty requests."""
+    """Every datatype has an identity model, and there are more than sixty requests."""
     sent = {one.datatype for asked in REQUESTS.values() for one in asked.inputs}
     assert sent >= set(IDENTITIES.values())
     assert len(REQUESTS) > 60
@@ -247,7 +247,7 @@ def test_all_kinds_are_among_them() -> None:
 async def test_floats_that_json_lacks_go_in_binary(
     rest_client: httpx.AsyncClient, grpc_client: Client
 ) -> None:
-    """NaN and infinities, bit by bit."""
+    """NaN and infinities are equal bit by bit."""
     asked = changed(values=[np.nan, np.inf, -np.inf])
     rest, _ = await by_rest(rest_client, asked, binary=True)
     for raw in (True, False):
@@ -262,7 +262,7 @@ async def test_floats_that_json_lacks_go_in_binary(
 async def test_an_id_comes_back_over_both(
     rest_client: httpx.AsyncClient, grpc_client: Client
 ) -> None:
-    """`x-request-id`, with a response and with an error; an error without one gets one."""
+    """`x-request-id` is in responses and in errors; an error without one gets one."""
     good, bad = Asked("same", [X]), Asked("nobody", [X])
     for asked, sent, back in (
         (good, "a1", "a1"),
@@ -345,7 +345,7 @@ async def test_readiness_is_the_same(
 async def test_the_server_says_the_same_of_itself(
     rest_client: httpx.AsyncClient, grpc_client: Client
 ) -> None:
-    """Name, version, extensions; that it lives and wants traffic."""
+    """Name, version, extensions, liveness and readiness are equal."""
     for path, method in (
         ("/v2", "ServerMetadata"),
         ("/v2/health/live", "ServerLive"),

@@ -168,7 +168,7 @@ async def test_clearing_a_model_clears_every_variant(rollout: Setup) -> None:
 
 
 async def test_what_cannot_be_rolled_back_is_not_saved(rollout: Setup) -> None:
-    """The baseline, an unknown variant, and a model without a rollout."""
+    """The baseline, an unknown variant, and a model without a rollout are refused."""
     with pytest.raises(InvalidInput, match="baseline"):
         await rollout.plane.roll_back("m", "stable")
     with pytest.raises(NotFound, match="variant 'old' of model 'm' not found"):

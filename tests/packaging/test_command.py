@@ -106,7 +106,7 @@ def test_another_folder_can_be_named(place: Place, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_had_changes_nothing(place: Place, tmp_path: Path) -> None:
-    """A file in its place; or no home to have it in, nor a common one on PATH."""
+    """A file may be in its place; or there is neither a home nor a common folder on PATH."""
     (tmp_path / "file").write_text("")
     done = place.ask("link", ".venv", folder=str(tmp_path / "file" / "bin"))
     assert done.returncode != 0
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_had_changes_nothing(place: Place, tmp_path: Pat
 
 
 def test_what_is_not_ours_is_left_alone(place: Place, tmp_path: Path) -> None:
-    """A program, a link of another tool's, one of another checkout, one to nothing."""
+    """A program, and links of another tool, to another checkout or to nothing stay."""
     place.own.mkdir(parents=True)
     command = place.own / "cohort"
     other = tmp_path / "tools" / "cohort"

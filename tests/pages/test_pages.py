@@ -89,7 +89,7 @@ def test_a_block_that_cannot_be_right_is_told(page: str) -> None:
     ],
 )
 def test_a_mark_that_says_nothing_is_refused(page: str) -> None:
-    """One without a reason, before text or nothing, or after a block that prints nothing here."""
+    """It has no reason, is before text or nothing, or is after a block that prints nothing here."""
     with pytest.raises(BadMark):
         list(blocks_of(page))
 

@@ -46,7 +46,7 @@ def test_what_it_says_of_each_row(text: str, wanted: list[bool]) -> None:
 
 
 def test_what_it_says_of_a_whole_request() -> None:
-    """One answer of all numbers together."""
+    """The condition has one answer for all numbers together."""
     assert holds("max(a.p) < 0.8", by_rows=False, a_p=P) == [False]
     assert holds("max(a.p) < 0.95 and argmax(a.p) == 1", by_rows=False, a_p=P) == [True]
 

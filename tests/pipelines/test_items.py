@@ -139,7 +139,7 @@ outputs: {{y: [two.y, one.y]}}
 
 
 async def test_more_items_than_may_be(graphs: Graphs) -> None:
-    """400 where the caller sent them, 500 where a step found them; both name the step."""
+    """The status is 400 if the caller sent them, 500 if a step found them; both name the step."""
     await put(graphs, EACH)
     graphs.put(
         "q",

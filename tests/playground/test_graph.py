@@ -146,7 +146,7 @@ def boxes(page: Page) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("size", [(390, 844), (1280, 900)], ids=["phone", "desk"])
 def test_a_resnet_can_be_read(chromium: Browser, server: Cohort, size: tuple[int, int]) -> None:
-    """All of its 175 nodes with their shapes, in letters of their full size, none over another."""
+    """All 175 nodes are drawn with their shapes, in letters of full size, without overlap."""
     assert len(residual().graph.node) == 175
     chromium.page.set_viewport_size({"width": size[0], "height": size[1]})
     page = graph_of(chromium, server, "residual")

@@ -44,7 +44,7 @@ def shown(page: Page, version: str) -> int:
 
 
 def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server: Cohort) -> None:
-    """Requests from elsewhere, good and bad, and a burst from the page itself."""
+    """Good and bad requests from elsewhere count, and so does a burst from the page itself."""
     page = chromium.page
     page.goto(f"{server.url}/playground/live")
     expect(page.locator("figure.live svg").first).to_be_visible()

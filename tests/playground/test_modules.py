@@ -219,7 +219,7 @@ def spec(datatype: str) -> dict[str, Any]:
 def test_a_quantile_is_reckoned_as_in_the_terminal(
     page: Page, counts: list[int], share: float
 ) -> None:
-    """The live view and `cohort top` say the same."""
+    """The live view and `cohort top` show the same."""
     bounds = [1.0, 2.0, 4.0]
     found = call(page, "histograms", "quantile", share, counts, bounds)
     wanted = quantile(share, tuple(counts), tuple(bounds))
@@ -279,7 +279,7 @@ def test_numbers_are_classes_where_something_says_so(
 def test_any_strokes_make_a_picture(
     page: Page, strokes: list[list[tuple[float, float]]], size: int
 ) -> None:
-    """Dots, lines and tangles: grey from 0 to 1, and ink wherever there was a stroke."""
+    """Dots, lines and tangles give grey from 0 to 1, with ink wherever there was a stroke."""
     points = [[{"x": x, "y": y} for x, y in stroke] for stroke in strokes]
     script = """async ([strokes, size]) =>
         Array.from((await window.module("strokes")).picture(strokes, size, size))"""

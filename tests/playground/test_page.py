@@ -149,7 +149,7 @@ def test_where_rows_are_is_said_with_the_verdict(fresh: Page, server: Cohort) ->
 
 
 def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> None:
-    """The label first; Clear forgets it."""
+    """The label comes first; Clear forgets it."""
     page = opened(chromium, server, "/models/digits")
     draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
     press(page, "Predict")
@@ -275,7 +275,7 @@ def test_whole_numbers_stay_whole(chromium: Browser, server: Cohort) -> None:
 
 
 def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
-    """Red at the left and blue at the right: the model sees them in that order."""
+    """It is red at the left and blue at the right: the model gets them in that order."""
     page = opened(chromium, server, "/models/photos")
     page.evaluate(
         """async () => {

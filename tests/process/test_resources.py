@@ -39,7 +39,7 @@ def test_requests_have_a_quarter_of_what_the_processes_leave() -> None:
 
 
 def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole ones, at least one each; a process that is alone has also what is left of one."""
+    """Each worker gets whole cores, at least one; a single process rounds up."""
     monkeypatch.setattr("cohort.system.processor.cpu_limit", lambda _: 3.5)
     for processes, each in [(1, 4), (2, 1), (3, 1), (8, 1)]:
         monkeypatch.setattr("cohort.system.processor._sharing", processes)

@@ -103,7 +103,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
 async def test_parts_stop_in_reverse_order(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No new requests first; the threads last, because batches in flight end on them."""
+    """New requests stop first; the threads stop last, because batches in flight end on them."""
     service = Service(settings)
     stopped: list[str] = []
 
@@ -153,7 +153,7 @@ async def test_a_background_step_that_fails_is_logged_and_repeated(settings: Set
 
 
 async def test_without_watching_the_disk_is_scanned_once(settings: Settings) -> None:
-    """`watch_seconds` 0."""
+    """`watch_seconds` is 0."""
     scans = 0
 
     def counted(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
@@ -212,7 +212,7 @@ async def test_an_operators_load_brings_a_model_back(settings: Settings) -> None
 
 
 def test_events_of_the_registry_are_logged(settings: Settings) -> None:
-    """A failure at error, a loss of batching as a warning, an unload for information."""
+    """A failure is an error, a loss of batching a warning, an unload is for information."""
     service = Service(settings)
     with capture_logs() as logs:
         service.core.registry_events(VersionFailed("m", 2, "no such operator", serving=True))

@@ -84,7 +84,7 @@ def test_the_address_is_below_the_table(
 
 
 def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A failure, a fallback and a loss of batching; what two rows share is one note."""
+    """Failures, fallbacks and losses of batching are notes; rows with the same note share it."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),))
     engine = ControlledEngine(placement=placement)
     unbatched = replace(make_entry(1, engine), batching_off="rows [0] influence each other")

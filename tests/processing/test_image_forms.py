@@ -69,7 +69,7 @@ def ok(answer: httpx.Response) -> Any:
 )
 @pytest.mark.parametrize("media", ["image/jpeg", "application/octet-stream"])
 def test_the_body_is_a_picture(client: httpx.Client, path: str, media: str) -> None:
-    """Whole, with a media type of pictures or of any bytes."""
+    """The whole body is it, with a media type of pictures or of any bytes."""
     answer = client.post(path, content=JPEG, headers={"content-type": media})
     close(ok(answer)["prediction"], JPEG)
 
@@ -95,7 +95,7 @@ def test_base64_in_json_is_a_picture(client: httpx.Client, value: Any) -> None:
 
 
 def test_rows_of_different_length_in_json(client: httpx.Client) -> None:
-    """Two pictures of different size, in one list."""
+    """Two pictures of different size may be in one list."""
     two = [TEXT, {"b64": b64encode(PNG).decode()}]
     close(ok(client.post("/models/look/predict", json={"input": two}))["prediction"], JPEG, PNG)
     answer = ok(client.post("/v1/models/look:predict", json={"instances": two}))

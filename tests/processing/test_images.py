@@ -45,7 +45,7 @@ def resized(file: bytes, width: int, height: int) -> Any:
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_every_format_gives_its_pixels(kind: str, mode: str) -> None:
-    """Scaled to 0 to 1, less mean, divided by std: with an error below 1/255."""
+    """They are scaled to 0 to 1, less mean, divided by std, with an error below 1/255."""
     file = saved(picture(90, 70, mode), kind)
     got = pixels(step_of(("N", 3, 24, 32), mean=MEAN, std=STD), file)
     wanted = ((resized(file, 32, 24) / 255 - MEAN) / STD).transpose(2, 0, 1)[None]
@@ -199,7 +199,7 @@ def test_a_description_says_what_happens() -> None:
     [("UINT8", onnx.TensorProto.UINT8), ("FP16", onnx.TensorProto.FLOAT16)],
 )
 async def test_a_model_runs_on_them(tmp_path: Path, name: str, datatype: int) -> None:
-    """Several pictures of several sizes together, in ONNX Runtime."""
+    """Several pictures of several sizes run together, in ONNX Runtime."""
     model = channel_means(datatype=datatype)
     onnx_models.save(model, tmp_path / "models/look/1/model.onnx")
     (tmp_path / "models/look/config.yaml").write_text("inputs: {image: {image: {}}}\n")

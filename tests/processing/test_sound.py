@@ -107,7 +107,7 @@ def test_samples_fill_the_input_that_the_model_has(shape: Any, made: tuple[int, 
 
 @pytest.mark.parametrize("text", ["{}", "data:audio/wav;base64,{}"])
 def test_files_may_be_strings_of_base64(text: str) -> None:
-    """Alone, or as a data: URL. Any other string is refused, by its row."""
+    """They may be plain, or a data: URL. Any other string is refused, by its row."""
     step = step_for()
     file = file_of(TONE)
     sent = text.format(base64.b64encode(file).decode())

@@ -133,7 +133,7 @@ def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("most", [5, 6, 7, 12, 40])
 def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
-    """The longer one first; two texts of 100 KB take no longer than alone."""
+    """The longer one is cut first; two texts of 100 KB take no longer than alone."""
     text_models.wordpiece().save(str(tmp_path / "tokenizer.json"))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), most, pairs=True)
     own = text_models.wordpiece()
@@ -275,5 +275,5 @@ def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
 def test_patterns_that_explode_are_told_from_those_of_known_tokenizers(
     pattern: str, explosive: bool
 ) -> None:
-    """A group that repeats with repetitions or alternatives in it."""
+    """They have a repeated group that contains repetitions or alternatives."""
     assert is_explosive(pattern) == explosive

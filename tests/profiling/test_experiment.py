@@ -99,7 +99,7 @@ def test_rows_that_influence_each_other_show(model: Model, spec: TensorSpec) -> 
 
 
 def test_a_result_that_differs_each_time_is_not_called_influence() -> None:
-    """The same request, twice alone."""
+    """The same request is run twice alone."""
     said = said_of(lambda feeds: [numbers(feeds) + np.float32(next(NUMBER))], FLOATS)
     assert said == "it gives another result each time: output 'y0' of a row changes"
 

@@ -413,7 +413,7 @@ def test_until_changes_were_timed_requests_run_one_by_one() -> None:
 
 @given(largest=st.integers(1, 5000))
 def test_sizes_double_and_end_at_the_largest(largest: int) -> None:
-    """1, 2, 4, … and the largest, ascending, none twice."""
+    """They are 1, 2, 4, … and the largest, ascending, without repetition."""
     sizes = list(sizes_up_to(largest))
     assert sizes[0] == 1
     assert sizes[-1] == largest

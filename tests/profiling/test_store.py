@@ -303,7 +303,7 @@ def test_lock_of_a_process_that_died_or_hangs_is_no_obstacle(tmp_path: Path) -> 
 def test_what_differs_from_the_newest_kept_profile_is_named(
     tmp_path: Path, path: Path, session: Session
 ) -> None:
-    """The parts of the key, and nothing for a model never seen."""
+    """The parts of the key are named; a model never seen has no parts."""
     store, key = Store(tmp_path / "cache"), key_of(path, session)
     assert store.differences(key) == []
     find(path, session, store)

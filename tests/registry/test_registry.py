@@ -310,7 +310,7 @@ async def test_a_model_is_no_longer_dark_once_it_is_ready_or_gone_or_unloaded() 
 
 
 def test_a_remembered_plan_is_made_again_when_anything_changes() -> None:
-    """Files, state, an operator's word, a rollout: each alone makes it due."""
+    """Files, state, an operator's command or a rollout each make it due."""
     found = Found(Path("model.onnx"), Path(), "a")
     config = ModelConfig()
     model = FoundModel("m", Path("m"), {1: found}, config)

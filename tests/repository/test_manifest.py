@@ -225,7 +225,7 @@ def kept(array: Array) -> Array:
 
 @given(numbers | texts)
 def test_arrays_are_kept_exactly(array: Array) -> None:
-    """Datatype, shape and every bit, NaN's included."""
+    """Datatype, shape and every bit survive, NaN's included."""
     read = kept(array)
     assert read.dtype == array.dtype
     assert read.shape == array.shape
@@ -238,7 +238,7 @@ def test_arrays_are_kept_exactly(array: Array) -> None:
 
 @pytest.mark.parametrize("row", DATATYPES, ids=lambda row: row.name)
 def test_tensors_are_written_as_the_binary_extension_writes_them(row: Datatype) -> None:
-    """One form for every datatype: four elements of INT4 are two bytes here as on the wire."""
+    """Every datatype has one form: four elements of INT4 are two bytes here as on the wire."""
     array = (
         np.array(["a", "é", "", "b"], np.object_) if row.kind == "text" else np.ones(4, row.dtype)
     )

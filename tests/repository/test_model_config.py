@@ -62,7 +62,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
 
 
 def test_every_key_is_read() -> None:
-    """The example of the design, key by key."""
+    """The example of the design is read key by key."""
     config = parse_model_config(
         """
         providers: [tensorrt, {cuda: {device_id: 0}}, cpu]
@@ -134,7 +134,7 @@ def test_an_unknown_key_of_versions_is_told_as_any_other(text: str, said: str) -
 
 
 def test_error_names_file_key_and_remedy() -> None:
-    """One line for each problem, and the first one's facts on the error."""
+    """Each problem has one line, and the error has the first one's facts."""
     with pytest.raises(ConfigInvalid) as caught:
         parse_model_config("timeout: 3\nwarmup: 4", FILE)
     assert str(caught.value).splitlines() == [

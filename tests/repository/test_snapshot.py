@@ -95,7 +95,7 @@ def test_name_that_cannot_be_is_told(models: Path, where: str, says: str) -> Non
 
 
 def test_version_without_a_whole_model_is_told(models: Path) -> None:
-    """No file, an empty one, a folder or a dead link in its place."""
+    """There may be no file, an empty one, a folder or a dead link in its place."""
     put(models, "iris/1")
     (models / "iris" / "2").mkdir()
     put(models, "iris/3", b"")
@@ -268,7 +268,7 @@ def test_version_asked_for_by_number_must_be_there(models: Path) -> None:
 
 
 def test_stamp_changes_with_any_file(models: Path) -> None:
-    """Replaced, added, removed, in a folder below: each is another version of the version."""
+    """A file that is replaced, added or removed, even in a subfolder, changes it."""
     path = put(models, "iris/1")
     stamps = [now(models).models["iris"].versions[1].stamp]
 
@@ -443,7 +443,7 @@ def test_a_look_sees_one_tree(tmp_path: Path) -> None:
 
 
 def test_what_is_gone_since_it_was_listed_is_no_problem(models: Path) -> None:
-    """A version, and a model's whole folder."""
+    """A version or a model's whole folder may be deleted during the scan."""
     for where in ("a/1", "a/2", "b/1"):
         put(models, where)
 
@@ -537,7 +537,7 @@ def test_a_thousand_versions_are_looked_at_without_reading_them(
 
 
 def test_models_stay_while_their_folder_is_away(models: Path) -> None:
-    """Moved, unmounted, or replaced by a file: the absence proves nothing about its contents."""
+    """It may be moved, unmounted, or replaced by a file: that proves nothing about its contents."""
     put(models, "iris/1")
     put(models, "digits/1")
     before = now(models)

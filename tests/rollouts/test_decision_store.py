@@ -189,7 +189,7 @@ def test_what_the_release_before_wrote_and_reads_is_the_same(
 def test_clears_are_kept_within_a_bound(
     state: DecisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last ones; a folder of more files than anybody needs is not read at all."""
+    """The last ones are kept; a folder with too many files is not read at all."""
     for number in range(KEPT + 5):
         state.record("digits", Decision(2, "operator", at=str(number)))
         state.clear("digits", 2)

@@ -344,7 +344,7 @@ def test_the_limit_that_is_broken_is_told() -> None:
 
 
 def test_a_bet_that_has_lost_starts_anew() -> None:
-    """Below the bound and not at it; the counts stay."""
+    """It starts again below the bound and not at it; the counts stay."""
     kept = evidence_of(-1.5)
     assert renew(kept) is kept
     renewed = renew(evidence_of(-1.5 - 1e-9))

@@ -9,7 +9,7 @@ from cohort.rollouts.latency import Latency
 
 
 def test_the_quantile_is_within_a_bucket_and_never_too_low() -> None:
-    """5 % above at most; too low a p95 would find a good variant slow."""
+    """It is 5 % above at most; too low a p95 would find a good variant slow."""
     random = np.random.default_rng(1)
     values = random.lognormal(-7, 1, 5000)
     latency = Latency()

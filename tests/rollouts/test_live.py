@@ -95,7 +95,7 @@ def test_a_ramp_begins_at_its_first_step() -> None:
 
 
 def test_successes_count_on_their_side() -> None:
-    """The baseline's and the candidate's."""
+    """The baseline's and the candidate's successes count."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=3)
     rig.respond("canary", scores(), times=2)

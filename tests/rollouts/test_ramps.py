@@ -132,7 +132,7 @@ async def test_only_time_in_which_the_variant_serves_counts(tmp_path: Path) -> N
 
 
 async def test_progress_survives_restarts(tmp_path: Path) -> None:
-    """The step, and the soak time but for half a minute."""
+    """The step survives, and the soak time except for half a minute."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     await replica.serve(60)

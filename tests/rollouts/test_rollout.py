@@ -163,7 +163,7 @@ def test_shares_that_are_all_named_leave_nothing_to_the_others() -> None:
 
 
 def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
-    """All, none, or about a share of the requests."""
+    """The sample is all, none, or about a share of the requests."""
     rollout = split(1, shadow=Shadow(3, sample=0.2))
     seen = sum(rollout.samples_shadow() for _ in range(5000)) / 5000
     assert 0.15 < seen < 0.25
@@ -189,7 +189,7 @@ def test_moves_are_what_choose_does(before: Rollout, after: Rollout) -> None:
 
 
 def test_moves_of_an_edit() -> None:
-    """The largest first; what is rolled back has no callers to move."""
+    """The largest move is first; a variant that is rolled back has no callers to move."""
     found = split(50, 40, 10).moves(split(50, 0, 0))
     assert list(found) == [("v2", "v1"), ("v3", "v1")]
     assert abs(found["v2", "v1"] - 0.4) < 0.03
@@ -202,7 +202,7 @@ def test_moves_of_an_edit() -> None:
 
 
 def test_a_decision_rolls_back_the_candidates_of_its_version() -> None:
-    """All of them, whatever the reason; never the baseline, nor other versions."""
+    """It rolls back all of them for any reason, but never the baseline, nor other versions."""
     rollout = split(1, 1, 1)
     rollout = replace(rollout, variants={**rollout.variants, "twin": Variant("twin", 2, 5)})
     out = rollout.with_decisions(decided(2, 9, reason="operator"))
@@ -225,13 +225,13 @@ def test_a_decision_rolls_back_the_candidates_of_its_version() -> None:
 def test_a_shadow_is_stopped_for_its_own_disagreement_only(
     version: int, reason: str, stopped: bool
 ) -> None:
-    """A variant's errors say nothing about copies."""
+    """A variant's errors do not concern copies."""
     rollout = split(1, 1, shadow=Shadow(3))
     assert rollout.with_decisions(decided(version, reason=reason)).shadow_stopped is stopped
 
 
 def test_a_disagreement_stops_the_shadow_and_the_variants_of_its_version() -> None:
-    """One decision, both effects."""
+    """One decision has both effects."""
     rollout = split(1, 1, shadow=Shadow(2)).with_decisions(decided(2, reason="disagreement"))
     assert (rollout.shadow_stopped, rollout.variants["v2"].rolled_back) == (True, True)
 

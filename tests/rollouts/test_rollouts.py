@@ -310,7 +310,7 @@ async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_le
 
 
 async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None:
-    """A variant, or all of a model; the baseline has nowhere to go."""
+    """This works for a variant, or all of a model; the baseline has nowhere to go."""
     deployment.apply(HALVES)
     described = await deployment.control.roll_back("m", "canary")
     assert [one["rolled_back"] for one in described["variants"]] == [False, True]

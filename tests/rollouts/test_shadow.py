@@ -195,7 +195,7 @@ def test_a_changed_guard_forgets_the_evidence_and_not_the_counters() -> None:
 
 
 def test_a_restored_shadow_starts_anew() -> None:
-    """Counters, examples and evidence."""
+    """Its counters, examples and evidence start empty."""
     one = rig(rest=f", {GUARD}")
     fail(one, 30)
     one.live.apply_decisions({3: Decision(3, "disagreement")})

@@ -132,7 +132,7 @@ def test_as_many_are_copied_as_there_is_room_for() -> None:
 
 
 async def test_those_that_wait_to_be_compared_are_bounded() -> None:
-    """Twice a queue of them, however they came."""
+    """Twice a queue of them may wait, however they came."""
     one, runner = rig()
     for _ in range(3):
         copy(one, [1] * QUEUE_SIZE)

@@ -455,7 +455,7 @@ def test_rows_are_found_along_other_axes() -> None:
 
 
 def test_inputs_that_all_rows_share_are_named() -> None:
-    """A threshold without rows: requests with the same one may share a run."""
+    """A threshold has no rows: requests with the same one may share a run."""
     verdict = prove(model([node("Less", "x limit", "y")], [X, ("limit", F, [])]))
     assert verdict.kind is RowKind.SHARED
     assert verdict.inputs == {"x": 0, "limit": None}
@@ -469,7 +469,7 @@ def test_the_node_named_is_that_for_which_most_inputs_have_rows() -> None:
 
 
 def test_outputs_with_several_entries_a_row_are_told() -> None:
-    """Five crops of an image: fifteen entries for three rows."""
+    """Five crops of an image make fifteen entries for three rows."""
     shape = {"shape": np.array([-1, 4])}
     verdict = prove(model([node("Reshape", "x shape", "y")], [("x", F, ["N", 5, 4])], "y", shape))
     assert verdict.kind is RowKind.PROVEN
@@ -580,7 +580,7 @@ def test_a_busy_machine_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_hostile_graphs_end() -> None:
-    """Sizes that square again and again, and functions that call each other two at a time."""
+    """Sizes may square again and again, and functions may call each other two at a time."""
     squares = [node("Shape", "x", "s0")]
     squares += [node("Mul", f"s{at} s{at}", f"s{at + 1}") for at in range(60)]
     grown = model([*squares, node("Reshape", "x s60", "y")], [("x", F, ["N", "A", "B", "C"])])

@@ -140,7 +140,7 @@ async def test_a_model_without_inputs_answers(client: Client) -> None:
 
 
 async def test_answer_says_who_answered_whom(client: Client) -> None:
-    """Model, version and the request's id; without a rollout there is no variant."""
+    """It has model, version and the request's id; without a rollout there is no variant."""
     request = raw_request("identity_fp32", {"x": X}, id="a1")
     answer = await client.call("ModelInfer", request)
     assert (answer.model_name, answer.model_version, answer.id) == ("identity_fp32", "1", "a1")
@@ -148,7 +148,7 @@ async def test_answer_says_who_answered_whom(client: Client) -> None:
 
 
 async def test_outputs_come_as_asked(client: Client) -> None:
-    """All in the model's order, or those named in theirs; once more where named twice."""
+    """All are in the model's order, or the named ones in theirs; a name may repeat."""
     assert list(await client.infer("two_inputs", AB)) == ["sum", "difference"]
     some = await client.infer("two_inputs", AB, outputs=named(["difference", "sum"]))
     assert list(some) == ["difference", "sum"]
@@ -191,7 +191,7 @@ async def refused(
 
 
 async def test_every_error_has_its_status_and_its_name(client: Client) -> None:
-    """The status table of the design, with the error's name in `error-code`."""
+    """It follows the status table of the design; `error-code` has the error's name."""
     unknown = await refused(
         client, raw_request("identity_fp23", {"x": X}), "identity_fp32", status=StatusCode.NOT_FOUND
     )

@@ -104,7 +104,7 @@ async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioR
 
 
 async def test_the_smaller_limit_wins_and_reaches_the_batcher(slow: Path, tmp_path: Path) -> None:
-    """The `timeout` parameter in microseconds, the call's deadline and the model's own."""
+    """The limits are `timeout` in microseconds, the call's deadline and the model's own."""
     with (slow / "slow/config.yaml").open("a") as config:
         config.write("timeout_ms: 150\n")
     with cohort(slow, tmp_path, grpc_port=free_port()) as server:

@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 @given(st.lists(requests(), min_size=1, max_size=6))
 def test_rows_are_read_as_protobuf_reads_them(messages: list[Request]) -> None:
-    """Again and again, known or not: the same values, or nothing at all."""
+    """Repeated reads of any message give the same values, or nothing at all."""
     rows = MessageRows(streamed=False)
     for message in messages * 3:
         body = message.SerializeToString()

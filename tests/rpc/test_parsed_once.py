@@ -49,7 +49,7 @@ async def test_a_call_that_is_served_alone_keeps_what_was_parsed(client: Client)
 
 
 async def test_a_message_of_a_stream_does_so_too(client: Client) -> None:
-    """One after the other."""
+    """Messages of a stream do so one after the other."""
 
     async def sent() -> AsyncIterator[bytes]:
         for _ in range(2):

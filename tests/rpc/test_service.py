@@ -293,7 +293,7 @@ def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -
 async def test_sigterm_tells_watchers_serves_on_and_ends_streams(
     iris: Path, tmp_path: Path
 ) -> None:
-    """NOT_SERVING at once; the notice is served; idle streams hold nothing up."""
+    """Watchers get NOT_SERVING at once; the notice is served; idle streams hold nothing up."""
     settings: dict[str, Any] = {"drain_seconds": 3600, "drain_notice_seconds": 3600}
     with cohort(iris, tmp_path, grpc_port=free_port(), **settings) as server:
         async with connected(server.grpc) as client:

@@ -102,7 +102,10 @@ async def ask(client: Client, request: Request, **options: Any) -> Told:
 
 
 async def test_a_call_gets_what_it_would_get_alone(server: Cohort) -> None:
-    """Eighty at a time, on four connections; alone they are compressed, and share nothing."""
+    """Eighty run at a time, on four connections.
+
+    The expected answers are of compressed calls, which share no run.
+    """
     async with connected(server.grpc) as alone:
         for request in mix():
             await ask(alone, request)  # the first of a model is served alone in any case
@@ -132,7 +135,7 @@ def runs(server: Cohort) -> tuple[float, float]:
 
 
 async def test_they_do_share_runs(server: Cohort) -> None:
-    """Calls that arrive together, and messages of a stream."""
+    """Calls that arrive together, and messages of a stream, share runs."""
     request = raw_request("mlp", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
         await client.call("ModelInfer", request)
@@ -145,7 +148,7 @@ async def test_they_do_share_runs(server: Cohort) -> None:
 
 
 async def test_a_stream_has_its_answers_in_order(server: Cohort) -> None:
-    """Small ones, large ones, and bad ones in between."""
+    """Small, large and bad requests are mixed."""
     wide = np.arange(2000 * 4, dtype="<f4").reshape(2000, 4)
     requests = []
     for number in range(300):

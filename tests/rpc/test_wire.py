@@ -48,7 +48,7 @@ def test_value_out_of_range_is_named(datatype: str) -> None:
 
 
 def test_contents_may_come_in_several_places_and_unpacked() -> None:
-    """Protobuf puts them together, in order."""
+    """Protobuf joins them in order."""
     number = NUMBERS["int64_contents"].number
     packed, single = field(number, b"\x01\x02"), varint(number << 3) + b"\x03"
     assert_same(tensor("INT64", [3], field(5, packed) + field(5, field(number, b"\x04"))))
@@ -98,7 +98,7 @@ def test_long_tensors_are_read_at_once_and_many_fields_are_not() -> None:
 @pytest.mark.parametrize("datatype", FIELDS)
 @pytest.mark.parametrize("copies", [1, SHORT_MESSAGE])
 def test_responses_are_what_protobuf_reads(datatype: str, copies: int, typed: bool) -> None:
-    """Short ones and long ones, with several outputs, one of them empty."""
+    """Short and long responses have several outputs, one of them empty."""
     array = np.tile(ARRAYS[datatype], copies)
     empty = array[:0].reshape(0, 3)
     outputs = [

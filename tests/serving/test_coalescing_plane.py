@@ -304,7 +304,7 @@ def test_a_caller_of_a_group_counts_once_in_a_while() -> None:
 
 
 def test_a_failure_of_a_group_is_evidence_for_each_request() -> None:
-    """The other side tries the rows of each."""
+    """The other side tries the rows of each request."""
     split = Split(SECOND)
     split.error = InferenceFailed("out of memory", blames_input=False)
     two = Request({"model": "m", "inputs": {"x": [[3, 4], [5, 6]]}})

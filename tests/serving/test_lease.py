@@ -94,7 +94,7 @@ def test_no_refused_run_is_counted_as_none(plane: DataPlane, metrics: Metrics) -
 
 
 def test_the_earlier_of_two_deadlines_applies(plane: DataPlane, engine: ControlledEngine) -> None:
-    """The caller's or the model's own, from the arrival of the request."""
+    """The deadlines are the caller's and the model's own, from the arrival of the request."""
     for timeout, wanted in ((1.0, 1.0), (60.0, 5.0), (None, 5.0)):
         with plane.pick("m") as lease:
             lease.submit(ROW, lambda outputs, error: None, timeout=timeout)
@@ -126,7 +126,7 @@ def test_more_outputs_than_the_model_has_are_refused(plane: DataPlane) -> None:
 
 
 def test_only_transportable_outputs_are_selected(plane: DataPlane) -> None:
-    """All of them by default; an unknown output, or one that is not transportable, is refused."""
+    """The default is all of them; an unknown or non-transportable output is refused."""
     with plane.pick("m") as lease:
         assert list(lease.select(None)) == [0, 2]
         assert list(lease.select(["z", "y"])) == [2, 0]

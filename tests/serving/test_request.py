@@ -177,7 +177,7 @@ async def test_who_awaited_an_error_keeps_nothing_of_the_request(plane: DataPlan
 
 
 async def test_an_answer_that_comes_once_nobody_waits_is_nothing() -> None:
-    """Such as a caller's leaving, noticed in the moment of the answer."""
+    """A caller may leave in the moment of the answer."""
     awaited = AwaitedReply[str]()
     awaited.part(ANSWER)
     awaited.end(None)
@@ -288,7 +288,7 @@ async def test_leaving_after_the_end_changes_nothing(
 async def test_the_earliest_time_limit_counts(
     plane: DataPlane, engine: ControlledEngine, own: float | None, wire: float | None, wanted: float
 ) -> None:
-    """That of the body, or the deadline of the wire."""
+    """The limits are that of the body and the deadline of the wire."""
     deadline = None if wire is None else monotonic() + wire
     ask(plane, Asked(timeout=own), context=RequestContext(deadline=deadline))
     timeout = engine.requests[-1].timeout

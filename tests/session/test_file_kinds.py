@@ -116,7 +116,7 @@ def test_weights_under_another_name_are_found(tmp_path: Path) -> None:
 
 
 def test_weights_that_were_cut_off_are_told(tmp_path: Path) -> None:
-    """Those of a copy that ended early, and a Git LFS pointer in their place."""
+    """A copy may have ended early, or a Git LFS pointer is in their place."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
     weights = tmp_path / "weights.bin"
     weights.write_bytes(weights.read_bytes()[:42])

@@ -236,7 +236,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_cache_that_cannot_be_used_is_told_and_memory_taken(path: Path, cache: Path) -> None:
-    """No place for a folder, or for all of a file."""
+    """There is no place for a folder, or for all of a file."""
     cache.write_text("in the way")
     with capture_logs() as logs:
         assert last(secured(path, cache).open()) == 10 * (ROWS - 1)

@@ -72,7 +72,7 @@ def snapshot(hub: Path, blobs: Path | None = None) -> Path:
 
 
 def test_a_snapshot_of_hugging_faces_cache_has_its_weights_among_the_blobs(tmp_path: Path) -> None:
-    """Those of the same repository."""
+    """Only blobs of the same repository are followed."""
     opener = Opener(snapshot(tmp_path / "hub"), chain=ON_CPU)
     opener.resolve_links(tmp_path / "cache")
     assert opener.open().run({"x": np.ones((2, 4), "f4")})[0].shape[0] == 2

@@ -135,6 +135,6 @@ def test_the_narrowest_limit_counts(
 
 
 def test_this_machine_has_memory() -> None:
-    """Read from the real files."""
+    """The figure is read from the real files."""
     free, limit = free_memory()
     assert 0 < free <= limit

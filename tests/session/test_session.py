@@ -620,7 +620,7 @@ def test_external_data_beside_the_model_is_used(tmp_path: Path) -> None:
     ],
 )
 def test_external_data_stays_in_the_folder(tmp_path: Path, location: str, told: str) -> None:
-    """No `..`, absolute path, link out or missing file: the operator reads which."""
+    """`..`, absolute paths, links out and missing files are refused, each with its own reason."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1" / "model.onnx")
     shutil.copy(tmp_path / "1" / "weights.bin", tmp_path / "weights.bin")
     (tmp_path / "1" / "link.bin").symlink_to("../weights.bin")
@@ -909,6 +909,6 @@ def test_a_run_of_no_rows_does_not_end_the_process(tmp_path: Path, operator: str
 
 
 def test_other_models_run_without_rows(tmp_path: Path) -> None:
-    """They answer with none."""
+    """Inputs without rows give outputs without rows."""
     session = open_session(onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx"))
     assert session.run({"x": np.ones((0, 4), np.float32)})[0].shape[0] == 0

@@ -33,7 +33,7 @@ def test_texts_are_what_the_runtime_has(shape: tuple[int, ...], tmp_path: Path) 
 
 
 def test_portions_keep_their_order(tmp_path: Path) -> None:
-    """The numbers from 0 on, as texts."""
+    """The texts are the numbers from 0 on."""
     numbers = np.arange(MANY)
     cast = onnx.helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.STRING)
     graph = onnx.helper.make_graph(

@@ -39,7 +39,7 @@ def test_weights_in_other_files_are_found(tmp_path: Path) -> None:
 def test_what_does_not_open_or_is_large_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instead of an error: the model serves without."""
+    """There is no error: the model serves without types."""
     path = tmp_path / "model.onnx"
     for content in (b"", b"no model", b"\xff" * 50):
         path.write_bytes(content)

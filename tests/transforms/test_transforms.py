@@ -206,7 +206,7 @@ def test_inputs_of_the_model_are_what_the_class_gets(server: Cohort) -> None:
 
 
 def test_a_value_error_of_before_is_the_callers_own(server: Cohort) -> None:
-    """Status 400 with its text."""
+    """The status is 400 with its text."""
     answer = words(server, "one two")
     assert answer.status_code == 400
     assert answer.json()["error"] == "send four numbers, as '1 2 3 4'"

@@ -68,7 +68,7 @@ def plane(workers: tuple[Worker, Worker]) -> HostPlane:
 async def test_what_is_read_is_that_of_both(
     workers: tuple[Worker, Worker], plane: HostPlane
 ) -> None:
-    """States, problems and metrics."""
+    """States, problems and metrics of both are returned."""
     _, other = workers
     entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="no memory")]
     other.registry.catalog = make_registry({"m": entries}).catalog

@@ -45,7 +45,7 @@ outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)
 def test_it_weighs_what_it_would_have_where_all_was_counted_in_one_process(
     here: list[tuple[bool, bool]], there: list[tuple[bool, bool]]
 ) -> None:
-    """Units and outcomes alike, once: what was given is gone."""
+    """Units and outcomes are equal, and given once: nothing is given again."""
     judge, other, whole = live_rollout(), live_rollout(), live_rollout()
     count(judge, here)
     count(other, there)

@@ -33,7 +33,7 @@ def test_the_first_worker_starts_alone() -> None:
 
 
 def test_a_place_whose_workers_end_stays_empty_for_a_while() -> None:
-    """Longer each time, up to a limit."""
+    """The pause grows each time, up to a limit."""
     assert next_changes([], 1, now=4.9, not_before={0: 5.0}) == []
     assert next_changes([], 1, now=5.0, not_before={0: 5.0}) == [StartWorker(0)]
     assert [retry_seconds(count) for count in range(5)] == [0, 1, 2, 4, 8]

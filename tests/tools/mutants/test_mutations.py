@@ -134,7 +134,7 @@ def test_a_mutant_that_cannot_be_made_is_an_error() -> None:
     ],
 )
 def test_a_mutant_knows_the_lines_that_reach_it(source: str, lines: range, runs: bool) -> None:
-    """Those of its statement, without the body; a default runs as the file is imported."""
+    """The lines are those of its statement, without the body; a default runs at import."""
     mutation = mutations("m.py", source)[0]
     assert (mutation.lines, mutation.runs) == (lines, runs)
 
@@ -147,7 +147,7 @@ def record(mutation: Mutation, outcome: str, tests: str = "t") -> Record:
 
 
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
-    """Killed: until the function changes. Survived: until the tests do."""
+    """A killed mutant stays until the function changes, a survivor until the tests do."""
     killed, survived, *_ = mutations("m.py", in_function("g(a < b)"))
     records = Records(tmp_path / "kept/outcomes.jsonl")
     records.add(record(survived, "killed"))
