@@ -101,14 +101,14 @@ def _hear(one: socket.socket) -> None:
 
 
 def requests(plan: Plan) -> int:
-    """A thread and a `requests.Session` for each connection."""
+    """Return a thread and a `requests.Session` for each connection."""
     import requests as library  # noqa: PLC0415 - only one of the clients is measured at a time
 
     return _in_threads(plan, library.Session, "data")
 
 
 def httpx(plan: Plan) -> int:
-    """A thread and an `httpx.Client` for each connection."""
+    """Return a thread and an `httpx.Client` for each connection."""
     import httpx as library  # noqa: PLC0415 - as above
 
     return _in_threads(plan, lambda: library.Client(verify=False, timeout=60), "content")
@@ -130,7 +130,7 @@ def _in_threads(plan: Plan, client: Callable[[], Any], body: str) -> int:
 
 
 def aiohttp(plan: Plan) -> int:
-    """A task for each connection of one `aiohttp.ClientSession`."""
+    """Return a task for each connection of one `aiohttp.ClientSession`."""
     import aiohttp as library  # noqa: PLC0415 - as above
 
     async def call(session: library.ClientSession) -> int:

@@ -17,7 +17,7 @@ class Heard:
     failures: list[str] = field(default_factory=list)
 
     def quantile(self, share: float) -> float:
-        """The latency that `share` of the answers stay within, in seconds."""
+        """Return the latency that `share` of the answers stay within, in seconds."""
         ordered = sorted(self.seconds)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 

@@ -250,7 +250,7 @@ COLUMNS = (
 
 
 def cells(found: Found) -> Iterator[list[str]]:
-    """The rows of the table, as COLUMNS names them."""
+    """Yield the rows of the table, as COLUMNS names them."""
     for (door, server), figures in found.items():
         if figures.failed or not figures.cpu_us:
             yield [door, server, "left out", *[""] * (len(COLUMNS) - 3)]

@@ -80,7 +80,7 @@ def _start(work: Work, command: Sequence[str], **environment: str) -> Start:
 
 
 def servers(work: Work) -> list[Asked]:
-    """The servers. Raises RuntimeError where one cannot be installed."""
+    """Return the servers. Raises RuntimeError where one cannot be installed."""
     picture = work.name == "picture"
 
     def server(name: str, ready: str, start: Callable[[int], Start], *packages: str) -> Server:
@@ -187,7 +187,7 @@ def measure(
 def _start_all(
     stack: ExitStack, work: Work, sent: Sequence[bytes], only: Sequence[str]
 ) -> dict[str, tuple[Running, Path]]:
-    """The servers, stopped, and what they are asked; all give the same labels."""
+    """Return the servers, stopped, and what they are asked; all give the same labels."""
     running: dict[str, tuple[Running, Path]] = {}
     labels: list[str] = []
     for asked in servers(work):
@@ -278,7 +278,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def fresh(name: str) -> Path:
-    """An empty folder for models and files."""
+    """Return an empty folder for models and files."""
     folder = BUILD / "labelling" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -127,7 +127,7 @@ class Kind:
     script: str = SCRIPT
 
     def calls(self) -> Iterator[bytes]:
-        """The requests as they go over the wire, asked for in turn."""
+        """Yield the requests as they go over the wire, asked for in turn."""
         for number in range(max(len(self.bodies), len(self.paths))):
             body = self.bodies[number % len(self.bodies)]
             path = self.paths[number % len(self.paths)]
@@ -234,7 +234,7 @@ class Figures:
 
 
 def models(workload: Workload) -> Path:
-    """The folder of models, made if need be."""
+    """Return the folder of models, made if need be."""
     folder = BUILD / "lane"
     source = model_folder(workload) / workload.model / "1" / "model.onnx"
     names = ["sole", "split", "sticky", "shadowed"]
@@ -323,7 +323,7 @@ COLUMNS = ("kind", "CPU, µs", "range", "of plain", "range", "requests/s", "fast
 
 
 def cells(found: Mapping[str, Figures]) -> Iterator[list[str]]:
-    """The rows of the table, as COLUMNS names them."""
+    """Yield the rows of the table, as COLUMNS names them."""
     for name, figures in found.items():
         if not figures.cpu_us:
             yield [name, "every round was dropped", *[""] * (len(COLUMNS) - 2)]

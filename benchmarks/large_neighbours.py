@@ -90,18 +90,18 @@ JSON = {"content-type": "application/json"}
 
 
 def predict(values: np.ndarray) -> Large:
-    """The tutorials' form."""
+    """Return the tutorials' form."""
     return Large("/models/large/predict", b'{"input":[[%b]]}' % _digits(values), JSON)
 
 
 def v2(values: np.ndarray) -> Large:
-    """A V2 tensor as JSON."""
+    """Return a V2 tensor as JSON."""
     about = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":[%b]}]}'
     return Large("/v2/models/large/infer", about % (values.size, _digits(values)), JSON)
 
 
 def v2_binary(values: np.ndarray) -> Large:
-    """A V2 tensor as bytes behind JSON."""
+    """Return a V2 tensor as bytes behind JSON."""
     head = json.dumps(
         {
             "inputs": [
@@ -122,7 +122,7 @@ def v2_binary(values: np.ndarray) -> Large:
 
 
 def npy(values: np.ndarray) -> Large:
-    """A .npy file."""
+    """Return a .npy file."""
     with tempfile.TemporaryFile() as file:
         np.save(file, values.reshape(1, -1))
         file.seek(0)
@@ -131,7 +131,7 @@ def npy(values: np.ndarray) -> Large:
 
 
 def rpc(values: np.ndarray) -> Large:
-    """A gRPC message with raw contents."""
+    """Return a gRPC message with raw contents."""
     request = schema.ModelInferRequest(model_name="large")
     request.inputs.add(name="x", datatype="FP32", shape=[1, values.size])
     request.raw_input_contents.append(values.tobytes())
@@ -277,7 +277,7 @@ def _cpu(pid: int) -> float:
 
 
 def _mean() -> ModelProto:
-    """The mean of each row of any width."""
+    """Return the mean of each row of any width."""
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=1)
     graph = helper.make_graph(
         [node],

@@ -40,7 +40,7 @@ class Found:
 
 
 def model_folder(workload: Workload) -> Path:
-    """The folder with the workload's model alone in it, made if need be."""
+    """Return the folder with the workload's model alone in it, made if need be."""
     return models.build(workload.model, BUILD / "models").parents[2]
 
 
@@ -130,7 +130,7 @@ def _one(running: Running, many: int, number: int, found: Found, seconds: float)
 
 
 def find_loops(workload: Workload, say: Say) -> dict[str, dict[str, Any]]:
-    """The bare loop's best shape, and its best with one row at a time."""
+    """Return the bare loop's best shape, and its best with one row at a time."""
     say(f"{workload.name}: looking for the bare loop's best batch and threads")
     requests = {
         f"{number}/{name}": array

@@ -113,7 +113,7 @@ def call(
 
 
 def _read(held: bytes) -> tuple[int, float] | None:
-    """The status and Retry-After of an answer; None while it is not whole."""
+    """Return the status and Retry-After of an answer; None while it is not whole."""
     head, end, body = held.partition(b"\r\n\r\n")
     if not end:
         return None

@@ -72,7 +72,7 @@ def by_python(name: str) -> Program:
 
 
 def go() -> Sequence[str]:
-    """The caller in Go, built if need be. Raises RuntimeError if it cannot be built."""
+    """Return the caller in Go, built if need be. Raises RuntimeError if it cannot be built."""
     source, program = OTHERS / "caller.go", BUILD / "caller-go"
     compiler = _installed("go", "golang-go")
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
@@ -81,7 +81,7 @@ def go() -> Sequence[str]:
 
 
 def java() -> Sequence[str]:
-    """The caller in Java. Raises RuntimeError without a compiler."""
+    """Return the caller in Java. Raises RuntimeError without a compiler."""
     _installed("javac", "default-jdk-headless")
     return ["java", str(OTHERS / "Caller.java")]
 

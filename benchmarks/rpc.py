@@ -116,7 +116,7 @@ class Figures:
 
 
 def message_of(kind: Kind) -> bytes:
-    """A request of one row, or of 600 KB."""
+    """Return a request of one row, or of 600 KB."""
     shape = (1, 150_000) if kind.model == "echo" else (1, 10)
     row = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     request = ModelInferRequest(model_name=kind.model, id=kind.id)
@@ -126,7 +126,7 @@ def message_of(kind: Kind) -> bytes:
 
 
 def check(running: Running, message: bytes) -> bytes:
-    """The answer of a server to a request. Raises where it gives none."""
+    """Return the answer of a server to a request. Raises where it gives none."""
     with grpc.insecure_channel(f"127.0.0.1:{running.rpc_port}") as channel:
         answer: bytes = channel.unary_unary(METHOD)(message, timeout=30, wait_for_ready=True)
     return b"".join(ModelInferResponse.FromString(answer).raw_output_contents)
@@ -252,7 +252,7 @@ def measure(
 
 
 def started(name: str, kind: Kind) -> Running:
-    """A server that gives the right answers. Raises RuntimeError where they are wrong."""
+    """Return a server that gives the right answers. Raises RuntimeError where they are wrong."""
     workload = Workload(kind.model, kind.model)
     running = launch(SERVERS[name], workload, model_folder(workload))
     running.wait()
@@ -268,7 +268,7 @@ COLUMNS = ("call", "server", "CPU, µs", "range", "its server alone", "requests/
 
 
 def cells(found: Mapping[tuple[str, str], Figures]) -> Iterator[list[str]]:
-    """The rows of the table, as COLUMNS names them."""
+    """Yield the rows of the table, as COLUMNS names them."""
     for (kind, server), figures in found.items():
         if not figures.cpu_us:
             yield [kind, server, "no round is left", *[""] * (len(COLUMNS) - 3)]

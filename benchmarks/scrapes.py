@@ -117,7 +117,7 @@ def round_of(
 
 
 def busy_seconds(pid: int) -> float:
-    """The processor time that a process has taken."""
+    """Return the processor time that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

@@ -72,7 +72,7 @@ class Server:
         return str(python)
 
     def node_folder(self) -> Path:
-        """The folder of its npm packages, made on demand. Raises RuntimeError if it cannot.
+        """Return the folder of its npm packages, made on demand. Raises RuntimeError if it cannot.
 
         Without their install scripts: onnxruntime-node has the CPU libraries in its package, and
         its script would fetch those for CUDA from elsewhere.
@@ -90,7 +90,7 @@ class Server:
 
 
 def find_uv() -> str:
-    """The machine's own uv, else the one of this checkout."""
+    """Return the machine's own uv, else the one of this checkout."""
     return shutil.which("uv") or str(ROOT / ".tools/bin/uv")
 
 

@@ -36,7 +36,7 @@ class Named(asyncio.Protocol):
 
 
 def bound(port: int, *, reuse: bool) -> socket.socket:
-    """A listener on the loopback address."""
+    """Return a listener on the loopback address."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if reuse:
@@ -153,7 +153,7 @@ async def open_and_close(port: int, seconds: float) -> float:
 
 
 def cpu_of(pids: list[int]) -> list[float]:
-    """The CPU seconds of processes so far."""
+    """Return the CPU seconds of processes so far."""
     ticks = os.sysconf("SC_CLK_TCK")
     found = []
     for pid in pids:

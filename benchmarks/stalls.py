@@ -42,19 +42,19 @@ Body = Callable[[int], bytes]
 
 
 def rows(unit: bytes, last: bytes = b"") -> Body:
-    """A list of `unit` over and over, in the tutorials' form; and at the end `last`."""
+    """Return a list of `unit` over and over, in the tutorials' form; and at the end `last`."""
     return lambda size: (
         b'{"input": [' + unit * (size // len(unit)) + (last or unit.rstrip(b",")) + b"]}"
     )
 
 
 def columns(unit: bytes) -> Body:
-    """The same among V1's instances."""
+    """Return the same among V1's instances."""
     return lambda size: b'{"instances": [' + unit * (size // len(unit)) + unit.rstrip(b",") + b"]}"
 
 
 def tensor(datatype: str, unit: bytes) -> Body:
-    """The same in a V2 tensor."""
+    """Return the same in a V2 tensor."""
 
     def body(size: int) -> bytes:
         count = size // len(unit) + 1

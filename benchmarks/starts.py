@@ -68,7 +68,7 @@ def _copies(folder: Path, count: int) -> Path:
 
 
 def _linkable(source: Path, folder: Path) -> Path:
-    """A copy of `source` on the file system of `folder`, where a hard link can be made."""
+    """Return a copy of `source` on the file system of `folder`, where a hard link can be made."""
     copy = folder.parent / "model.onnx"
     if not copy.exists():
         shutil.copy(source, copy)

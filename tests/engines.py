@@ -255,7 +255,7 @@ def make_entry(
 
 
 def make_catalog(models: Mapping[str, Sequence[VersionEntry]]) -> dict[str, ModelEntry]:
-    """A catalog of these versions."""
+    """Return a catalog of these versions."""
     return {
         name: ModelEntry(name, {entry.number: entry for entry in entries})
         for name, entries in models.items()
@@ -263,7 +263,7 @@ def make_catalog(models: Mapping[str, Sequence[VersionEntry]]) -> dict[str, Mode
 
 
 def make_registry(models: Mapping[str, Sequence[VersionEntry]]) -> Registry:
-    """A registry that has loaded these versions and reads no disk."""
+    """Return a registry that has loaded these versions and reads no disk."""
     registry = Registry([], observe=lambda event: None)
     registry.catalog = make_catalog(models)
     registry.settled = True

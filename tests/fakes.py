@@ -40,7 +40,7 @@ if sys.platform != "win32":
 
 
 def double(inputs: Arrays, control: object = None) -> Outputs:
-    """A model: twice each input, by the inputs' names."""
+    """Return a model: twice each input, by the inputs' names."""
     return [inputs[name] + inputs[name] for name in sorted(inputs)]  # type: ignore[operator]
 
 
@@ -235,7 +235,7 @@ class FakeServer:
 
 
 def make_metrics(*, troubles: Collection[Trouble] = ()) -> Metrics:
-    """The metrics of a process without rollouts and without the fast HTTP protocol."""
+    """Return the metrics of a process without rollouts and without the fast HTTP protocol."""
     metrics, server = Metrics(), FakeServer(latest=troubles)
     metrics.register(ServerMetrics(server, server, server, server, server, None))
     return metrics

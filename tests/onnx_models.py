@@ -406,7 +406,7 @@ def with_defaults(*, optional: int = 1, ir_version: int = IR_VERSION) -> onnx.Mo
 
 
 def optional(model: onnx.ModelProto, name: str, value: NDArray[np.generic]) -> onnx.ModelProto:
-    """The same with a default for one of its inputs."""
+    """Return the same with a default for one of its inputs."""
     model.graph.initializer.append(_weight(name, value))
     return model
 
@@ -482,7 +482,7 @@ def decoded_image() -> onnx.ModelProto:
 
 
 def decoders_library() -> Path:
-    """The library of onnxruntime-extensions, found without importing it.
+    """Return the library of onnxruntime-extensions, found without importing it.
 
     That would have this process, and each that it starts, use protobuf in pure Python.
     """

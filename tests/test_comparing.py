@@ -29,7 +29,7 @@ CRITERIA: tuple[Criterion, ...] = (SAME_MODEL, ROUNDING, SAME_DECISION)
 
 
 def pair_of(datatype: str, expected: object, got: object) -> Pair:
-    """A pair with one output, `y`."""
+    """Return a pair with one output, `y`."""
     dtype = BY_NAME[datatype].dtype
     return Pair({"y": np.array(expected, dtype)}, {"y": np.array(got, dtype)})
 

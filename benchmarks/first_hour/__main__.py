@@ -217,14 +217,14 @@ def starts_answered(server: Server) -> Iterator[dict[str, object]]:
 
 
 def explanation(log: str, words: Sequence[str]) -> str:
-    """The line of a log that explains, or else its last one of an error."""
+    """Return the line of a log that explains, or else its last one of an error."""
     lines = [line for line in map(plain, log.splitlines()) if "InferenceSession(" not in line]
     errors = [line for line in lines if re.search("rror|problem|onnx", line)] or [""]
     return next((line for line in errors if any(word in line for word in words)), errors[-1])
 
 
 def plain(line: str) -> str:
-    """A line of a log without colours; what went wrong alone where the line is JSON."""
+    """Return a line of a log without colours; what went wrong alone where the line is JSON."""
     line = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
     if line.startswith("{"):
         fields = json.loads(line)

@@ -19,7 +19,7 @@ def tables(
     found: Sequence[Outcome],
     versions: str,
 ) -> str:
-    """The summary and each mistake, as Markdown.
+    """Return the summary and each mistake, as Markdown.
 
     `lines` to write and `times` of starts in seconds are by server; `found` has the outcome of each
     mistake with each server.

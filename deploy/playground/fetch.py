@@ -85,7 +85,7 @@ def downloaded(url: str) -> bytes:
 
 
 def verified(package: bytes, integrity: str, url: str) -> bytes:
-    """The package, if it is the locked one."""
+    """Return the package, if it is the locked one."""
     algorithm, _, wanted = integrity.partition("-")
     digest = base64.b64encode(hashlib.new(algorithm, package).digest()).decode()
     if digest != wanted:

@@ -88,7 +88,7 @@ def compare() -> None:
 
 
 def counted() -> tuple[float, float]:
-    """The seconds of all runs so far, and the rows of the network's."""
+    """Return the seconds of all runs so far, and the rows of the network's."""
     with urllib.request.urlopen(f"{URL}/metrics") as answer:
         lines = [line.decode().rsplit(" ", 1) for line in answer if not line.startswith(b"#")]
     seconds = sum(float(v) for k, v in lines if k.startswith("model_run_duration_seconds_sum"))

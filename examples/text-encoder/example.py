@@ -96,7 +96,7 @@ for _ in range(150):
 
 
 async def embed(client: httpx.AsyncClient, text: str) -> list[float]:
-    """The embedding that the server gives for a text."""
+    """Return the embedding that the server gives for a text."""
     inputs = {name: tensor.tolist() for name, tensor in tokenize([text]).items()}
     answer = await client.post("/predict", json={"model": "encoder", "inputs": inputs})
     assert answer.status_code == 200, answer.text

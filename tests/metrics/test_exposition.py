@@ -137,7 +137,7 @@ def test_a_histogram_is_written_again_only_when_it_has_counted() -> None:
 
 
 def used_counts() -> VersionMetrics:
-    """The counts of a version of which everything has happened."""
+    """Return the counts of a version of which everything has happened."""
     counts = VersionMetrics()
     counts.objective = 0.1
     counts.request('a"b', "OK", 0.2)

@@ -31,7 +31,7 @@ async def engine_with(disk: RegistryOnDisk, profile: Profile) -> BatchedSession:
 
 
 async def rows_run(queue: RequestQueue, rows: int) -> int:
-    """The rows of the run that a request of some rows is answered from."""
+    """Return the rows of the run that a request of some rows is answered from."""
     reply = RecordedReply()
     queue.submit({"x": np.ones((rows, 3), np.float32)}, reply)
     same, counts = await reply.outputs()

@@ -348,7 +348,7 @@ def test_an_example_may_be_given_by_its_shape(path: Path) -> None:
 
 
 def listening(folder: Path) -> Path:
-    """A model as Silero's, which takes long sounds only and one state for each row."""
+    """Return a model as Silero's, which takes long sounds only and one state for each row."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]>
         listening (float[A, B] sound, float[2, C, 8] state, int64 rate) => (float[A, D] y)
@@ -440,7 +440,7 @@ def test_made_texts_are_fewer_than_made_numbers(path: Path) -> None:
 
 
 def asked_by_length(folder: Path) -> Path:
-    """A model whose rows are independent where they are at least 8 long."""
+    """Return a model whose rows are independent where they are at least 8 long."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]> asked (float[N, T] x) => (float[N, U] y)
         <int64 at = {1}, int64 eight = {8}>

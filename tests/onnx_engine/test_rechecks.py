@@ -50,7 +50,7 @@ def row(value: float) -> Arrays:
 
 
 async def ask_together(queue: RequestQueue, *values: float) -> list[Array]:
-    """The answers to requests that share a run, where they may."""
+    """Return the answers to requests that share a run, where they may."""
     replies = [RecordedReply() for _ in values]
     for value, reply in zip(values, replies, strict=True):
         queue.submit(row(value), reply)
@@ -208,7 +208,7 @@ def test_what_padded_runs_have_shown_counts_with_that_padding(tmp_path: Path) ->
 
 
 def rounding_otherwise_alone() -> onnx.ModelProto:
-    """A sum over inner axes, which ONNX Runtime adds up in another order for a lone row."""
+    """Return a sum over inner axes, which ONNX Runtime adds up in another order for a lone row."""
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> g (float[N, 3] x) => (float[N, 48] y) '
         "<int64[3] shape = {-1, 16, 48}, int64[1] axes = {1}>"
@@ -220,7 +220,7 @@ def rounding_otherwise_alone() -> onnx.ModelProto:
 
 
 async def exact_engine(disk: RegistryOnDisk, config: str, exactness: Exactness) -> BatchedSession:
-    """The engine of that model, of which something else was found when it was tried."""
+    """Return the engine of that model, of which something else was found when it was tried."""
     engine = await engine_of(disk, rounding_otherwise_alone(), config)
     found = replace(engine.profile, profile=BATCHED, exactness=exactness)
     engine.adopt(MeasuredVersion(found, None, final=True))

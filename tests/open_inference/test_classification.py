@@ -20,7 +20,7 @@ def best(
     *,
     by_row: bool = False,
 ) -> Any:
-    """The classes of an output of these values."""
+    """Return the classes of an output of these values."""
     array = np.array(values).astype(BY_NAME[datatype].dtype)
     return classify(TensorSpec("y", datatype, None), array, count, labels, by_row=by_row).tolist()
 

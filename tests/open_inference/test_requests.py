@@ -16,7 +16,7 @@ from cohort.tensors import TensorSpec
 
 
 def tensor(name: str = "x", **fields: Any) -> InputTensor:
-    """An input of three FP32."""
+    """Return an input of three FP32."""
     return InputTensor(name, "FP32", [1, 3], NO_PARAMETERS, **{"data": [1, 2, 3], **fields})
 
 

@@ -40,17 +40,17 @@ SLOW = Sent("x", "FP32", [1, 4], [1, 2, 3, 4])
 
 
 def of_x(parameters: Mapping[str, Any], **more: Any) -> Asked:
-    """A request of `same` with these parameters."""
+    """Return a request of `same` with these parameters."""
     return Asked("same", [X], parameters=parameters, **more)
 
 
 def y_with(parameters: Mapping[str, Any], model: str = "same") -> Asked:
-    """A request of one output with these parameters."""
+    """Return a request of one output with these parameters."""
     return Asked(model, [X], [("y", parameters)])
 
 
 def changed(**changes: Any) -> Asked:
-    """A request whose input is not as it should be."""
+    """Return a request whose input is not as it should be."""
     fields: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3], "values": [3, 1, 2]}
     return Asked("same", [Sent(**{**fields, **changes})])
 
@@ -304,7 +304,7 @@ async def grpc_document(
 
 
 def as_message(document: Any, message: Message) -> Message:
-    """A document as the message of the same fields; those it has no field for are empty."""
+    """Return a document as the message of the same fields; those it has no field for are empty."""
     fields = {one.name for one in message.DESCRIPTOR.fields}
     assert not any(value for name, value in document.items() if name not in fields)
     return ParseDict(document, message, ignore_unknown_fields=True)

@@ -17,7 +17,7 @@ from tests.planes import health_of, make_control_plane, make_rollouts
 
 
 def states(registry: Registry) -> dict[int, tuple[State, str]]:
-    """The state and the reason of each version of `m`."""
+    """Return the state and the reason of each version of `m`."""
     entries = registry.catalog["m"].versions.values()
     return {entry.number: (entry.state, entry.reason) for entry in entries}
 

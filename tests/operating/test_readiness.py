@@ -20,7 +20,7 @@ Z = TensorSpec("z", "FP32", (None, 2))
 
 
 def make(registry: Registry, *problems: object) -> ControlPlane:
-    """A control plane over a registry, with these problems on disk."""
+    """Return a control plane over a registry, with these problems on disk."""
     return make_control_plane(registry, make_metrics(), problems=lambda: problems)
 
 

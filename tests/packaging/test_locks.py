@@ -43,7 +43,7 @@ def test_serving_does_not_install_grpcio(runtime: str) -> None:
 
 
 def pinned(name: str) -> dict[str, str]:
-    """The version of each distribution in a lock file; of several, the last."""
+    """Return the version of each distribution in a lock file; of several, the last."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     found = re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*?\])?==(\S+)", text, re.MULTILINE)
     return {canonicalize_name(name): version for name, version in found}

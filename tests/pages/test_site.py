@@ -60,7 +60,7 @@ def test_no_page_and_no_style_names_what_is_elsewhere() -> None:
 
 @contextmanager
 def recording_proxy() -> Iterator[tuple[int, list[str]]]:
-    """A proxy that refuses everything, and notes what it was asked for."""
+    """Yield a proxy that refuses everything, and notes what it was asked for."""
     asked: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -43,7 +43,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def check(models: Path, text: str) -> list[str]:
-    """The notes on a pipeline that is right."""
+    """Return the notes on a pipeline that is right."""
     folder = models / "whole"
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.yaml").write_text(text)

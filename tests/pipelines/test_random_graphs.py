@@ -67,7 +67,7 @@ class Random:
         return f"inputs: {{{said}}}\n{text}"
 
     def plainly(self, sessions: Mapping[str, ort.InferenceSession], sent: Arrays) -> list[Array]:
-        """The outputs of one row."""
+        """Return the outputs of one row."""
         there: Arrays = dict(sent)
         for name, (model, inputs, when) in self.steps.items():
             condition = parse_condition(when) if when else None

@@ -68,7 +68,7 @@ def _by(hand: Hand, stroke: Stroke, drawn: random.Random) -> Stroke:
 
 
 def _curve(points: Sequence[Point]) -> Stroke:
-    """A curve through points, by Catmull and Rom, or a line through two."""
+    """Return a curve through points, by Catmull and Rom, or a line through two."""
     if len(points) == 2:
         start, end = points
         return [_between(start, end, step / 6) for step in range(7)]

@@ -28,7 +28,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def residual() -> onnx.ModelProto:
-    """The 175 nodes of a ResNet-50 with few channels; `image` FP32 [N, 3, 64, 64]."""
+    """Return the 175 nodes of a ResNet-50 with few channels; `image` FP32 [N, 3, 64, 64]."""
     random = np.random.default_rng(0)
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
@@ -73,7 +73,7 @@ def residual() -> onnx.ModelProto:
 
 
 def hostile() -> onnx.ModelProto:
-    """A model whose names are tags."""
+    """Return a model whose names are tags."""
     x, y = (helper.make_tensor_value_info(one, TensorProto.FLOAT, ["N", 3]) for one in "xy")
     node = helper.make_node("Relu", ["x"], ["y"], name=HOSTILE)
     graph = helper.make_graph([node], HOSTILE, [x], [y])

@@ -138,7 +138,7 @@ def test_without_viewers_nothing_is_sampled_and_each_of_many_is_told_the_same(
 
 
 def _sample(lines: Iterator[str]) -> list[dict[str, object]]:
-    """The next samples of a viewer."""
+    """Return the next samples of a viewer."""
     for line in lines:
         if line.startswith("data: ["):
             samples: list[dict[str, object]] = json.loads(line.removeprefix("data: "))
@@ -147,7 +147,7 @@ def _sample(lines: Iterator[str]) -> list[dict[str, object]]:
 
 
 def _first_counted(lines: Iterator[str]) -> dict[str, object]:
-    """The first sample that has counted anything."""
+    """Return the first sample that has counted anything."""
     while True:
         for one in _sample(lines):
             if one["versions"]:

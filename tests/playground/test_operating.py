@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def operating(chromium: Browser, server: Cohort) -> Page:
-    """The page of digits, with its operations opened."""
+    """Return the page of digits, with its operations opened."""
     page = opened(chromium, server, "/models/digits")
     page.locator("summary", has_text="Operate").click()
     return page

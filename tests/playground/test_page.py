@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror='window.smuggled=1'><script>window.smuggled=1</scr
 
 
 def hostile_model() -> onnx.ModelProto:
-    """A model in whose metadata is HTML."""
+    """Return a model in whose metadata is HTML."""
     model = onnx_models.identity()
     model.doc_string = model.producer_name = HOSTILE
     onnx.helper.set_model_props(model, {HOSTILE: HOSTILE, "classes": json.dumps([HOSTILE] * 3)})
@@ -201,7 +201,7 @@ def test_drawings_are_read(chromium: Browser, server: Cohort) -> None:
 
 
 def given(page: Page) -> list[list[list[float]]]:
-    """The model's input, as the page shows it."""
+    """Return the model's input, as the page shows it."""
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     grey: list[int] = page.evaluate(
         """() => {

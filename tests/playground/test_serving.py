@@ -166,7 +166,7 @@ def test_only_the_files_that_serve_are_given_and_drawn(tmp_path: Path) -> None:
 
 
 def _with_location(file: Path, name: str) -> bytes:
-    """The model with its weights in a file of this name."""
+    """Return the model with its weights in a file of this name."""
     model = onnx.load(file, load_external_data=False)
     for weight in model.graph.initializer:
         for entry in weight.external_data:

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def chosen(chromium: Browser, server: Cohort, model: str, content: bytes) -> Page:
-    """The page of a model, with a file chosen."""
+    """Return the page of a model, with a file chosen."""
     page = opened(chromium, server, f"/models/{model}")
     page.locator("summary", has_text="A whole CSV file").click()
     page.locator("#csv-file").set_input_files(
@@ -43,7 +43,7 @@ def chosen(chromium: Browser, server: Cohort, model: str, content: bytes) -> Pag
 
 
 def answered(page: Page) -> list[list[str]]:
-    """The rows of the file that is there to be saved."""
+    """Return the rows of the file that is there to be saved."""
     with page.expect_download() as download:
         page.get_by_role("link", name="Download the rows with answers").click()
     assert download.value.suggested_filename == "rows-answers.csv"

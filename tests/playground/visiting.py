@@ -14,7 +14,7 @@ NO_ANSWER = re.compile(r"The answer appears here\.|Waiting for the answer…|(Lo
 
 
 def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
-    """A view of the page, when it is there."""
+    """Return a view of the page, when it is there."""
     chromium.page.goto(f"{server.url}/playground{path}")
     expect(chromium.page.locator("main")).not_to_have_attribute("aria-busy", "true")
     return chromium.page

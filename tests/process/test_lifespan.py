@@ -92,7 +92,7 @@ async def _awaited(answer: Awaitable[None]) -> None:
 
 
 def application_of(parts: Parts) -> LaterApplication:
-    """The application, over the parts."""
+    """Return the application, over the parts."""
     return LaterApplication(cast(Service, parts), parts.make)
 
 

@@ -12,7 +12,7 @@ ROLLED_BACK = RolledBack("m", 2, ("canary",), False, "errors", "4 % of 9", True,
 
 
 def ramp(step: int, percent: float = 25.0, *, run: str = "run", here: bool = True) -> RampMoved:
-    """A move of a ramp of three steps."""
+    """Return a move of a ramp of three steps."""
     return RampMoved("m", 2, "canary", step, 3, percent, run, here)
 
 

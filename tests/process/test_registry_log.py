@@ -35,7 +35,7 @@ def _own_logger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_log(models: Mapping[str, Sequence[VersionEntry]], *, tabled: bool = False) -> RegistryLog:
-    """The log of these models, with a table that will name them, or has done so."""
+    """Return the log of these models, with a table that will name them, or has done so."""
     table = StartUp(Settings(), default_chain(["cpu"]))
     table.pending = tabled
     return RegistryLog(make_registry(models), table)

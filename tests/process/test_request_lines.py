@@ -61,7 +61,7 @@ def lines_of(server: Cohort, request_id: str, event: str = "request", count: int
 def call(
     server: Cohort, method: str, *sent: bytes, key: str | None = WEB, request_id: str
 ) -> tuple[str, list[bytes]]:
-    """The name of the code that the call ends with, and the responses to messages."""
+    """Return the name of the code that the call ends with, and the responses to messages."""
     metadata = [("x-request-id", request_id)]
     if key is not None:
         metadata.append(("authorization", f"Bearer {key}"))

@@ -219,7 +219,7 @@ async def test_an_integer_that_no_json_has_is_an_invalid_input(
 
 
 def mounted(inner: FastAPI) -> FastAPI:
-    """A user's application, which has it under /ml."""
+    """Return a user's application, which has it under /ml."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -230,7 +230,7 @@ def mounted(inner: FastAPI) -> FastAPI:
 
     @outer.get("/predict")
     async def predict() -> str:
-        """A separate route with the name of one of Cohort's."""
+        """Return a separate route with the name of one of Cohort's."""
         return "mine"
 
     outer.mount("/ml", inner)
@@ -239,7 +239,7 @@ def mounted(inner: FastAPI) -> FastAPI:
 
 @contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
-    """The application under uvicorn, as people start it; gives its address."""
+    """Yield the application under uvicorn, as people start it; gives its address."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -62,7 +62,7 @@ async def application(scope: object, receive: object, send: object) -> None:
 
 
 def make(recorder: Recorder, protocol: object = "auto") -> Server:
-    """A server that does not listen yet."""
+    """Return a server that does not listen yet."""
     config = uvicorn.Config(
         application,
         http=protocol,  # type: ignore[arg-type]

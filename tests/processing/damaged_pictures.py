@@ -49,7 +49,7 @@ def originals() -> dict[str, bytes]:
 
 
 def run_lengths(width: int, height: int) -> bytes:
-    """A BMP in run-length encoding, which Pillow reads and does not write."""
+    """Return a BMP in run-length encoding, which Pillow reads and does not write."""
     palette = bytes(4 * 256)
     lines = b"".join(bytes([width, row, 0, 0]) for row in range(height)) + b"\0\1"
     start = 14 + 40 + len(palette)

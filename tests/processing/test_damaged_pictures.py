@@ -72,7 +72,7 @@ def test_a_file_that_was_cut_is_refused(kind: str) -> None:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """A part of a PNG."""
+    """Return a part of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
@@ -91,14 +91,14 @@ def tiff(*tags: tuple[int, int, int], width: int = 8, height: int = 8, packed: i
 
 
 def scans(count: int) -> bytes:
-    """A progressive JPEG whose last scan is there again and again."""
+    """Return a progressive JPEG whose last scan is there again and again."""
     file = saved(Image.new("RGB", (1000, 1000)), "JPEG", progressive=True)
     last = file[file.rindex(b"\xff\xda") : -2]
     return file[:-2] + last * count + file[-2:]
 
 
 def plain_scans(count: int) -> bytes:
-    """A JPEG that is not progressive, whose scan is there again and again."""
+    """Return a JPEG that is not progressive, whose scan is there again and again."""
     file = saved(Image.new("RGB", (1000, 1000)), "JPEG")
     return file[:-2] + file[file.rindex(b"\xff\xda") : -2] * count + file[-2:]
 

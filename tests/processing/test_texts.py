@@ -38,7 +38,7 @@ def texts(*values: Any) -> dict[str, Any]:
 
 
 async def ask(folder: Path, *requests: dict[str, Any]) -> list[Any]:
-    """The logits of each request, or its error; the server's own where it is not ready."""
+    """Return the logits of each request, or its error; the server's own where it is not ready."""
     state = folder.parent.parent
     async with Runtime(models=folder.parent, state=state / "s", cache=state / "c") as runtime:
         answers = await asyncio.gather(

@@ -44,7 +44,7 @@ def said_of(
 
 
 def numbers(feeds: Arrays) -> NDArray[np.float32]:
-    """The input as floats."""
+    """Return the input as floats."""
     return feeds["x"].astype(np.float32)
 
 
@@ -62,7 +62,7 @@ def boxes_beside_scores(feeds: Arrays) -> list[Array]:
 
 
 def padded_texts(feeds: Arrays) -> list[Array]:
-    """The words of texts, as many as the longest one has."""
+    """Return the words of texts, as many as the longest one has."""
     words = [str(text).split() for text in feeds["x"]]
     longest = max(map(len, words))
     return [np.array([each + [""] * (longest - len(each)) for each in words], object)]

@@ -84,7 +84,7 @@ def find(
     fresh: bool = False,
     briefly: bool = False,
 ) -> tuple[ProfileResult, int]:
-    """The profile, and in how many runs it was measured."""
+    """Return the profile, and in how many runs it was measured."""
     trial = find_trial(session.run, session.inputs)
     counted: Any = Counted(session)
     opener = Opener(path, chain=CHAIN)

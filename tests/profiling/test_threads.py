@@ -65,7 +65,7 @@ class Timed:
         return run
 
     def gain(self, one: float, more: float) -> float:
-        """The gain of runs that take `more` seconds over runs that take `one`."""
+        """Return the gain of runs that take `more` seconds over runs that take `one`."""
         return measure_gain(self.takes(one), self.takes(more), {}, one, lambda: self.now)
 
 

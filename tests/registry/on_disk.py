@@ -50,7 +50,7 @@ class RegistryOnDisk:
         await self.registry.loaded()
 
     def states(self, model: str) -> dict[int, State]:
-        """The states of a model's versions."""
+        """Return the states of a model's versions."""
         entry = self.registry.catalog.get(model)
         return {} if entry is None else {n: one.state for n, one in entry.versions.items()}
 

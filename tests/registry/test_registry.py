@@ -45,7 +45,7 @@ def source(stamp: str = "a") -> Source:
 
 
 def catalog(**models: Mapping[int, tuple[State, str]]) -> Catalog:
-    """A catalog of versions in the states, loaded from the stamps, that are given."""
+    """Return a catalog of versions in the states, loaded from the stamps, that are given."""
     return {
         name: ModelEntry(
             name,
@@ -124,7 +124,7 @@ def test_no_plan_takes_the_last_ready_version_before_another_is_ready(
 
 
 def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
-    """A repository with one model `m` whose versions v1, v2, … have these stamps."""
+    """Return a repository with one model `m` whose versions v1, v2, … have these stamps."""
     found = {
         int(name[1:]): Found(Path("model.onnx"), Path(), stamp) for name, stamp in stamps.items()
     }

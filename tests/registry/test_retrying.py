@@ -21,7 +21,7 @@ READY, UNAVAILABLE = State.READY, State.UNAVAILABLE
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
-    """The error as raised from its cause."""
+    """Return the error as raised from its cause."""
     error.__cause__ = cause
     return error
 

@@ -58,7 +58,7 @@ class Bucket:
         self.client.put_object(Bucket=self.name, Key=f"models/{path}", Body=body)
 
     def get(self, path: str) -> bytes:
-        """A file of the models folder."""
+        """Return a file of the models folder."""
         return bytes(self.client.get_object(Bucket=self.name, Key=f"models/{path}")["Body"].read())
 
     def put_folder(self, folder: Path, path: str) -> None:
@@ -90,7 +90,7 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     def bucket(self) -> Bucket:
-        """A new bucket, empty."""
+        """Return a new bucket, empty."""
         self._buckets += 1
         bucket = Bucket(f"bucket-{self._buckets}", self.endpoint)
         bucket.client.create_bucket(Bucket=bucket.name)
@@ -186,7 +186,7 @@ class Network:
 
 @contextmanager
 def network(port: int) -> Iterator[Network]:
-    """A proxy in front of `port`."""
+    """Yield a proxy in front of `port`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         between = Network(listener.getsockname()[1], _to=port)
         thread = Thread(target=between.serve, args=(listener,), daemon=True)

@@ -53,7 +53,7 @@ def files(mirror: Mirror) -> dict[str, bytes]:
 
 
 def manifest(**contents: bytes) -> bytes:
-    """A manifest with the digests of `model` (model.onnx) and what else is named."""
+    """Return a manifest with the digests of `model` (model.onnx) and what else is named."""
     digests = {
         "model.onnx" if name == "model" else name: hashlib.sha256(content).hexdigest()
         for name, content in contents.items()

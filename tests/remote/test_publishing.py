@@ -45,7 +45,7 @@ def arguments(model: Path, bucket: Bucket, key: Path) -> list[str]:
 
 
 def answer(server: Cohort) -> tuple[str, object]:
-    """The version that answers a row of ones, and what it answers."""
+    """Return the version that answers a row of ones, and what it answers."""
     body = {"model": "times", "inputs": {"x": [[1.0, 1.0, 1.0]]}}
     done = httpx.post(f"{server.url}/predict", json=body).json()
     return done["version"], done["outputs"]["y"]

@@ -26,7 +26,7 @@ def put_model(bucket: Bucket, folder: Path, number: int, factor: float) -> None:
 
 
 def version(server: Cohort) -> str:
-    """The version that answers."""
+    """Return the version that answers."""
     body = {"inputs": {"x": [[1.0, 1.0, 1.0]]}}
     answer = httpx.post(f"{server.url}/models/times/predict", json=body).json()
     return str(answer.get("version"))

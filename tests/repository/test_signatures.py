@@ -16,7 +16,7 @@ def put(models: Path, version: int, model: onnx.ModelProto) -> None:
 
 
 def inputs(snapshot: Snapshot) -> dict[int, list[str] | None]:
-    """The names of the inputs of versions whose signatures count."""
+    """Return the names of the inputs of versions whose signatures count."""
     found = snapshot.models["m"].signatures
     return {n: one and [spec.name for spec in one.inputs] for n, one in found.items()}
 

@@ -55,7 +55,7 @@ class Events(list[RolloutEvent]):
 
 
 def make_engine() -> ControlledEngine:
-    """An engine with one input and one output of scores."""
+    """Return an engine with one input and one output of scores."""
     return ControlledEngine((INPUT,), (OUTPUT,))
 
 
@@ -80,7 +80,7 @@ class LiveRig:
         self.live.configure(self.config(text))
 
     def queue(self, version: int) -> ControlledQueue:
-        """The side queue in use of a version."""
+        """Return the side queue in use of a version."""
         return self.engines[version].side_queues[-1]
 
     def copies(self, version: int) -> int:

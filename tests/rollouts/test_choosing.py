@@ -17,7 +17,7 @@ KEYS = [f"user-{number}" for number in range(10_000)]
 
 
 def chosen(*weights: float, seed: str = "m") -> dict[str, str]:
-    """The name that each of 10,000 keys gets; weights belong to v0, v1, …"""
+    """Return the name that each of 10,000 keys gets; weights belong to v0, v1, …"""
     named = [(f"v{number}", weight) for number, weight in enumerate(weights)]
     return {key: choose(named, key, seed=seed) for key in KEYS}
 

@@ -65,7 +65,7 @@ def test_no_file_and_an_empty_one_have_no_rollouts(tmp_path: Path) -> None:
 
 
 def with_(**parts: str) -> str:
-    """A rollout of two variants with other parts in place."""
+    """Return a rollout of two variants with other parts in place."""
     usual = {"variants": "{a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}"}
     keys = usual | parts
     return "m:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
@@ -135,7 +135,7 @@ def test_all_weight_may_be_a_ramps() -> None:
 
 
 def ramped(keys: str, more: str = "guard: {max_error_rate_increase: 0.01}") -> str:
-    """A rollout whose second variant has these keys."""
+    """Return a rollout whose second variant has these keys."""
     variants = f"{{a: {{version: 1, weight: 1}}, b: {{version: 2, {keys}}}}}"
     return f"m: {{variants: {variants}, {more}}}"
 

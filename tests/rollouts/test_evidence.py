@@ -49,7 +49,7 @@ def count(evidence: RolloutEvidence, variant: str, good: int, bad: int = 0) -> N
 
 
 def reasons(broken: dict[int, Verdict]) -> dict[int, str]:
-    """The limit that each version broke."""
+    """Return the limit that each version broke."""
     return {version: verdict.reason for version, verdict in broken.items()}
 
 

@@ -174,7 +174,7 @@ BETS = (1.5, 2.5, 8.0)  # times the rate that the limit allows
 
 
 def likelihood(counts: Counts, rate: float) -> float:
-    """The probability of outcomes in one order."""
+    """Return the probability of outcomes in one order."""
     return float(rate**counts.bad * (1 - rate) ** (counts.total - counts.bad))
 
 

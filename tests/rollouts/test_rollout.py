@@ -26,7 +26,7 @@ def split(*weights: float, model: str = "m", **changes: object) -> Rollout:
 
 
 def decided(*versions: int, reason: str = "errors") -> dict[int, Decision]:
-    """A decision about each version."""
+    """Return a decision about each version."""
     return {version: Decision(version, reason) for version in versions}
 
 

@@ -127,7 +127,7 @@ def test_unknown_operators_are_not_predictable() -> None:
 
 
 def _condition(last: str) -> onnx.ModelProto:
-    """A Loop of at most 1000 trips that ends when `last`, a node's output, is false."""
+    """Return a Loop of at most 1000 trips that ends when `last`, a node's output, is false."""
     infos = [
         helper.make_tensor_value_info("i", TensorProto.INT64, []),
         helper.make_tensor_value_info("go", TensorProto.BOOL, []),

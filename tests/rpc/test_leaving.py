@@ -27,7 +27,7 @@ def slow(models: Path) -> Path:
 
 
 def counts(server: Cohort, name: str, **labels: str) -> float:
-    """A metric of the slow model."""
+    """Return a metric of the slow model."""
     return Scrape(server.url).value(name, model="slow", **labels)
 
 

@@ -77,7 +77,7 @@ GOOD = raw_request(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A good request with some bytes changed, taken out, or cut off."""
+    """Return a good request with some bytes changed, taken out, or cut off."""
     data = bytearray(GOOD)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))

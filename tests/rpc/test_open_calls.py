@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[Cohort]:
 
 
 def leave_open(address: str, method: str, sent: bytes, count: int) -> socket.socket:
-    """A connection that opens calls, and sends no more than `sent` of each."""
+    """Return a connection that opens calls, and sends no more than `sent` of each."""
     host, port = address.rsplit(":", 1)
     opened = socket.create_connection((host, int(port)), timeout=PATIENCE)
     head = encode(

@@ -126,7 +126,7 @@ async def test_a_call_gets_what_it_would_get_alone(server: Cohort) -> None:
 
 
 def runs(server: Cohort) -> tuple[float, float]:
-    """The requests that ran, and the runs they had."""
+    """Return the requests that ran, and the runs they had."""
     scrape = Scrape(server.url)
     return (
         scrape.value("model_batch_requests_sum", model="mlp", version="2"),

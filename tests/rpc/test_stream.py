@@ -13,7 +13,7 @@ from tests.rpc.client import Client, arrays_of, connected, raw_request, told
 
 
 def numbered(number: int, model: str = "identity_fp32") -> bytes:
-    """A request that is known by its number."""
+    """Return a request that is known by its number."""
     array = np.full((1, 3), number, "f4")
     return raw_request(model, {"x": array}, id=str(number)).SerializeToString()
 

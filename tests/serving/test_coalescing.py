@@ -99,7 +99,7 @@ FORM = RowForm(read_predict_rows, PredictCall.from_document)
 
 
 def double(inputs: Arrays) -> Outputs:
-    """A model that takes no row with a BAD number, and divides by it."""
+    """Return a model that takes no row with a BAD number, and divides by it."""
     x = np.asarray(inputs["x"], "f4")
     if (x == BAD).any():
         raise InvalidInput("a bad row")

@@ -14,7 +14,7 @@ from tests import onnx_models
 
 
 def classifier(folder: Path, written: str) -> Path:
-    """A model with scores of three columns whose metadata has `written`."""
+    """Return a model with scores of three columns whose metadata has `written`."""
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None, 3])
     rows = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])
     node = helper.make_node("Identity", ["x"], ["scores"])

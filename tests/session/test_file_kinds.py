@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def zipped(*names: str) -> bytes:
-    """A ZIP archive of small files."""
+    """Return a ZIP archive of small files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in names:

@@ -30,7 +30,7 @@ def limited(tmp_path: Path) -> Limited:
 
 
 def resident() -> int:
-    """The megabytes that this process has in memory."""
+    """Return the megabytes that this process has in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
 

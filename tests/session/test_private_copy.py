@@ -49,7 +49,7 @@ def secured(path: Path, cache: Path | None) -> Opener:
 
 
 def kept(cache: Path) -> dict[str, Path]:
-    """The content that is kept, by its name."""
+    """Return the content that is kept, by its name."""
     return {file.name: file for file in (cache / "weights").glob("[0-9a-f]*")}
 
 
@@ -59,7 +59,7 @@ def folders(cache: Path) -> list[Path]:
 
 
 def last(session: Session) -> float:
-    """The model's answer from the end of its weights."""
+    """Return the model's answer from the end of its weights."""
     return float(session.run({"index": np.array([[ROWS - 1]])})[0][0, 0])
 
 

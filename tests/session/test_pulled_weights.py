@@ -17,7 +17,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64
 
 
 def link_to(cache: Path, version: Path) -> Path:
-    """A model whose external data is a link into `cache`, as DVC makes it."""
+    """Return a model whose external data is a link into `cache`, as DVC makes it."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), version / "model.onnx")
     content = cache / "files/md5/60/eaa630a54d2201d8eaa8c9547be31b"
     content.parent.mkdir(parents=True)

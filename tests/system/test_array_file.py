@@ -23,7 +23,7 @@ NUMBERS = st.sampled_from(
 
 @st.composite
 def texts(draw: st.DrawFn) -> Any:
-    """An array of texts and bytes."""
+    """Return an array of texts and bytes."""
     elements = draw(st.lists(st.text() | st.binary(), max_size=8))
     array = np.empty(len(elements), np.object_)
     array[:] = elements

@@ -41,7 +41,7 @@ def runs(pid: int) -> bool:
 
 
 def ids_in(file: Path) -> list[int]:
-    """The ids of processes that a job wrote, once they are there."""
+    """Return the ids of processes that a job wrote, once they are there."""
     wait_until(lambda: file.exists() and file.read_text().endswith(" "))
     return [int(one) for one in file.read_text().split()]
 

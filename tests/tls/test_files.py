@@ -46,7 +46,7 @@ def age(path: Path) -> None:
 
 
 def locked(key: bytes) -> bytes:
-    """The same key, with a password."""
+    """Return the same key, with a password."""
     private = serialization.load_pem_private_key(key, None)
     return private.private_bytes(
         serialization.Encoding.PEM,

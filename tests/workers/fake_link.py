@@ -42,7 +42,7 @@ def worker(pid: int, **more: Any) -> dict[str, Any]:
 
 
 def siblings_of(link: Link, *workers: Mapping[str, Any], judge: int = 1) -> Siblings:
-    """The others of the worker that is process 1 and in place 1."""
+    """Return the others of the worker that is process 1 and in place 1."""
     siblings = Siblings(1, pid=1)
     siblings.connect(link)
     siblings.take_picture({"workers": workers, "judge": judge})

@@ -18,7 +18,7 @@ LISTENING = "0A"
 
 
 def workers_of(server: Cohort) -> list[int]:
-    """The processes that serve."""
+    """Return the processes that serve."""
     pid = server.process.pid
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -39,7 +39,7 @@ def ready_workers(server: Cohort) -> list[int]:
 
 @contextmanager
 def host(folder: Path, count: int, models: Path = MODELS, **settings: Any) -> Iterator[Cohort]:
-    """A server of `count` workers, all of them ready."""
+    """Yield a server of `count` workers, all of them ready."""
     with cohort(models, folder, workers=count, **settings) as server:
         if count > 1:
             wait_for_all(server, count)
@@ -75,7 +75,7 @@ def connections_of(pid: int, port: int) -> int:
 
 
 def port_of(server: Cohort) -> int:
-    """The port for HTTP."""
+    """Return the port for HTTP."""
     return int(urlsplit(server.url).port or 0)
 
 

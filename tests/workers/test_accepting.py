@@ -15,7 +15,7 @@ from tests.workers.hosts import host
 
 
 def next_descriptor(server: Cohort) -> int:
-    """The one that the parent would get."""
+    """Return the one that the parent would get."""
     used = {int(one.name) for one in Path(f"/proc/{server.process.pid}/fd").iterdir()}
     return next(number for number in count() if number not in used)
 

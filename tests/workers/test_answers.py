@@ -47,7 +47,7 @@ class Worker(Link):
         return WorkerAnswers((answer,), more=(b"",))
 
     def rolled_back(self) -> list[str]:
-        """The variants that are."""
+        """Return the variants that are."""
         variants = self.rollouts.live["m"].rollout.variants
         return [name for name, variant in variants.items() if variant.rolled_back]
 

@@ -26,7 +26,7 @@ def of_all() -> Iterator[bytes]:
 
 
 def of(folder: Path, **settings: Any) -> dict[str, Any]:
-    """The settings of a host with the rollouts of `folder`."""
+    """Return the settings of a host with the rollouts of `folder`."""
     return {"rollouts": folder / "rollouts.yaml", "admin_token": "secret", **settings}
 
 

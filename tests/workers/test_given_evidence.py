@@ -20,7 +20,7 @@ m:
 
 
 def live_rollout(version: int = 2) -> LiveRollout:
-    """A rollout of which nothing was observed."""
+    """Return a rollout of which nothing was observed."""
     config = parse_rollouts(CONFIG.replace("VERSION", str(version)), "rollouts.yaml")["m"]
     return LiveRollout(config, dict, lambda _: None)
 

@@ -29,7 +29,7 @@ threshold %d
 
 
 def merged(living: list[str], ended: str = "") -> dict[str, float]:
-    """The samples by name and labels, as a scraper reads them."""
+    """Return the samples by name and labels, as a scraper reads them."""
     writing = merge_metrics(living, ended)
     while True:
         try:

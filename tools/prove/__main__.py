@@ -47,7 +47,7 @@ def try_graph(seed: int, *, proven_only: bool = False) -> tuple[str, str, str]:
 def try_case(
     case: RowCase, trials: int | None = None, *, proven_only: bool = False
 ) -> tuple[str, str, str]:
-    """The same of a model.
+    """Return the same of a model.
 
     trials: Number of trials; default: five more than it has inputs.
     """

@@ -56,7 +56,7 @@ class Tried:
 
 
 def open_session(model: bytes, *, optimized: bool = True) -> Any:
-    """A session of ONNX Runtime on one thread, which prints nothing."""
+    """Return a session of ONNX Runtime on one thread, which prints nothing."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = SILENT
@@ -105,7 +105,7 @@ def stack(rows: Sequence[Row], axes: Mapping[str, int | None]) -> dict[str, Arra
 
 
 def _columns(output: Any) -> Any:
-    """The columns that a list of dictionaries is made of; anything else as it is."""
+    """Return the columns that a list of dictionaries is made of; anything else as it is."""
     if isinstance(output, list) and all(isinstance(row, dict) for row in output):
         return np.array([list(row.values()) for row in output])
     return output

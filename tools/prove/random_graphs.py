@@ -79,13 +79,13 @@ class Graph:
         return np.asarray(numbers.random(shape) < numbers.choice([0.1, 0.5, 0.9]))
 
     def constant(self, array: Any, dtype: Any = None) -> str:
-        """A new initializer."""
+        """Return a new initializer."""
         name = f"c{len(self.constants)}"
         self.constants[name] = np.asarray(array, dtype)
         return name
 
     def pick(self, kinds: str = "fib", least_rank: int = 0) -> str:
-        """A value that there is, more often a recent one. Raises IndexError for none."""
+        """Return a value that there is, more often a recent one. Raises IndexError for none."""
         found = [
             name for name, array in self.values.items()
             if _kind(array) in kinds and array.ndim >= least_rank
@@ -93,7 +93,7 @@ class Graph:
         return self.draw.choice(found[-5:] if self.draw.random() < 0.7 else found)
 
     def axis(self, name: str) -> int:
-        """An axis of a value, counted from either end."""
+        """Return an axis of a value, counted from either end."""
         rank = max(self.values[name].ndim, 1)
         axis = self.draw.randrange(rank)
         return axis - rank if self.draw.random() < 0.3 else axis
@@ -159,7 +159,7 @@ class Graph:
         return found
 
     def rows(self, trial: int) -> list[Row]:
-        """The rows of a trial."""
+        """Return the rows of a trial."""
         numbers = np.random.default_rng((self.seed, trial))
         shared = {
             name: self.entries(_sizes(shape, 1), kind, numbers)
@@ -216,7 +216,7 @@ def _kind(array: Any) -> str:
 
 
 def random_graph(seed: int) -> Graph:
-    """A graph of 3 to 20 nodes."""
+    """Return a graph of 3 to 20 nodes."""
     graph = Graph(seed)
     graph.grow(graph.draw.choice((3, 4, 5, 6, 8, 10, 14, 20)))
     return graph

@@ -141,7 +141,7 @@ def breaks(default: Outcome, exact: Outcome) -> bool:
 
 
 def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
-    """A line of the table, as COLUMNS names them."""
+    """Return a line of the table, as COLUMNS names them."""
     default, exact = outcomes
     if problem := default.problem or exact.problem:
         return [model.name, model.package, " ".join(problem.split()), *[""] * (len(COLUMNS) - 3)]

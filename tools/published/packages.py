@@ -65,7 +65,7 @@ def published_models() -> Iterator[PublishedModel]:
 
 
 def _fetched(package: str) -> Path:
-    """The folder of a package, without what it depends on. Raises CalledProcessError."""
+    """Return the folder of a package, without what it depends on. Raises CalledProcessError."""
     folder = BUILD / "packages" / package
     if folder.exists():
         return folder

@@ -94,7 +94,7 @@ class Outcome:
 
 
 def find_questions(path: Path) -> Questions:
-    """A request for each caller, of varied values. Raises CohortError."""
+    """Return a request for each caller, of varied values. Raises CohortError."""
     session = Opener(path).open()
     try:
         trial = _find_trial(session)

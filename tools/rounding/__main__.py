@@ -175,7 +175,7 @@ def _try_threads(
 
 
 def _shifted(row: Row) -> dict[str, Array]:
-    """The same, with numbers that begin within a vector."""
+    """Return the same, with numbers that begin within a vector."""
     shifted = {}
     for name, array in row.items():
         if array.dtype.hasobject:

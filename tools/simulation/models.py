@@ -72,7 +72,7 @@ class Nature:
 
     @classmethod
     def draw(cls, random: Random, *, may_break: bool = True) -> Nature:
-        """Some version: small models run on the event loop, others on threads."""
+        """Return some version: small models run on the event loop, others on threads."""
         small = random.random() < 0.6
         run = random.uniform(5e-6, 60e-6) if small else 10 ** random.uniform(-3.5, -1)
         return cls(
@@ -182,7 +182,7 @@ class Session:
         return self.nature.unpredictable
 
     def control(self) -> Control:
-        """A new control for a run."""
+        """Return a new control for a run."""
         return Control()
 
     def run(self, feeds: Arrays, control: Control | None) -> Outputs:

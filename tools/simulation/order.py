@@ -74,7 +74,7 @@ class Order:
 
 
 def ids_of(inputs: Arrays) -> list[int]:
-    """The id in each row of a run: that of the request it belongs to."""
+    """Return the id in each row of a run: that of the request it belongs to."""
     return [int(one) for one in inputs["x"][:, 0]]
 
 

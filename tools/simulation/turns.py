@@ -68,13 +68,13 @@ class Turns:
         return [turn.name for turn in self._turns[1:]]
 
     def monotonic(self) -> float:
-        """The clock. Now and then another thread goes first."""
+        """Return the clock. Now and then another thread goes first."""
         if self.random.random() < YIELDS:
             self.wait(self.now)
         return self.now
 
     def thread_time(self) -> float:
-        """The processor time of the thread that asks."""
+        """Return the processor time of the thread that asks."""
         return self.current.worked
 
     def work(self, seconds: float) -> None:

@@ -146,7 +146,7 @@ VALUES = st.one_of(
 
 
 def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything in a tree."""
+    """Yield the path of everything in a tree."""
     if path:
         yield path
     if isinstance(node, dict | list):
@@ -156,7 +156,7 @@ def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def changed(draw: st.DrawFn, tree: Any) -> Any:
-    """A tree in which up to three things were replaced, taken out, or added."""
+    """Return a tree in which up to three things were replaced, taken out, or added."""
     tree = copy.deepcopy(tree)
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(tree))
