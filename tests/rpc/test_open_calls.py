@@ -27,7 +27,7 @@ from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.rpc.client import PATH, raw_request
 from tests.waiting import PATIENCE
 
-MOST_CALLS = 100
+MAX_CALLS = 100
 FLOWER = np.array([[5.1, 3.5, 1.4, 0.2]], "f4")
 
 
@@ -35,7 +35,7 @@ FLOWER = np.array([[5.1, 3.5, 1.4, 0.2]], "f4")
 def server(tmp_path: Path) -> Iterator[Cohort]:
     """It takes 100 calls at a time."""
     port = free_port()
-    with cohort(MODELS, tmp_path, grpc_port=port, max_concurrency=MOST_CALLS) as started:
+    with cohort(MODELS, tmp_path, grpc_port=port, max_concurrency=MAX_CALLS) as started:
         yield started
 
 
@@ -92,7 +92,7 @@ def is_answered(call: int, connection: socket.socket) -> bool:
     ],
 )
 def test_calls_that_are_left_open_keep_nobody_out(server: Cohort, method: str, sent: bytes) -> None:
-    """Neither before their message nor within it: the oldest of them ends, not another's call."""
+    """The oldest one ends, before its message or within it, not another's call."""
     request = raw_request("iris", {"features": FLOWER}).SerializeToString()
     with ExitStack() as stack:
         channel = stack.enter_context(grpc.insecure_channel(server.grpc))
@@ -101,8 +101,8 @@ def test_calls_that_are_left_open_keep_nobody_out(server: Cohort, method: str, s
             f"{PATH}/ModelInfer", response_deserializer=messages.ModelInferResponse.FromString
         )
         for _ in range(3):
-            stack.enter_context(leave_open(server.grpc, method, sent, 2 * MOST_CALLS))
-        for _ in range(3 * MOST_CALLS):
+            stack.enter_context(leave_open(server.grpc, method, sent, 2 * MAX_CALLS))
+        for _ in range(3 * MAX_CALLS):
             assert infer(request, timeout=PATIENCE).outputs
 
 
