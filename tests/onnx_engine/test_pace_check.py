@@ -45,7 +45,7 @@ def test_one_look_that_is_near_acquits(far: list[float], near: float, place: int
 
 
 def test_looks_without_runs_do_not_count() -> None:
-    """A version that nobody asks shows nothing."""
+    """A version without requests shows nothing."""
     assert check(PaceCheck(), [5.0] * 1000) == 0
 
 

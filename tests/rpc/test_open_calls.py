@@ -92,7 +92,7 @@ def is_answered(call: int, connection: socket.socket) -> bool:
     ],
 )
 def test_calls_that_are_left_open_keep_nobody_out(server: Cohort, method: str, sent: bytes) -> None:
-    """Neither before their message nor within it: the oldest of them ends, not another's call."""
+    """The oldest one ends, before its message or within it, not another's call."""
     request = raw_request("iris", {"features": FLOWER}).SerializeToString()
     with ExitStack() as stack:
         channel = stack.enter_context(grpc.insecure_channel(server.grpc))

@@ -1,4 +1,4 @@
-"""HTTP/2 header blocks: ours must mean what the hpack library says, block after block.
+"""HTTP/2 header blocks: ours must decode as in the hpack library, block after block.
 
 An input is blocks of one connection, each behind two bytes that say how long it is.
 """

@@ -198,12 +198,12 @@ def _shown(
         f"{_replicas(found.replicas)}{spare}: 99 % of the requests take at most "
         f"{_ms(found.seconds):.4g} ms{simulated}"
     )
+    yield f"Each replica is {100 * found.load:.0f} % busy, with {found.runs_at_once} at a time"
     if found.load > NEARLY_FULL:
         yield (
             "Above 80 % busy, a slightly higher rate or longer run makes the queue much longer: "
             "plan for a higher rate, or add --spare"
         )
-    yield f"Each replica is {100 * found.load:.0f} % busy, and has {found.runs_at_once} at a time"
     if cost is not None:
         total = found.replicas * cost
         yield (
@@ -229,7 +229,7 @@ def _around(found: Plan, runs: ReplicaRuns, wanted: Wanted) -> Table:
 
     from cohort.planning import Queue
 
-    table = Table("replicas", "busy", "99 % in", "", header_style="bold")
+    table = Table("replicas", "busy", "", "99 % in", "", header_style="bold")
     planned = found.replicas - wanted.spare
     seconds = runs.seconds + wanted.overhead
     for replicas in range(max(1, planned - _AROUND), planned + _AROUND + 1):
@@ -238,7 +238,7 @@ def _around(found: Plan, runs: ReplicaRuns, wanted: Wanted) -> Table:
         text = "grows without end" if queue.load >= 1 else f"{1000 * time:.4g} ms"
         bar = ProgressBar(total=1.0, completed=min(1.0, queue.load), width=_BAR_WIDTH)
         chosen = "planned" if replicas == planned else ""
-        table.add_row(
-            f"{replicas:,} {chosen}".rstrip(), bar, text, "" if time <= wanted.seconds else "late"
-        )
+        late = "" if time <= wanted.seconds else "late"
+        busy = f"{100 * queue.load:.0f} %"
+        table.add_row(f"{replicas:,} {chosen}".rstrip(), busy, bar, text, late)
     return table
