@@ -1,4 +1,4 @@
-"""What `make converters` saw, for docs/reference/converters.md: one line of JSON for each model."""
+"""What `make converters` saw, for docs/reports/conversions.md: one line of JSON for each model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """PyTorch, Keras, TensorFlow, PaddlePaddle and Hugging Face, each in an environment of its own.
 
 One model of each is trained on scikit-learn's digits and converted by the command; what came of it
-goes into the table of docs/reference/converters.md where `make converters` runs this.
+goes into the table of docs/reports/conversions.md where `make converters` runs this.
 """
 
 from __future__ import annotations
