@@ -78,7 +78,7 @@ def make_control_plane(
     troubles: Callable[[], Sequence[Trouble]] = tuple,
     allow_empty: bool = False,
 ) -> ProcessPlane:
-    """A control plane that finds nothing wrong on disk, unless `problems` says so."""
+    """Return a control plane that finds nothing wrong on disk, unless `problems` reports it."""
     lifecycle = Lifecycle(
         registry,
         loading_reason=lambda: "loading models",
@@ -98,5 +98,5 @@ def make_control_plane(
 
 
 async def health_of(plane: ControlPlane, models: frozenset[str] | None = None) -> Description:
-    """What the plane tells of health to who may see `models`; default: all."""
+    """Return the health that the plane shows to a caller who may see `models`; default: all."""
     return await plane.health(plane.seen_by(models))

@@ -86,7 +86,7 @@ def test_a_full_or_read_only_disk_is_said_and_tried_again(two: Path, tmp_path: P
 
 
 def test_what_was_torn_or_is_not_ours_is_said_and_does_no_harm(two: Path, tmp_path: Path) -> None:
-    """Decisions about models with a rollout and without, kept profiles, findings, and the rest."""
+    """The files are decisions with a rollout and without, profiles, findings, and the rest."""
     with cohort(two, tmp_path):
         pass
     torn = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]

@@ -38,7 +38,7 @@ def limited(server: Cohort, mebibytes: int) -> Iterator[None]:
 
 
 def test_what_cannot_fit_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    """With numbers; what is loaded serves on, also the version that it would have replaced."""
+    """The reason has the numbers; the loaded version, which it would replace, still serves."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.table(), models / "m" / "1" / "model.onnx")
     (models / "m" / "config.yaml").write_text("providers: [cpu]\n")

@@ -99,7 +99,7 @@ def test_bytes_that_do_not_fit_are_refused(
 def test_any_bytes_become_an_array_or_invalid_input(
     buffer: bytes, datatype: str, shape: list[int]
 ) -> None:
-    """Nothing else is raised, and the shape is the one asked for."""
+    """No other error is raised, and the shape is the requested one."""
     try:
         array = from_bytes(buffer, datatype, shape)
     except InvalidInput:

@@ -109,7 +109,7 @@ def test_a_number_out_of_the_range_of_a_double_is_refused() -> None:
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 @pytest.mark.parametrize("datatype", INTEGERS)
 def test_integers_are_exact_to_both_ends_of_their_range(datatype: str, size: int) -> None:
-    """Beyond 2**53 too, and for unsigned ones above 2**63."""
+    """They are exact beyond 2**53, and unsigned ones above 2**63."""
     limits = ml_dtypes.iinfo(BY_NAME[datatype].dtype)  # type: ignore[no-untyped-call]
     values = [[int(limits.min), int(limits.max)], [int(limits.max) - 1, 0]]
     with simdjson_from(size):
@@ -149,7 +149,7 @@ def test_an_empty_list_gets_its_other_dimensions_from_the_model(
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_a_scalar_input_takes_a_value_without_lists(size: int) -> None:
-    """Of every kind."""
+    """This holds for numbers, booleans and text."""
     with simdjson_from(size):
         for value, datatype in ((1.5, "FP32"), (7, "UINT64"), (True, "BOOL"), ("é", "BYTES")):
             array = decode(value, datatype, ())
@@ -159,7 +159,7 @@ def test_a_scalar_input_takes_a_value_without_lists(size: int) -> None:
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_strings_are_read_unchanged(size: int) -> None:
-    """Empty, beyond ASCII, with NUL, with brackets, nested."""
+    """They may be empty, beyond ASCII, with NUL, with brackets, or nested."""
     values = [["", "é\u2028😀"], ["a\0b", "[true, [["]]
     with simdjson_from(size):
         array = decode(values, "BYTES")
@@ -179,7 +179,7 @@ def test_brackets_in_strings_are_not_taken_for_lists(size: int) -> None:
 
 
 def test_decoded_inputs_pass_the_models_own_check() -> None:
-    """What decodes with the right shape is what `check_inputs` takes."""
+    """An input that decodes with the right shape passes `check_inputs`."""
     specs = [TensorSpec("x", "BF16", ("N", 2)), TensorSpec("m", "BOOL", ("N",))]
     decoded = decode_inputs(
         PredictRequest.parse(b'{"inputs": {"x": [[1, 0.5]], "m": [false]}}'), specs
@@ -218,7 +218,7 @@ def test_json_round_trips_every_array(datatype: str, data: st.DataObject) -> Non
     ],
 )
 def test_a_json_tensor_must_fit_its_shape(data: object, shape: list[int], said: str) -> None:
-    """Open Inference data is flat, or nested as its shape says."""
+    """Open Inference data is flat, or nested according to its shape."""
     with pytest.raises(InvalidInput) as caught:
         decode_tensor("x", "INT32", shape, data)
     assert said in str(caught.value)

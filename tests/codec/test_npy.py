@@ -40,7 +40,7 @@ def spec(datatype: str) -> TensorSpec:
 def test_what_numpy_saves_comes_out(
     dtype: np.dtype[Any], data: st.DataObject, fortran: bool, order: Any
 ) -> None:
-    """Of each datatype and shape, in each byte order and memory order."""
+    """This holds for each datatype and shape, in each byte order and memory order."""
     array = data.draw(hn.arrays(dtype, hn.array_shapes(min_dims=0, min_side=0, max_side=4)))
     sent = np.asarray(array.astype(dtype.newbyteorder(order)), order="F" if fortran else "C")
     read = read_npy(saved(sent))
@@ -53,7 +53,7 @@ def test_what_numpy_saves_comes_out(
 
 @given(NUMBERS, st.data())
 def test_what_is_written_numpy_loads(dtype: np.dtype[Any], data: st.DataObject) -> None:
-    """Without pickles, also where it is no block of memory."""
+    """It loads without pickles, also if the array is not contiguous."""
     array = data.draw(hn.arrays(dtype, hn.array_shapes(min_dims=0, min_side=0, max_side=4)))
     for one in (array, array.T):
         loaded = np.load(io.BytesIO(write_npy(one)), allow_pickle=False)
@@ -62,7 +62,7 @@ def test_what_is_written_numpy_loads(dtype: np.dtype[Any], data: st.DataObject) 
 
 
 def test_an_array_in_order_is_not_copied() -> None:
-    """It is read where it lies, which is why that takes no time."""
+    """It is read in place, so it has no work."""
     body = saved(np.ones((2, 3), "f4"))
     array = fit_array(spec("FP32"), read_npy(body))
     assert np.shares_memory(array, np.frombuffer(body, "u1"))
@@ -72,13 +72,13 @@ def test_an_array_in_order_is_not_copied() -> None:
 
 @given(st.lists(st.text(), min_size=1))
 def test_text_comes_out(words: list[str]) -> None:
-    """As numpy has it, which leaves out zeros at the end."""
+    """numpy leaves out zeros at the end."""
     array = np.array(words)
     assert fit_array(spec("BYTES"), read_npy(saved(array))).tolist() == array.tolist()
 
 
 def test_bytes_that_are_no_text_come_out() -> None:
-    """As void, which keeps zeros at the end, or as numpy's bytes."""
+    """They may be void, which keeps zeros at the end, or numpy's bytes."""
     raw = np.frombuffer(b"\xff\x00\x00\x00", "V2")
     assert fit_array(spec("BYTES"), read_npy(saved(raw))).tolist() == raw.tolist()
     two = np.array([b"\xff", b"\xfe"])
@@ -86,7 +86,7 @@ def test_bytes_that_are_no_text_come_out() -> None:
 
 
 def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
-    """bfloat16, and others of ml_dtypes with whole bytes."""
+    """bfloat16 is one such type, and so are others of ml_dtypes with whole bytes."""
     array = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
     body = saved(array.view("V2"))
     assert fit_array(spec("BF16"), read_npy(body)).tolist() == array.tolist()
@@ -131,7 +131,7 @@ def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
     ],
 )
 def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:
-    """Whatever it is, nothing of it is run, and nothing is made that the body does not hold."""
+    """No header runs code or allocates more than the body holds."""
     for version in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
         with pytest.raises(InvalidInput, match=says):
             read_npy(with_header(header, version=version))
@@ -139,13 +139,13 @@ def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x09\x00ab"])
 def test_a_file_cut_short_is_told(body: bytes) -> None:
-    """Also within its first bytes."""
+    """It is refused also if it ends within its first bytes."""
     with pytest.raises(InvalidInput):
         read_npy(body)
 
 
 def test_truth_is_zero_or_one() -> None:
-    """Any other byte is no boolean, and would be another to each operator."""
+    """Any other byte is not a boolean, and operators would read it differently."""
     body = saved(np.zeros(4, np.bool_))
     with pytest.raises(InvalidInput, match="bytes of 0 or 1"):
         fit_array(spec("BOOL"), read_npy(body[:-1] + b"\x02"))
@@ -162,7 +162,7 @@ def test_text_that_is_no_unicode_is_told(points: int) -> None:
 
 @given(st.binary(max_size=300), st.sampled_from([row.name for row in DATATYPES]))
 def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
-    """As a file, as a header, and behind a header."""
+    """Any bytes are read or raise InvalidInput: as a file, as a header, and after a header."""
     head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}"
     for body in (junk, with_header(junk), with_header(head, junk)):
         with suppress(InvalidInput):
@@ -181,7 +181,7 @@ def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
     ids=["flat", "turned", "wide", "empty", "scalar"],
 )
 def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
-    """In parts or at once, in C order."""
+    """An array written in parts or at once is read in C order."""
     read = np.load(io.BytesIO(write_npy(array)))
     assert read.dtype == array.dtype
     assert np.array_equal(read, array)
@@ -189,7 +189,7 @@ def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
 
 
 def test_the_writing_of_a_long_array_ends_with_its_time() -> None:
-    """Between two parts."""
+    """The deadline ends it between two parts."""
     looks = iter([None, None])
 
     def check() -> None:

@@ -23,7 +23,7 @@ FP32 = Allowed("FP32", 1e-4)
 
 
 def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays, Arrays]:
-    """What the source gives for the rows that its adapter chose, and what the ONNX model does."""
+    """Return the outputs of the source and of the ONNX model for the adapter's rows."""
     adapter = adapter_of(FRAMEWORKS[framework])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -45,7 +45,7 @@ def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays,
     ],
 )
 def test_conversion_gives_what_the_estimator_gives(kind: str, tmp_path: Path) -> None:
-    """Also at the thresholds of trees, next to them, and where values are missing."""
+    """It does also at the thresholds of trees, next to them, and with missing values."""
     from tests.cohort_prepare.estimators import ESTIMATORS
 
     model, data = ESTIMATORS[kind]

@@ -130,7 +130,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 def test_every_error_has_one_form(
     bundled: Cohort, method: str, path: str, body: Any, status: int, code: str, says: str
 ) -> None:
-    """The status of the table, the code, and a sentence that says what is wrong."""
+    """It has the status of the table, the code, and a sentence that states the mistake."""
     content = body if isinstance(body, str) else json.dumps(body) if body is not None else None
     answer = httpx.request(method, bundled.url + path, content=content)
     told = answer.json()

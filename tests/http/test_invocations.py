@@ -107,7 +107,7 @@ def test_each_form_of_mlflow_reaches_a_model_of_features(client: httpx.Client, b
 def test_columns_are_the_inputs_of_their_names(
     client: httpx.Client, model: str, order: int
 ) -> None:
-    """In any order, of shape [N, 1] or [N]; several outputs are answered row by row."""
+    """They may have any order, and shape [N, 1] or [N]; several outputs are answered row by row."""
     names = COLUMNS[::order]
     data = [row[::order] for row in PEOPLE]
     for body in (
@@ -121,7 +121,7 @@ def test_columns_are_the_inputs_of_their_names(
 
 
 def test_a_column_of_lists_is_an_input_of_rows(client: httpx.Client) -> None:
-    """As a frame with an array in each cell."""
+    """The frame has an array in each cell."""
     split = {"columns": ["x"], "data": [[row] for row in ROWS]}
     assert predictions(ask(client, {"dataframe_split": split})) == ROWS
 
@@ -138,13 +138,13 @@ def test_a_column_of_lists_is_an_input_of_rows(client: httpx.Client) -> None:
     ],
 )
 def test_csv_has_names_or_none(client: httpx.Client, text: str, more: str) -> None:
-    """As pandas writes it, and as SageMaker's own algorithms send it."""
+    """pandas writes names, and SageMaker's own algorithms send none."""
     assert predictions(ask_csv(client, text, more=more)) == ROWS
 
 
 @pytest.mark.parametrize("model", ["people", "flat"])
 def test_csv_reaches_inputs_by_name_or_in_order(client: httpx.Client, model: str) -> None:
-    """With names in any order, and without in the model's."""
+    """Named columns may have any order; columns without names have the model's."""
     for text in ('age,name\n41,Ann\n7,"Žofie"\n', "Ann,41\nŽofie,7\n"):
         found = predictions(ask_csv(client, text, model))
         assert [
@@ -153,7 +153,7 @@ def test_csv_reaches_inputs_by_name_or_in_order(client: httpx.Client, model: str
 
 
 def test_a_large_table_is_read_beside_the_loop(client: httpx.Client) -> None:
-    """In each form, to the same numbers."""
+    """Each form gives the same numbers."""
     rows = np.arange(100_000, dtype=float).reshape(-1, 4)
     text = "\n".join(",".join(map(str, row)) for row in rows.tolist())
     named = [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
@@ -166,7 +166,7 @@ def test_a_large_table_is_read_beside_the_loop(client: httpx.Client) -> None:
 
 
 def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
-    """Eight million lines are no rows, as nobody waits to hear."""
+    """Eight million empty lines stop being read when the caller's time ends."""
     answer = client.post(
         "/invocations?timeout_ms=1",
         content=b"\n" * 8_000_000,
@@ -201,7 +201,7 @@ def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
     ],
 )
 def test_a_body_that_cannot_be_read_is_told(client: httpx.Client, body: Any, says: str) -> None:
-    """With the key, the row or the shape."""
+    """The error names the key, the row or the shape."""
     assert says in refusal(ask(client, body))
 
 
@@ -224,7 +224,7 @@ def test_a_body_that_cannot_be_read_is_told(client: httpx.Client, body: Any, say
     ],
 )
 def test_a_table_that_does_not_fit_is_told(client: httpx.Client, body: Any, says: str) -> None:
-    """With the column or the row."""
+    """The error names the column or the row."""
     assert says in refusal(ask(client, {"dataframe_split": body}, "people"))
 
 
@@ -251,12 +251,12 @@ def test_a_table_that_does_not_fit_is_told(client: httpx.Client, body: Any, says
 def test_csv_that_does_not_fit_is_told(
     client: httpx.Client, text: str, model: str, says: str
 ) -> None:
-    """With the row and the column."""
+    """The error names the row and the column."""
     assert says in refusal(ask_csv(client, text, model))
 
 
 def test_an_empty_cell_is_no_number(client: httpx.Client) -> None:
-    """Which a model of trees takes, and JSON does not write."""
+    """A model of trees accepts NaN, which JSON cannot express."""
     answer = client.post(
         "/invocations",
         content=b"1,,3,4\n",
@@ -275,13 +275,13 @@ def test_an_empty_cell_is_no_number(client: httpx.Client) -> None:
     ],
 )
 def test_what_a_model_has_a_default_for_may_be_set(client: httpx.Client, body: Any) -> None:
-    """By its name, as on V1."""
+    """Its name sets it, as on V1."""
     factor = 3 if "factor" in str(body) else 2
     assert predictions(ask(client, body, "weighted")) == [[factor, 2 * factor, 3 * factor]]
 
 
 def test_files_are_taken_as_by_predict(client: httpx.Client) -> None:
-    """An array as SageMaker's clients send it, a form, and one element of bytes."""
+    """It accepts an array as SageMaker's clients send it, a form, and one element of bytes."""
     file = io.BytesIO()
     np.save(file, np.array(ROWS, "f4"))
     headers = {"content-type": "application/x-npy"}
@@ -294,20 +294,20 @@ def test_files_are_taken_as_by_predict(client: httpx.Client) -> None:
 
 
 def test_packed_bodies_are_taken(client: httpx.Client) -> None:
-    """As everywhere."""
+    """This endpoint unpacks them as all others do."""
     body = gzip.compress(json.dumps({"inputs": ROWS}).encode())
     answer = client.post("/invocations", content=body, headers={"content-encoding": "gzip"})
     assert predictions(answer) == ROWS
 
 
 def test_ping_says_whether_it_is_ready(client: httpx.Client) -> None:
-    """By its status, for SageMaker; a balancer may ask by HEAD."""
+    """Its status reports it, for SageMaker; a balancer may use HEAD."""
     assert client.get("/ping").status_code == 200
     assert client.head("/ping").status_code == 200
 
 
 def test_refusals_are_counted(server: Cohort, client: httpx.Client) -> None:
-    """By the model that would have answered."""
+    """They count for the model that would have answered."""
     labels = {"model": "features", "code": "InvalidInput"}
     before = Scrape(server.url).value("model_inference_total", **labels)
     ask(client, {})

@@ -37,7 +37,7 @@ def test_one_look_that_is_near_acquits(far: list[float], near: float, place: int
 
 
 def test_looks_without_runs_do_not_count() -> None:
-    """A version that nobody asks shows nothing."""
+    """A version without requests shows nothing."""
     assert look(Doubt(), [5.0] * 1000) == 0
 
 
@@ -48,7 +48,7 @@ def test_what_decides_nothing_is_no_doubt(far: list[float]) -> None:
 
 
 def count_doubts(*, right: bool) -> int:
-    """The doubts of a day on which runs take five times what the profile says."""
+    """Count the doubts of a day on which runs take five times as long as in the profile."""
     doubt, doubts = Doubt(), 0
     for number in range(int(86_400 / LOOK_SECONDS)):
         if doubt.look(5 + number / 1e6, SECONDS, number * LOOK_SECONDS):

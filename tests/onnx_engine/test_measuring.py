@@ -58,7 +58,7 @@ async def until_measured(disk: RegistryOnDisk, times: int = 1) -> None:
 
 
 async def test_a_version_serves_one_by_one_until_it_is_measured(disk: RegistryOnDisk) -> None:
-    """Off the event loop, since nobody knows for how long a run would hold it; then as measured."""
+    """It runs off the event loop, since the length of a run is unknown; then as measured."""
     disk.put(1)
     await disk.reconcile()
     assert [type(one) for one in disk.events] == [VersionReady]
@@ -205,7 +205,7 @@ async def test_the_next_try_of_a_measurement_is_named(
 async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later, and not for ever; the description says why."""
+    """It is tried again later, a limited number of times; the description gives the reason."""
     failures: list[int] = []
 
     def fail(*_: object, **__: object) -> None:

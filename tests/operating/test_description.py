@@ -29,11 +29,11 @@ from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
 SOUND = {"retry_in_seconds": None, "held_back": "", "objective_ms": None}
-"""What is said of a version beside its state, where nothing is to be said."""
+"""Further fields of a version without problems."""
 
 
 def test_models_are_listed_with_the_states_of_their_versions() -> None:
-    """The default is the highest READY version; a version that failed says why."""
+    """The default is the highest READY version; a version that failed gives the reason."""
     entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")]
     registry = make_registry({"m": entries, "none": [make_entry(7, reason="broken")]})
     plane = make_control_plane(registry, make_metrics())
@@ -67,7 +67,7 @@ def test_models_are_listed_with_the_states_of_their_versions() -> None:
 
 
 def test_a_loaded_version_is_described_in_full() -> None:
-    """Specs, metadata, providers, batching and profile, as the engine tells them."""
+    """Specs, metadata, providers, batching and profile are the engine's."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),), {"cpu": 3})
     engine = ControlledEngine(
         [TensorSpec("x", "FP32", (None, "L")), TensorSpec("s", "seq(tensor(float))", None)],
@@ -116,7 +116,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
 
 
 def test_what_the_graph_proves_of_rows_is_described() -> None:
-    """With the axes where they are, null where an array is for the whole run; or with the node."""
+    """Row axes are listed, null for an array of the whole run; otherwise the node is named."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 1, "rate": None},
@@ -188,7 +188,7 @@ def test_a_profile_says_what_runs_on_the_loop_on_the_cpu_only() -> None:
 
 
 async def test_a_model_shows_its_rollout() -> None:
-    """Only where it has one."""
+    """A model without a rollout does not show one."""
     registry = make_registry(
         {"m": [make_entry(n, ControlledEngine()) for n in (1, 2)], "other": [make_entry(1)]}
     )
@@ -211,7 +211,7 @@ async def test_a_model_shows_its_rollout() -> None:
 
 
 def test_served_models_are_the_ready_versions() -> None:
-    """Each with its specs and an example; the same tuple until the catalog changes."""
+    """Each has its specs and an example; the same tuple is returned until the catalog changes."""
     example: Arrays = {"x": np.ones((1, 2), np.float32)}
     entries = [
         make_entry(1, ControlledEngine(example=example)),
@@ -234,7 +234,7 @@ def test_served_models_are_the_ready_versions() -> None:
 
 
 def test_unknown_names_are_not_found() -> None:
-    """By each description, with what is available."""
+    """Each description raises the error, with the available names."""
     plane = make_control_plane(
         make_registry({"digits": [make_entry(1, ControlledEngine()), make_entry(2)]}),
         make_metrics(),

@@ -1,4 +1,4 @@
-"""Whether a process is well, and what follows from it."""
+"""Health of a process, and its effects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_event_loop_that_is_late_look_after_look_is_a_trouble() -> None:
 
 @pytest.mark.parametrize(("trouble", "live"), [(STUCK, True), (LOST, False)])
 async def test_a_process_in_trouble_is_not_ready(trouble: Trouble, live: bool) -> None:
-    """With the reason; it is live unless only a restart mends it."""
+    """The reason is given; the process is live unless only a restart fixes it."""
     registry = make_registry(READY)
     plane = make_control_plane(registry, make_metrics(), troubles=lambda: [trouble])
     readiness = plane.readiness()
@@ -52,7 +52,7 @@ def test_callers_are_told_of_no_model_that_they_may_not_see() -> None:
 
 
 def test_each_kind_of_trouble_is_a_metric() -> None:
-    """0 where there is none."""
+    """The value is 0 for a kind that is absent."""
     text = exposed(make_metrics(troubles=[STUCK]))
     for kind in TROUBLES:
         assert f'server_unhealthy{{reason="{kind}"}} {float(kind == "run_stuck")}' in text

@@ -1,4 +1,4 @@
-"""What is known of a pipeline before a server opens it; and files that nobody would mean."""
+"""Checks of a pipeline before a server opens it; and unusual files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def check(models: Path, text: str) -> list[str]:
-    """The notes on a pipeline that is right."""
+    """Return the notes on a pipeline that is right."""
     folder = models / "whole"
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.yaml").write_text(text)
@@ -88,20 +88,20 @@ def check(models: Path, text: str) -> list[str]:
     ],
 )
 def test_what_does_not_fit_is_told(models: Path, text: str, said: str) -> None:
-    """As a server says it, and nothing is opened."""
+    """The error is the server's, and nothing is opened."""
     with pytest.raises(LoadFailed) as told:
         check(models, text)
     assert said in str(told.value)
 
 
 def test_members_are_as_callers_see_them(models: Path) -> None:
-    """One whose config takes pictures takes them in a step, too."""
+    """A model whose config accepts pictures also accepts them in a step."""
     text = "steps: {a: {model: look, inputs: {image: x}}}\noutputs: {y: a.mean}\n"
     assert check(models, "inputs: {x: {datatype: BYTES, shape: [N]}}\n" + text) == []
 
 
 def test_what_a_transform_takes_is_not_told(models: Path) -> None:
-    """Its code is not run; that is no mistake of the pipeline's."""
+    """The transform's code is not run; this is not a mistake in the pipeline."""
     with pytest.raises(NotTold, match="'coded' has a transform"):
         check(models, graph(step(model="coded")))
 
@@ -147,7 +147,7 @@ def test_what_may_not_be_meant_is_noted(models: Path, text: str, said: str) -> N
     ],
 )
 def test_a_file_that_nobody_means_is_refused_at_once(tmp_path: Path, text: str, said: str) -> None:
-    """In a short sentence that a terminal can show."""
+    """The sentence is short enough for a terminal."""
     path = tmp_path / "pipeline.yaml"
     path.write_text(text)
     with pytest.raises(LoadFailed) as told:

@@ -1,4 +1,4 @@
-"""What is said at start-up."""
+"""Output at start-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shown(
     chain: DefaultChain = NO_GPU,
     ready: bool = True,
 ) -> str:
-    """What is printed on standard error, where people read the log."""
+    """Return the text on standard error, where people read the log."""
     settings = Settings(models=Path("models"), log_format="console")
     with logs.configured("console"):
         start_up = StartUp(settings, chain)
@@ -53,7 +53,7 @@ def shown(
 
 
 def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its state, inputs, provider and batch size; then where it is served."""
+    """The row has state, inputs, provider and batch size; the address follows."""
     text = shown(capsys, make_catalog({"iris": [make_entry(3, ControlledEngine())]}))
     (row,) = [line for line in text.splitlines() if "iris" in line]
     for cell in ("3", "READY", "x FP32", "cpu", "up to 32"):
@@ -66,7 +66,7 @@ def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_address_is_below_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the process becomes ready while a thread still makes the table."""
+    """This holds even if the process becomes ready while a thread still makes the table."""
     start_up = StartUp(Settings(models=Path("models"), log_format="console"), NO_GPU)
     make_table = startup.make_table
 
@@ -84,7 +84,7 @@ def test_the_address_is_below_the_table(
 
 
 def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A failure, a fallback and a loss of batching; what two rows share is one note."""
+    """Failures, fallbacks and losses of batching are notes; rows with the same note share it."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),))
     engine = ControlledEngine(placement=placement)
     unbatched = replace(make_entry(1, engine), batching_off="rows [0] influence each other")
@@ -108,7 +108,7 @@ def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[s
 def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The note says why it is where it is, and not that it should be elsewhere."""
+    """The note gives the reason for its device, and not that it should be elsewhere."""
     unsuited = Fallback("cuda", "it took none", missed=False)
     engine = ControlledEngine(placement=Placement(("cuda", "cpu"), "cpu", (unsuited,)))
     text = shown(capsys, make_catalog({"a": [make_entry(1, engine)]}))
@@ -116,7 +116,7 @@ def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
 
 
 def test_nothing_to_serve_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """And no address, as nothing is served there; nor a table without rows."""
+    """There is no address, since nothing is served, and no table without rows."""
     text = shown(capsys, {}, ready=False)
     assert text.startswith("! models: has no model; put one at <name>/1/model.onnx in it")
     assert HERE not in text

@@ -27,7 +27,7 @@ TEXTS = ["good", "the very very bad films", "", "漢字 🙂", "very " * 20]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Of the model "mood"."""
+    """The folder of the model "mood"."""
     yield tmp_path / "models/mood"
     structlog.reset_defaults()
 
@@ -38,7 +38,7 @@ def texts(*values: Any) -> dict[str, Any]:
 
 
 async def ask(folder: Path, *requests: dict[str, Any]) -> list[Any]:
-    """The logits of each request, or its error; the server's own where it is not ready."""
+    """Return the logits of each request, or its error; the server's own where it is not ready."""
     state = folder.parent.parent
     async with Runtime(models=folder.parent, state=state / "s", cache=state / "c") as runtime:
         answers = await asyncio.gather(
@@ -48,7 +48,7 @@ async def ask(folder: Path, *requests: dict[str, Any]) -> list[Any]:
 
 
 def expected(path: Path, values: list[str], *, most: int = 8) -> Any:
-    """What the model gives for ids without any padding, text by text."""
+    """Return the model's outputs for ids without any padding, text by text."""
     tokenizer = text_models.wordpiece()
     tokenizer.enable_truncation(most)
     session = onnxruntime.InferenceSession(str(path))
@@ -78,7 +78,7 @@ async def test_without_a_mask_texts_of_one_request_have_as_many_ids(folder: Path
 
 
 async def test_a_mask_that_the_model_does_not_heed_is_found_out(folder: Path) -> None:
-    """What it does with padding is tried at load: its input alone says nothing."""
+    """Padding is tried at load: having a mask input proves nothing."""
     model = text_models.classifier()
     next(node for node in model.graph.node if node.op_type == "Mul").op_type = "Add"
     text_models.save(folder, CONFIG, model)
@@ -102,7 +102,7 @@ async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
 
 
 async def test_pairs_have_types(folder: Path) -> None:
-    """Each row is two texts; what is behind the first [SEP] is of the other type."""
+    """Each row is two texts; tokens after the first [SEP] are of the other type."""
     config = "inputs: {text: {tokenizer: tokenizer.json, pairs: true}}\n"
     text_models.save(folder, config, text_models.classifier(types=True))
     both, wrong = await ask(
@@ -123,7 +123,7 @@ RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_te
 
 @pytest.mark.parametrize("kind", RECORDED["kinds"])
 def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> None:
-    """With WordPiece, BPE and Unigram, as they were recorded; the converters' tests try 2,000."""
+    """WordPiece, BPE and Unigram give the recorded ids; the converters' tests try 2,000."""
     recorded = RECORDED["kinds"][kind]
     (tmp_path / "tokenizer.json").write_text(json.dumps(recorded["tokenizer"]))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), None)
@@ -133,7 +133,7 @@ def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("most", [5, 6, 7, 12, 40])
 def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
-    """The longer one first; two texts of 100 KB take no longer than alone."""
+    """The longer one is cut first; two texts of 100 KB take no longer than alone."""
     text_models.wordpiece().save(str(tmp_path / "tokenizer.json"))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), most, pairs=True)
     own = text_models.wordpiece()
@@ -152,7 +152,7 @@ def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
 
 
 async def test_an_example_is_what_callers_send(folder: Path) -> None:
-    """It is run at load, and stands where examples are shown."""
+    """It is run at load, and appears where examples are shown."""
     text_models.save(folder, CONFIG + 'example: {text: ["very good", "bad"]}\n')
     state = folder.parent.parent
     async with Runtime(models=folder.parent, state=state / "s", cache=state / "c") as runtime:
@@ -191,7 +191,7 @@ async def test_another_models_tokenizer_is_found_out(folder: Path) -> None:
 
 
 async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> None:
-    """Before any work, with the row; others are answered."""
+    """They are refused before any work, with the row; others are answered."""
     path = text_models.save(folder, CONFIG)
     long = "good " * (MOST_CHARACTERS // 5 + 2)
     raw = np.array([b"good", b"\xff\xfe\xfd\xfc"], "V4")
@@ -208,7 +208,7 @@ async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> N
     "text", ["", "{}", "[]", "null", '{"model": {"type": "BPE"}}', "\x00\xff", "[" * 100_000]
 )
 async def test_a_file_that_is_no_tokenizer_is_named(folder: Path, text: str) -> None:
-    """Whatever is in it: the version is unavailable, and says so."""
+    """The version is unavailable for any wrong content, and names the file."""
     text_models.save(folder, CONFIG)
     (folder / "1/tokenizer.json").write_text(text)
     (refused,) = await ask(folder, texts("good"))
@@ -239,14 +239,14 @@ def _of(pattern: str | None = None, normalizer: Any = None, model: Any = None) -
 async def test_a_tokenizer_that_explodes_is_refused(
     folder: Path, tokenizer: Tokenizer, said: str
 ) -> None:
-    """In time or in memory: at load, before any caller meets it."""
+    """The load fails on time or memory, before any caller meets it."""
     text_models.save(folder, CONFIG, tokenizer=tokenizer)
     (refused,) = await ask(folder, texts("good"))
     assert said in str(refused)
 
 
 def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
-    """As many characters as take a second."""
+    """The limit is the number of characters that take a second."""
     vocabulary = {"[UNK]": 0, "a": 1, "##a": 2}
     slow = _of(
         model=models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=10**9)
@@ -275,5 +275,5 @@ def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
 def test_patterns_that_explode_are_told_from_those_of_known_tokenizers(
     pattern: str, explosive: bool
 ) -> None:
-    """A group that repeats with repetitions or alternatives in it."""
+    """They have a repeated group that contains repetitions or alternatives."""
     assert is_explosive(pattern) == explosive

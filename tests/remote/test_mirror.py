@@ -43,7 +43,7 @@ def look(mirror: Mirror, uses: dict[str, ModelUse] | None = None) -> None:
 
 
 def files(mirror: Mirror) -> dict[str, bytes]:
-    """What is in a mirror's models folder, by path."""
+    """Return the contents of a mirror's models folder, by path."""
     folder = mirror.models
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -53,7 +53,7 @@ def files(mirror: Mirror) -> dict[str, bytes]:
 
 
 def manifest(**contents: bytes) -> bytes:
-    """A manifest with the digests of `model` (model.onnx) and what else is named."""
+    """Return a manifest with the digests of `model` (model.onnx) and what else is named."""
     digests = {
         "model.onnx" if name == "model" else name: hashlib.sha256(content).hexdigest()
         for name, content in contents.items()
@@ -132,7 +132,7 @@ def test_same_content_is_fetched_once(bucket: Bucket, mirror: MakeMirror) -> Non
 
 
 def test_broken_download_is_continued(bucket: Bucket, mirror: MakeMirror) -> None:
-    """What has come of a file is kept, also for another process, and the rest asked for."""
+    """The received part of a file is kept, also for another process, and the rest is requested."""
     bucket.put("m/1/model.onnx", LARGE)
     with network(int(bucket.endpoint.rpartition(":")[2])) as between:
         os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{between.port}"
@@ -156,7 +156,7 @@ def test_broken_download_is_continued(bucket: Bucket, mirror: MakeMirror) -> Non
 
 
 def test_file_that_changed_is_not_continued(bucket: Bucket, mirror: MakeMirror) -> None:
-    """The rest of another file is not put behind what came of the first."""
+    """The rest of another file is not appended to the received part of the first."""
     bucket.put("m/1/model.onnx", LARGE)
     with network(int(bucket.endpoint.rpartition(":")[2])) as between:
         os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{between.port}"
@@ -201,7 +201,7 @@ def test_replaced_version_is_fetched_anew(bucket: Bucket, mirror: MakeMirror) ->
 def test_unreachable_repository_takes_nothing_away(
     bucket: Bucket, mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is here stays, the status says why, and a new process starts with it."""
+    """The local files stay, the status has the reason, and a new process starts with them."""
     bucket.put("m/1/model.onnx", b"1")
     local = mirror()
     look(local)
@@ -218,7 +218,7 @@ def test_unreachable_repository_takes_nothing_away(
 
 
 def test_empty_repository_is_not_believed_at_once(bucket: Bucket, mirror: MakeMirror) -> None:
-    """Where the last model is gone, what is here stays for a while: it may be a mistake."""
+    """If the last model is gone, the local files stay for a while: it may be a mistake."""
     bucket.put("m/1/model.onnx", b"1")
     local = mirror()
     look(local)
@@ -256,12 +256,12 @@ HOSTILE = {
     "/evil": "",
     "\x01/1/model.onnx": "",
 }
-"""Keys that no path can be, and the folder that they are told of."""
+"""Keys that cannot be paths, and the folder under which they are reported."""
 
 
 @pytest.mark.parametrize("key", HOSTILE)
 def test_hostile_key_holds_up_only_its_own(bucket: Bucket, mirror: MakeMirror, key: str) -> None:
-    """It is told by name; what is here of its version stays, the rest is followed."""
+    """It is reported by name; the files of its version stay, and the rest is followed."""
     bucket.put("m/1/model.onnx", b"1")
     bucket.put("k/1/model.onnx", b"1")
     local = mirror()
@@ -346,7 +346,7 @@ def test_listing_without_end_is_given_up(
 
 @pytest.mark.parametrize("key", ["m/one/model.onnx", ".m/1/model.onnx", "a b/1/model.onnx"])
 def test_what_is_no_model_is_left_out(bucket: Bucket, mirror: MakeMirror, key: str) -> None:
-    """Names that are none of a model or version are not fetched, and the rest is."""
+    """Names that do not belong to a model or version are not fetched, and the rest is."""
     bucket.put("m/1/model.onnx", b"1")
     bucket.put(key, b"2")
     bucket.client.put_object(Bucket=bucket.name, Key="models/m/1/", Body=b"")  # as consoles make
@@ -381,7 +381,7 @@ def test_second_process_leaves_the_folder_to_the_first(bucket: Bucket, mirror: M
 
 
 def test_old_versions_go_but_for_one_to_step_back_to(bucket: Bucket, mirror: MakeMirror) -> None:
-    """Of what nobody wants or has loaded, the newest stays."""
+    """Of the versions neither wanted nor loaded, the newest stays."""
     local = mirror()
     for number in (1, 2, 3, 4):
         bucket.put(f"m/{number}/model.onnx", b"%d" % number)

@@ -41,7 +41,7 @@ LARGE = bytes(range(256)) * (4 << 12)
 
 @contextmanager
 def web_server(folder: Path, program: str) -> Iterator[int]:
-    """Serve a folder in a process of its own, and give its port."""
+    """Serve a folder in a separate process, and yield its port."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(folder), str(port)], stderr=subprocess.DEVNULL
@@ -72,7 +72,7 @@ def write(folder: Path, **extra: bytes) -> None:
 
 @pytest.mark.parametrize("program", [WITH_RANGES, WITHOUT_RANGES])
 def test_models_of_a_web_server_are_fetched(tmp_path: Path, program: str) -> None:
-    """What SHA256SUMS names is fetched and verified, after a break from where it ended or anew."""
+    """Files in SHA256SUMS are fetched and verified; a broken download continues or restarts."""
     write(tmp_path / "web")
     with web_server(tmp_path / "web", program) as port, network(port) as between:
         between.cut = len(LARGE) // 2
@@ -191,7 +191,7 @@ def site(host: str = "127.0.0.1") -> Iterator[Site]:
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1", "user:password@127.0.0.2"])
 @pytest.mark.parametrize("path", ["/SHA256SUMS", "/m/config.yaml", "/m/1/model.onnx"])
 def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, path: str) -> None:
-    """Whatever is redirected, the other host, or port, is not asked, and the problem names it."""
+    """The other host or port gets no request, and the problem names it."""
     name = host.rpartition("@")[2]
     with site() as web, site(name) as inside:
         index = f"{DIGEST}  m/1/model.onnx\n{DIGEST}  m/config.yaml\n".encode()
@@ -228,7 +228,7 @@ def test_redirect_on_the_host_is_followed(tmp_path: Path) -> None:
 def test_answer_is_never_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, status: int
 ) -> None:
-    """A problem stands where everybody can read it: an answer may be of somebody else."""
+    """Every user can read a problem, and an answer may come from another server."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     with site() as web:

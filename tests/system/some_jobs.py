@@ -16,7 +16,7 @@ _done = 0
 
 
 def echo(value: object) -> object:
-    """Answer with what is given, print, and tell how often it was called here."""
+    """Return the argument, print, and report how often the function was called in this process."""
     global _done  # noqa: PLW0603 - it is of the process
     _done += 1
     sys.stdout.write('{"answer": "printed"}\n')
@@ -93,19 +93,19 @@ def take(megabytes: int) -> int:
 
 
 def spin() -> None:
-    """Use the CPU for ever."""
+    """Use the CPU indefinitely."""
     while True:
         pass
 
 
 def babble() -> None:
-    """Print for ever."""
+    """Print indefinitely."""
     while True:
         os.write(2, b"x" * (1 << 16))
 
 
 def wait(file: str, holds_lock: bool) -> None:
-    """Write the ids of this process and of one that it started to a file, tell, and wait."""
+    """Write the ids of this process and of a child process to a file, report, and wait."""
     started = subprocess.Popen(["sleep", "3600"])
     Path(file).write_text(f"{os.getpid()} {started.pid} ")
     tell(0.1)
@@ -113,7 +113,7 @@ def wait(file: str, holds_lock: bool) -> None:
 
 
 def start_apart(file: str) -> None:
-    """Start a process in a session of its own, write its id to a file, and wait."""
+    """Start a process in a separate session, write its id to a file, and wait."""
     started = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     Path(file).write_text(f"{started.pid} ")
     signal.pause()

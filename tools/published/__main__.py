@@ -60,7 +60,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose names this finds; writes nothing")
     parser.add_argument("--rounds", type=int, default=20, help="for each API; default 20")
     parser.add_argument(
-        "--seconds", type=float, default=5, help="after so many, no further round; default 5"
+        "--seconds", type=float, default=5, help="no further round after that; default 5"
     )
     given = parser.parse_args()
     models = [one for one in published_models() if re.search(given.only, one.name)]
@@ -138,13 +138,13 @@ async def _serve(
 
 
 def breaks(default: Outcome, exact: Outcome) -> bool:
-    """Whether an answer was wrong, or had other bits where it should not."""
+    """Return True if an answer was wrong, or had other bits where it should not."""
     claimed = [default] if default.batching.get("exact") else []
     return bool(default.wrong or exact.wrong or any(one.other_bits for one in [*claimed, exact]))
 
 
 def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
-    """A line of the table, as COLUMNS names them."""
+    """Return a line of the table, as COLUMNS names them."""
     default, exact = outcomes
     if problem := default.problem or exact.problem:
         return [model.name, model.package, " ".join(problem.split()), *[""] * (len(COLUMNS) - 3)]

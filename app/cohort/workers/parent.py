@@ -12,7 +12,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain
 from math import inf
 from time import monotonic
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cohort.connections.listeners import port_of
 from cohort.workers.doors import Doors
@@ -32,6 +32,9 @@ from cohort.workers.spreading import choose_worker
 from cohort.workers.switchboard import Switchboard
 from cohort.workers.systemd import Systemd
 from cohort.workers.worker_process import WorkerOptions, WorkerProcess
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 IDLE_WAIT_SECONDS = 1.0
 
@@ -75,6 +78,7 @@ class Parent:
         self._served = False  # True once a worker took connections
         self._stop_at = inf  # when the listeners close
         self._stopping = False
+        self._signals: deque[int] = deque()  # those that `run` has not handled
         self._sign_at = 0.0  # when to notify systemd next
         self._status = 0
 
@@ -85,14 +89,14 @@ class Parent:
             end.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: self._stop(number))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP):
+            signal.signal(number, self._note_signal)
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # otherwise a closing terminal's
-            signal.signal(signal.SIGHUP, lambda *_: self._renew())
-        signal.signal(signal.SIGTSTP, lambda *_: self._suspend())
+            signal.signal(signal.SIGHUP, self._note_signal)
         self._watch(woken, lambda: woken.recv(4096))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN_SIGNALS)
         while True:
+            self._handle_signals()
             self._reap()
             if self._stopping and not self._workers:
                 return self._status
@@ -291,6 +295,20 @@ class Parent:
 
     # -- signals
 
+    def _note_signal(self, number: int, _: FrameType | None) -> None:
+        """Leave the signal to `run`: now, a worker may be started that no list holds yet."""
+        self._signals.append(number)
+
+    def _handle_signals(self) -> None:
+        while self._signals:
+            number = self._signals.popleft()
+            if number == signal.SIGTSTP:
+                self._suspend()
+            elif number == signal.SIGHUP:
+                self._renew()
+            else:
+                self._stop(number)
+
     def _stop(self, number: int) -> None:
         """Forward a signal to stop. After the first, accept no more once the notice has ended.
 
@@ -327,7 +345,7 @@ class Parent:
             worker.signal(signal.SIGSTOP)
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, lambda *_: self._suspend())
+        signal.signal(signal.SIGTSTP, self._note_signal)
         for worker in self._workers.values():
             worker.signal(signal.SIGCONT)
             if worker.due < inf:

@@ -1,4 +1,4 @@
-"""Whether a step is kept."""
+"""The decision to keep a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAME, SLOWER, FASTER = Ratio(1, 0.99, 1.01), Ratio(1.2, 1.1, 1.3), Ratio(0.8, 0.
 
 
 def test_a_step_that_gains_is_kept() -> None:
-    """Speed, a quicker start, a smaller file, a smaller graph: each is reason enough, and said."""
+    """Speed, a quicker start, a smaller file or a smaller graph suffices and is the reason."""
     for after, weighed, why in (
         (FOOTPRINT, _weighed(FASTER), "faster with 1 row (0.80x the time)"),
         (FOOTPRINT, _weighed(load=FASTER), "faster to load (0.80x the time)"),
@@ -30,13 +30,13 @@ def test_a_step_that_gains_is_kept() -> None:
 
 
 def test_a_step_that_changes_nothing_is_left() -> None:
-    """Nothing gained is nothing to keep."""
+    """A step without a gain is not kept."""
     verdict = judge_step(SLIM, FOOTPRINT, Footprint(999, 10), _weighed(), asked=False)
     assert (verdict.kept, verdict.why) == (False, "no gain")
 
 
 def test_a_slower_step_is_left_unless_asked_for() -> None:
-    """However small it makes the file; where it was asked for, the figures are said."""
+    """It is left however small the file gets; with `asked` it is kept, with its figures."""
     for asked in (False, True):
         verdict = judge_step(FP16, FOOTPRINT, Footprint(500, 9), _weighed(SLOWER), asked=asked)
         assert verdict.kept is asked
@@ -65,13 +65,13 @@ def test_digits_are_given_for_speed_only() -> None:
 
 
 def test_a_wrong_result_is_never_kept() -> None:
-    """Nor where the step was asked for."""
+    """It is not kept even if the step was asked for."""
     verdict = judge_step(SLIM, FOOTPRINT, Footprint(1, 1), Weighed("output 'y' is off"), asked=True)
     assert (verdict.kept, verdict.why) == (False, "output 'y' is off")
 
 
 def test_unknown_steps_are_said() -> None:
-    """With the one that was meant, and what there is."""
+    """The error names the likely one, or the option or type that is needed."""
     with pytest.raises(Misused, match="did you mean 'slim'"):
         OptimizeOptions(steps=("slin",)).plan()
     with pytest.raises(Misused, match="--opset N"):

@@ -1,4 +1,4 @@
-"""A model beside what a step made of it."""
+"""Comparisons of a model with the result of a step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = OPTIMIZE_STEPS["slim"].allowed
 
 
 def test_the_same_model_agrees_and_is_timed(tmp_path: Path) -> None:
-    """With each number of rows, and its opening; no difference is found."""
+    """It is timed with each number of rows and when it opens; no difference is found."""
     model = onnx_models.mlp()
     found = _weigh(tmp_path, model, model)
     assert (found.problem, found.unbatchable) == ("", "")
@@ -32,14 +32,14 @@ def test_the_same_model_agrees_and_is_timed(tmp_path: Path) -> None:
 
 
 def test_other_outputs_are_said_and_not_timed(tmp_path: Path) -> None:
-    """By how much they are off, and where."""
+    """The problem states how far they are off, and where."""
     found = _weigh(tmp_path, onnx_models.times(2.0), onnx_models.times(2.1))
     assert "output 'y' is off by" in found.problem
     assert found.runs == {}
 
 
 def test_overflow_of_float16_is_said(tmp_path: Path) -> None:
-    """Infinity where there was a number is explained."""
+    """The problem explains an infinity that replaced a number."""
     lossy = OPTIMIZE_STEPS["fp16"].allowed
     found = _weigh(tmp_path, onnx_models.times(1.0), onnx_models.times(float("inf")), lossy)
     assert "exceed 65504" in found.problem
@@ -53,7 +53,7 @@ def test_what_does_not_open_is_no_result(tmp_path: Path) -> None:
 
 
 def test_rows_that_begin_to_influence_each_other_are_said(tmp_path: Path) -> None:
-    """It would end batching in service; where they did before, it is no news."""
+    """It would end batching in service; if they did before, it is not a problem."""
     one, other = onnx_models.identity(), onnx_models.normalized_over_rows()
     found = _weigh(tmp_path, one, other, Rounding(1e9, 1e9))
     assert "rows influence each other" in found.problem
@@ -61,7 +61,7 @@ def test_rows_that_begin_to_influence_each_other_are_said(tmp_path: Path) -> Non
 
 
 def test_given_inputs_are_used(tmp_path: Path) -> None:
-    """Two models that agree on generated inputs are told apart by given ones, or the reverse."""
+    """Given inputs decide, also if models agree on generated inputs only."""
     cases = tmp_path / "cases.npz"
     write_cases(cases, Cases({"x": np.zeros((3, 4), np.float32)}))
     models = onnx_models.times(2.0), onnx_models.times(2.1)
@@ -81,7 +81,7 @@ def test_fixed_rows_are_timed_as_they_are(tmp_path: Path) -> None:
 
 
 def test_models_that_never_agree_with_themselves_are_refused(tmp_path: Path) -> None:
-    """Nothing can be verified where the outputs are random."""
+    """Random outputs cannot be verified."""
     node = helper.make_node("RandomNormalLike", ["x"], ["y"])
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in "xy"]
     graph = helper.make_graph([node], "graph", ends[:1], ends[1:])

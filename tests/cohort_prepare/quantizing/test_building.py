@@ -97,7 +97,7 @@ def test_a_recipe_keeps_all_but_the_weights(folder: Path, recipe: Recipe) -> Non
 
 
 def test_the_same_recipe_gives_the_same_bytes(folder: Path) -> None:
-    """Each of them, applied twice."""
+    """Each recipe is applied twice."""
     for recipe in RECIPES:
         first, second = (
             apply(recipe, folder, f"{recipe.family}{number}").read_bytes() for number in (1, 2)
@@ -147,7 +147,7 @@ def test_outliers_are_cut_off_by_entropy_and_percentile(
 
 
 def test_rows_without_a_range_are_said(folder: Path) -> None:
-    """NaN in a row, with its number."""
+    """A row with NaN is reported with its number."""
     broken = ROWS.copy()
     broken[5, 3] = np.nan
     with pytest.raises(Misused, match="row 5 of input 'x' has NaN"):

@@ -1,4 +1,4 @@
-"""How far outputs are from the original's."""
+"""Distances of outputs from those of the original."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AFTER = np.array([[0.8, 0.2], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]], np.float32)
 
 
 def test_rows_are_counted_by_who_was_right() -> None:
-    """Over two batches: one right twice, one lost, one gained, one wrong twice."""
+    """In two batches one row is right twice, one lost, one gained and one wrong twice."""
     tally = Tally(SCORES, np.array([0, 0, 0, 1]))
     tally.add({"scores": BEFORE[:3]}, {"scores": AFTER[:3]})
     tally.add({"scores": BEFORE[3:]}, {"scores": AFTER[3:]})
@@ -28,7 +28,7 @@ def test_rows_are_counted_by_who_was_right() -> None:
 
 
 def test_probabilities_decide_and_embeddings_do_not() -> None:
-    """Without labels, the largest of some numbers is a decision only where they add up to one."""
+    """The largest number is a decision without labels only if the numbers add up to one."""
     tally = Tally(SCORES)
     tally.add({"scores": BEFORE}, {"scores": AFTER})
     assert (tally.quality().decision, tally.quality().changed) == ("scores", 2)
@@ -53,7 +53,7 @@ def test_nan_makes_outputs_unusable() -> None:
 
 
 def test_a_shape_of_their_own_makes_outputs_unusable() -> None:
-    """So does an output that is missing."""
+    """A missing output makes them unusable as well."""
     several: tuple[Arrays, ...] = ({"scores": BEFORE[:, :1]}, {})
     for got in several:
         tally = Tally(SCORES)
@@ -81,7 +81,7 @@ def test_the_output_that_is_furthest_off_counts() -> None:
 
 
 def test_labels_that_do_not_go_with_the_rows_are_said() -> None:
-    """Too few, too many, and labels for a model that tells no class."""
+    """There are too few or too many, or the model has no classes."""
     tally = Tally(SCORES, np.array([0, 1]))
     with pytest.raises(Misused, match="more rows than the 2 labels"):
         tally.add({"scores": BEFORE}, {"scores": AFTER})

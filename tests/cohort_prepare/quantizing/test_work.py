@@ -1,4 +1,4 @@
-"""What the process does that quantizes and measures."""
+"""The work of the process that quantizes and measures."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def test_what_goes_wrong_is_raised(tmp_path: Path) -> None:
 
 
 def test_a_job_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """With the option that allows more."""
+    """The error names the option that allows more time."""
     with pytest.raises(Rejected, match=r"reading took longer than 0 s; increase --timeout"):
         Workshop(tmp_path, 0, lambda _: None).ask(int, "calibrate", "reading")
