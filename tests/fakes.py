@@ -26,7 +26,7 @@ from cohort.errors import CohortError, InferenceFailed
 from cohort.metrics import Metrics, ServerMetrics
 from cohort.operating import at_once
 from cohort.registry import ModelEntry
-from cohort.scheduling import Trouble
+from cohort.scheduling import Fault
 from cohort.tensors import Array, Arrays
 from tests.waiting import PATIENCE
 
@@ -226,7 +226,7 @@ class FakeServer:
 
     serving: Mapping[str, bool] = field(default_factory=dict)
     ready: bool = False
-    latest: Collection[Trouble] = ()
+    latest: Collection[Fault] = ()
     used: int = 0
     maximum: int = 0
     problems: Collection[str] = ()
@@ -234,9 +234,9 @@ class FakeServer:
     answered: int = 0
 
 
-def make_metrics(*, troubles: Collection[Trouble] = ()) -> Metrics:
+def make_metrics(*, faults: Collection[Fault] = ()) -> Metrics:
     """Return the metrics of a process without rollouts and without the fast HTTP protocol."""
-    metrics, server = Metrics(), FakeServer(latest=troubles)
+    metrics, server = Metrics(), FakeServer(latest=faults)
     metrics.register(ServerMetrics(server, server, server, server, server, None))
     return metrics
 

@@ -222,7 +222,7 @@ def test_unpredictable_runs_never_execute_on_the_loop() -> None:
         return batcher.inline.allowed
 
     assert allowed("cpu", "")
-    assert not allowed("cpu", "what Loop does depends on input values")
+    assert not allowed("cpu", "the run time of Loop depends on input values")
     assert not allowed("cuda:0", "")
 
 

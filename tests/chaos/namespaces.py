@@ -18,7 +18,7 @@ def mounted(folder: Path, script: str) -> Sequence[str]:
     return ["unshare", "--mount", "sh", "-c", f'set -e; {script}; exec "$@"', str(folder)]
 
 
-def seen_by(server: Cohort, path: Path) -> Path:
+def path_outside(server: Cohort, path: Path) -> Path:
     """Return the path at which other processes find that server's `path`."""
     return Path(f"/proc/{server.process.pid}/root{path}")
 

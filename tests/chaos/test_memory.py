@@ -49,7 +49,7 @@ def test_what_cannot_fit_is_refused_before_it_is_opened(tmp_path: Path) -> None:
         os.truncate(path.with_name("weights.bin"), 500 << 20)
         server.wait_for("/models/m/versions/2")
         told = wait_until(lambda: server.get("/models/m/versions/2").json()["reason"])
-        assert "it takes about 500 MiB to open, and " in told
+        assert "opening it needs about 500 MiB, but only " in told
         assert " of 400 MiB are free" in told
         answer = httpx.post(server.url + "/models/m/predict", json={"inputs": {"index": [[2]]}})
         assert answer.json()["outputs"]["y"] == [[20]]

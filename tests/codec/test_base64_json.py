@@ -47,14 +47,14 @@ def test_text_of_any_length_comes_out(elements: list[str]) -> None:
 
 def test_bytes_of_other_lengths_are_told() -> None:
     """The runtime takes them one at a time."""
-    with pytest.raises(InvalidInput, match="not all of one length"):
+    with pytest.raises(InvalidInput, match="differ in length"):
         read([b64(b"\xff"), b64(b"ab")], WORDS)
 
 
 def test_a_file_becomes_an_array_of_its_bytes() -> None:
     """The model takes bytes as numbers; in a list the object is refused."""
     assert read(b64(b"\xff\0a"), FILE).tolist() == [255, 0, 97]
-    with pytest.raises(InvalidInput, match="takes UINT8, got an object"):
+    with pytest.raises(InvalidInput, match="must be UINT8, got an object"):
         read([b64(b"a")], FILE)
 
 

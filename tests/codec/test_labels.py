@@ -105,7 +105,7 @@ def test_work_is_bounded() -> None:
     with pytest.raises(InvalidInput, match="send fewer rows"):
         labeller().texts(np.zeros((2**20, 3), np.float32), 3)
     long = Labeller(labeller().spec, ["x" * 1000] * 3, "l")
-    with pytest.raises(InvalidInput, match="MB that one request gets"):
+    with pytest.raises(InvalidInput, match="the limit of 64 MiB per request"):
         long.names(few, 3)
     assert labeller().work(array, 1) > 100_000
 
@@ -152,7 +152,7 @@ def test_labels_of_the_model_are_for_outputs_with_as_many_columns() -> None:
     assert chosen(made, [0, 1, 2], 0) == []
     ((position, _),) = chosen(made, [0, 1, 2], 2)
     assert position == 1
-    with pytest.raises(InvalidInput, match="the requested outputs have none; 'p' has"):
+    with pytest.raises(InvalidInput, match="the requested outputs have no labels; only 'p' has"):
         chosen(made, [0], 2)
     with pytest.raises(InvalidInput, match=r"outputs: .*labels.*config\.yaml"):
         chosen(labellers_of(specs, ()), [0], 2)

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cohort.codec import PredictRequest, decode_inputs, parse_v1
-from cohort.codec.json_tensors import MOST_TEXTS
+from cohort.codec.json_tensors import MAX_TEXTS
 from cohort.codec.long_json import CUT_FROM_BYTES, LongList, read_long
 from cohort.errors import InvalidInput
 from cohort.http.v2.message import parse_infer
@@ -205,7 +205,7 @@ def test_more_than_a_few_members_are_refused_whatever_they_are(document: Any) ->
 def test_objects_deep_in_one_another_are_refused() -> None:
     """They are read one within the other, and nothing we take has them."""
     deep = b'{"a": ' * 100 + b"[%b]" % b"1, ".ljust(CUT_FROM_BYTES, b" ") + b"}" * 100
-    with pytest.raises(InvalidInput, match="more than 16 objects in one another"):
+    with pytest.raises(InvalidInput, match="more than 16 nested objects"):
         PredictRequest.parse(deep)
 
 
@@ -235,7 +235,7 @@ def test_elements_of_bytes_are_as_many_as_the_runtime_takes_at_once(
 ) -> None:
     """One more element is refused before the rest is read."""
     spec = TensorSpec("x", "BYTES", None)
-    most = b"[" + b",".join([b'"a"'] * MOST_TEXTS) + b"]"
-    assert read(spec, most)["x"].shape == (MOST_TEXTS,)
+    most = b"[" + b",".join([b'"a"'] * MAX_TEXTS) + b"]"
+    assert read(spec, most)["x"].shape == (MAX_TEXTS,)
     with pytest.raises(InvalidInput, match="more than the 262144 elements of BYTES"):
         read(spec, most[:-1] + b',"a"]')

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cohort.codec.multipart import MOST_HEADERS, MOST_PARTS, PARSED_AT_ONCE, split_parts
+from cohort.codec.multipart import MAX_HEADERS, MAX_PARTS, PARSED_AT_ONCE, split_parts
 from cohort.errors import InvalidInput
 from tests.counting import check_growth
 from tests.examples import examples
@@ -62,11 +62,11 @@ def test_a_plain_value_has_no_file_and_no_type() -> None:
         (b"", "multipart/form-data", "names no boundary"),
         (b"", "multipart/form-data; boundary=" + "b" * 600, "more than 512 characters"),
         (b"", "multipart/form-data; boundary=" + "b" * 300, "is not multipart"),
-        (b"--b\r\n" + b"a: b\r\n" * (MOST_HEADERS + 1), TYPE, "header count"),
+        (b"--b\r\n" + b"a: b\r\n" * (MAX_HEADERS + 1), TYPE, "header count"),
         (b"--b\r\na: " + b"b" * 10_000, TYPE, "header size"),
         (b"--b\r\n" + b"a" * 10_000, TYPE, "header size"),
         (HEAD + b"content-transfer-encoding: base64\r\n\r\nYQ==" + END, TYPE, "'base64'"),
-        ((HEAD + b"\r\n\r\n") * (MOST_PARTS + 1) + END[2:], TYPE, "more than 1024 parts"),
+        ((HEAD + b"\r\n\r\n") * (MAX_PARTS + 1) + END[2:], TYPE, "more than 1024 parts"),
         (HEAD + b"\r\nx", TYPE, "ends before"),
         (b'--b\r\nContent-Disposition: form-data; filename="f"\r\n\r\n' + END, TYPE, "part 0"),
     ],

@@ -190,5 +190,5 @@ def test_outputs_that_have_no_rows_are_not_written_by_row(
     """Columns can be asked for instead."""
     with pytest.raises(InvalidInput, match=says) as refused:
         written(True, **outputs)
-    assert "with 'inputs' in place of 'instances'" in str(refused.value)
+    assert "with 'inputs' instead of 'instances'" in str(refused.value)
     assert written(False, **outputs)

@@ -87,7 +87,7 @@ async def test_words_give_what_they_give_in_pandas(
         np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
         unknown = {name: values[:1] for name, values in inputs.items()}
         unknown["city"] = np.array(["Bern"], np.object_)
-        with pytest.raises(InvalidInput, match="input 'city' row 0: 'Bern' is none of its 3"):
+        with pytest.raises(InvalidInput, match="input 'city' row 0: 'Bern' is not one of its 3"):
             await runtime.infer("people", unknown)
 
 

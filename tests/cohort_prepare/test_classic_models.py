@@ -11,7 +11,7 @@ import pytest
 
 from cohort.tensors import Arrays, by_name
 from cohort_prepare.evaluating.cases import as_arrays
-from cohort_prepare.evaluating.pairing import settle
+from cohort_prepare.evaluating.pairing import resolve_ties
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import check_export, open_exported
 from cohort_prepare.frameworks import FRAMEWORKS, ExportRequest, Reference, adapter_of
@@ -33,7 +33,7 @@ def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays,
     check_export(path)
     session = open_exported(path)
     got = by_name(session.outputs, session.run(rows))
-    return settle(expected, got)[0], got
+    return resolve_ties(expected, got)[0], got
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_cases_that_do_not_fit_are_said(tmp_path: Path) -> None:
     assert fitted.inputs["pixels"].dtype == np.float32
     with pytest.raises(Misused, match="did you mean 'pixels'"):
         fit_cases(Cases({"pixel": np.eye(2)}), specs, tmp_path / "cases.npz")
-    with pytest.raises(Misused, match=r"takes shape \[\?, 2\], got \[3, 3\]"):
+    with pytest.raises(Misused, match=r"must have shape \[\?, 2\], got \[3, 3\]"):
         fit_cases(Cases({"pixels": np.eye(3)}), specs, tmp_path / "cases.npz")
 
 

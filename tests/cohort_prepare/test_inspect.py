@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cohort.cli.options import MISUSED, OK
-from cohort.inspection.drawing import LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing import MIN_FOLDED, find_blocks
 from cohort_prepare.overview.costs import NO_RULE, count_flops
 from cohort_prepare.overview.parts import Uncounted
 from cohort_prepare.overview.shapes import Lengths, with_lengths
@@ -249,7 +249,7 @@ def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int)
             if one.key == "offset":
                 one.value = "-4"
     path.write_bytes(model.SerializeToString())
-    assert "is to be at -4" in inspected(path, code=MISUSED)["error"]
+    assert "has the offset -4" in inspected(path, code=MISUSED)["error"]
 
 
 def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
@@ -336,5 +336,5 @@ def test_layers_are_found_by_what_repeats() -> None:
     assert start <= 2
     irregular = [f"Op{place}" for place in range(200)]
     assert find_blocks(irregular) == []
-    few = [*irregular, *["Same"] * (LEAST_FOLDED - 4)]
+    few = [*irregular, *["Same"] * (MIN_FOLDED - 4)]
     assert find_blocks(few) == []

@@ -234,10 +234,10 @@ def test_what_is_no_category_is_the_callers_fault(server: Cohort) -> None:
     rows = [*ROWS, {"city": "Base", "size": 3, "age": 1}]
     said = predicted(server, "told", rows)
     assert said == (
-        "input 'city' row 2: 'Base' is none of its 3 categories: 'Bern', 'Basel', 'Ulm'; did you "
-        "mean 'Basel'?"
+        "input 'city' row 2: 'Base' is not one of its 3 categories: 'Bern', 'Basel', 'Ulm'; did "
+        "you mean 'Basel'?"
     )
-    assert "input 'size' row 0: 4 is none of its 2" in predicted(
+    assert "input 'size' row 0: 4 is not one of its 2" in predicted(
         server, "told", [{"city": "Ulm", "size": 4, "age": 1}]
     )
 
@@ -264,7 +264,7 @@ def test_a_config_names_columns_and_their_categories(server: Cohort) -> None:
     rows = [{"size": 9, "city": "Basel", "age": 4}]
     assert predicted(server, "listed", rows) == [[4, 1, -1]]
     assert predicted(server, "whole", [{"x": "green"}, {"x": "red"}]) == [[1], [0]]
-    assert "takes BYTES, got null" in predicted(server, "whole", [{"x": None}])
+    assert "must be BYTES, got null" in predicted(server, "whole", [{"x": None}])
 
 
 def test_a_word_becomes_ones_and_zeros(server: Cohort) -> None:
@@ -281,7 +281,7 @@ def test_numbers_and_dates_come_as_people_have_them(server: Cohort) -> None:
     rows = [{"age": 50, "day": "2026-02-01"}, {"age": None, "day": "2026-03-02T23:30:00+01:00"}]
     assert predicted(server, "dated", rows) == [[1, 2026, 2, 6], [GAP, 2026, 3, 0]]
     assert predicted(server, "dated", [{"age": 1, "day": "1.2.2026"}]) == (
-        "input 'day' row 0: '1.2.2026' is no date, as 2026-01-31 or 2026-01-31T09:30"
+        "input 'day' row 0: '1.2.2026' is not a date such as 2026-01-31 or 2026-01-31T09:30"
     )
 
 
@@ -294,14 +294,14 @@ def test_long_requests_get_what_short_ones_get(server: Cohort) -> None:
 def test_codes_are_numbers_of_the_models_datatype(tmp_path: Path) -> None:
     """Too many categories, or a code of -1, are refused if the datatype cannot hold them."""
     for datatype, config, said in (
-        ("UINT8", f"categories: {[*range(300)]}", "300 categories, and the model takes UINT8"),
-        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, and the model takes UINT8"),
-        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, and the model takes FP16"),
-        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, and the model takes FP16"),
+        ("UINT8", f"categories: {[*range(300)]}", "300 categories, but the model expects UINT8"),
+        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, but the model expects UINT8"),
+        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, but the model expects FP16"),
+        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, but the model expects FP16"),
         (
             "FP16",
             "categories: [1, 2], unknown: 70000",
-            "unknown is 70000, and the model takes FP16",
+            "unknown is 70000, but the model expects FP16",
         ),
         ("FP16", f"categories: {[*range(2049)]}, unknown: 0.1, missing: nan", "No problems"),
     ):
@@ -332,19 +332,19 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is there twice"),
-        ("city: {categories: [Bern, 3]}", "they are all words, or all numbers"),
+        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is listed twice"),
+        ("city: {categories: [Bern, 3]}", "must be all words or all numbers"),
         ("city: {categories: none.txt}", "inputs.city.categories: there is no none.txt in the"),
         ("city: {unknown: Zug}", "unknown is for an input with categories"),
-        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is none of its categories"),
+        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is not one of its categories"),
         ("town: {categories: [a]}", "the model has no such input; available: age, city, size"),
         ("town: {categories: [a, b], one_hot: true}", "neither an input town nor town_b"),
         ("city: {categories: [a, b], one_hot: true}", "each row becomes 2 numbers"),
         ("x: {columns: [a, b]}", "columns: 2 names for an input of 3 columns"),
         ("x: {standardise: {mean: [1], std: 1}}", "1 numbers in mean for 3 columns"),
         ("x: {standardise: {mean: 1, std: 0}}", "std is 0"),
-        ("city: {date: [year], categories: [a]}", "it is either categories or date"),
-        ("city: {date: []}", "date: it names none of year"),
+        ("city: {date: [year], categories: [a]}", "use either categories or date, not both"),
+        ("city: {date: []}", "date: it is empty; name at least one of year"),
         ("town: {date: [year]}", "neither an input town nor town_year"),
     ],
 )

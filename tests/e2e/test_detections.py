@@ -173,18 +173,18 @@ def test_objects_are_described(server: Cohort) -> None:
     ("said", "sentence"),
     [
         ("boxes: {detections: {scores: score}}", "scores: there is no output 'score'"),
-        ("boxes: {detections: {scores: 4}}", "scores: 4 is not a column behind the box"),
-        ("packed: {detections: {scores: 6}}", "6 is not a column behind the box, of shape"),
+        ("boxes: {detections: {scores: 4}}", "scores: 4 is not a column after the box"),
+        ("packed: {detections: {scores: 6}}", "6 is not a column after the box, in shape"),
         (
             "scores: {detections: {scores: boxes}}",
-            "boxes has shape [N, K, 4], and the boxes [N, K]",
+            "boxes has shape [N, K, 4], but the boxes have [N, K]",
         ),
         ("boxes: {detections: {classes: classes}}", "scores"),
         ("boxes: {detections: {scores: scores, format: ltrb}}", "format"),
         ("boxes: {detections: {scores: scores, size: [1]}}", "size: must be [height, width]"),
         (
             "boxes: {detections: {scores: scores, size: [8, 8], normalized: true}}",
-            "it is either normalized, or pixels of a size",
+            "set either normalized or size, not both",
         ),
         (
             "boxes: {detections: {scores: scores, labels: none.txt}}",

@@ -62,7 +62,7 @@ async def test_models_that_can_keep_the_promise_share_runs(server: Cohort, model
             f"callers would get other bits than alone (batching.exact): {rounding.node} rounds"
         )
         return
-    assert batching["reason"] in ("", "larger batches are no faster here")
+    assert batching["reason"] in ("", "larger batches are not faster here")
     requests = [request(number) for number in range(CALLERS)]
     async with asking(server, "predict") as ask:
         before = runs(server, model)
@@ -83,7 +83,7 @@ async def test_without_the_promise_it_is_said_whether_it_holds(server: Cohort, m
     """The reason has the node and the largest difference seen."""
     batching = await described(server, f"{model}_plain")
     rounding = ROUNDINGS[model]
-    assert batching["reason"] in ("", "larger batches are no faster here")
+    assert batching["reason"] in ("", "larger batches are not faster here")
     threads = "while there is no other" in batching["exact_reason"]
     if not rounding.node or not batching["on"]:
         assert batching["exact"] or threads

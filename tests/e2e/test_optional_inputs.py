@@ -97,10 +97,10 @@ def test_what_does_not_fit_is_refused(server: Cohort) -> None:
     """They are checked as any input: shape, datatype, name, and rows that they do not have."""
     for body, says in (
         ({"inputs": {"factor": 5}}, "input 'x' is missing"),
-        ({"inputs": {"x": X, "factor": [5]}}, "input 'factor' takes shape [], got [1]"),
+        ({"inputs": {"x": X, "factor": [5]}}, "input 'factor' must have shape [], got [1]"),
         ({"inputs": {"x": X, "facto": 5}}, "input 'facto' not found"),
         ({"inputs": {"x": X, "factor": "five"}}, "factor"),
-        ({"instances": [{"x": X[0], "factor": 5}]}, "input 'factor' takes shape [], got [1]"),
+        ({"instances": [{"x": X[0], "factor": 5}]}, "input 'factor' must have shape [], got [1]"),
     ):
         path = "/v1/models/scaled:predict" if "instances" in body else "/models/scaled/predict"
         answer = post(server, path, body)

@@ -193,10 +193,10 @@ def refused(server: Cohort, wire: str, says: str, ask: Callable[[Any, Any], obje
     [
         ("/other_memory", "does not begin with"),
         ("cohort", "does not begin with"),
-        (PREFIX + "../../../etc/passwd", "is no key of shared memory"),
-        (PREFIX + "\0a", "is no key of shared memory"),
-        ("/" + PREFIX, "is no key of shared memory"),
-        (PREFIX + "x" * 300, "is no key of shared memory"),
+        (PREFIX + "../../../etc/passwd", "is not a valid key of shared memory"),
+        (PREFIX + "\0a", "is not a valid key of shared memory"),
+        ("/" + PREFIX, "is not a valid key of shared memory"),
+        (PREFIX + "x" * 300, "is not a valid key of shared memory"),
         (PREFIX + "missing", "no such file"),
         (PREFIX + "link", "cannot be opened"),
         (PREFIX + "folder", "cannot be opened"),
@@ -330,9 +330,9 @@ def test_the_number_of_regions_is_bounded(server: Cohort) -> None:
     with connected(server, "http") as (client, _):
         for number in range(256):
             client.register_system_shared_memory(f"r{number}", key, SIZE)
-        with pytest.raises(InferenceServerException, match="no more than"):
+        with pytest.raises(InferenceServerException, match="The limits are"):
             client.register_system_shared_memory("one too many", key, SIZE)
-        with pytest.raises(InferenceServerException, match="no more than"):
+        with pytest.raises(InferenceServerException, match="The limits are"):
             client.register_system_shared_memory("r0 again", key, SIZE)
         client.unregister_system_shared_memory()
         client.register_system_shared_memory("r0", key, SIZE)

@@ -88,7 +88,7 @@ async def test_who_shares_runs_is_said_with_the_reason(server: Cohort, model: st
         assert not batching["on"]
         assert batching["rows"]["node"] in batching["reason"]
         return
-    assert batching["reason"] in ("", "larger batches are no faster here")
+    assert batching["reason"] in ("", "larger batches are not faster here")
     requests = [BROUGHT[model].request(number) for number in range(CALLERS)]
     async with asking(server, "predict") as ask:
         before = runs(server, model)

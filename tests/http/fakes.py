@@ -169,7 +169,7 @@ class FakePlane:
             self.keys.append(context.key_of(self.sticky, parameters))
         return FakeLease(self.waiting)
 
-    def seen_by(self, models: frozenset[str] | None) -> FakePlane:
+    def limited_to(self, models: frozenset[str] | None) -> FakePlane:
         return self
 
     def refused(self, model: str | None, error: CohortError) -> None:

@@ -40,7 +40,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
             {"input": [5.1, 3.5]},
             400,
             "InvalidInput",
-            "takes shape [N, 4], got [2]; is it one row? Wrap it in a list: [[5.1, 3.5]]",
+            "must have shape [N, 4], got [2]; is it one row? Wrap it in a list: [[5.1, 3.5]]",
         ),
         (
             "POST",
@@ -56,7 +56,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
             {"input": 5.1},
             400,
             "InvalidInput",
-            "takes shape [N, 4], got []",
+            "must have shape [N, 4], got []",
         ),
         (
             "POST",

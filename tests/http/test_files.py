@@ -183,7 +183,7 @@ def test_any_bytes_are_taken(client: httpx.Client, body: bytes) -> None:
 def test_others_say_what_they_take_and_how_to_send_it(client: httpx.Client) -> None:
     """An image sent to a model of numbers is refused so."""
     said = refusal(send(client, "mlp", IMAGE, "image/png"), 415)
-    assert said.startswith("input 'x' takes FP32 [N, 4], not a file of 'image/png': send JSON")
+    assert said.startswith("input 'x' must be FP32 [N, 4], not a file of 'image/png'. Send JSON")
     for way in (NPY, "Inference-Header-Content-Length: 0", "decode"):
         assert way in said
 
@@ -222,7 +222,7 @@ def test_bytes_of_two_lengths_are_sent_one_by_one(client: httpx.Client) -> None:
     """The runtime cannot hold them in one array, and the error states what to do."""
     rows = [{"b64": b64encode(one).decode()} for one in (IMAGE, IMAGE + b"\0")]
     said = refusal(client.post("/models/known/predict", json={"input": rows}))
-    assert "send each in a request of its own" in said
+    assert "send each in a separate request" in said
 
 
 def test_bytes_that_a_model_gives_back_must_be_text(client: httpx.Client) -> None:
@@ -282,11 +282,14 @@ def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (npy(ROWS.astype("f8")), "input 'x' takes FP32, got FP64; save it with .astype('float32')"),
-        (npy(ROWS[:, :3]), "takes shape [N, 4], got [2, 3]"),
+        (
+            npy(ROWS.astype("f8")),
+            "input 'x' must be FP32, got FP64; save it with .astype('float32')",
+        ),
+        (npy(ROWS[:, :3]), "must have shape [N, 4], got [2, 3]"),
         (npy(np.array([{}], object)), "pickled objects, which are never loaded"),
         (npy(np.zeros(2, [("a", "f4"), ("b", "f4")])), "has fields (a structured array)"),
-        (npy(np.zeros(2, "M8[s]")), "is of '<M8[s]', which no input is"),
+        (npy(np.zeros(2, "M8[s]")), "is of '<M8[s]', which no input can be"),
         (npy(ROWS)[:-1], "is 32 bytes, but 31 follow"),
         (npy(ROWS) + b"\0", "is 32 bytes, but 33 follow"),
         (b"{}", "does not begin as numpy.save does"),
@@ -337,9 +340,14 @@ def test_a_form_of_one_image(client: httpx.Client) -> None:
         ("same", [("y", (None, "[[1, 2, 3, 4]]"))], 400, "input 'y' not found"),
         ("same", [("x", (None, "[[1, 2,"))], 400, "part 'x': the body is not valid JSON"),
         ("same", [("x", ("a.npy", b"no"))], 400, "part 'x': the body is not a .npy file"),
-        ("same", [("x", ("a.npy", npy(ROWS)))] * 2, 400, "takes one .npy file"),
+        ("same", [("x", ("a.npy", npy(ROWS)))] * 2, 400, "must be one .npy file"),
         ("same", [("x", ("a.png", IMAGE, "image/png"))], 415, "not a file of 'image/png'"),
-        ("image", [("image", ("a.png", IMAGE, "image/png"))] * 2, 400, "one file a request, got 2"),
+        (
+            "image",
+            [("image", ("a.png", IMAGE, "image/png"))] * 2,
+            400,
+            "one file per request, got 2",
+        ),
     ],
 )
 def test_a_form_that_does_not_fit_is_told(
@@ -352,7 +360,7 @@ def test_a_form_that_does_not_fit_is_told(
 @pytest.mark.parametrize(
     ("media", "body", "says"),
     [
-        ("multipart/form-data", b"", "names no boundary; leave the header out"),
+        ("multipart/form-data", b"", "has no boundary; omit the header"),
         ("multipart/form-data; boundary=b", b"", "ends before its last boundary"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\n", "ends before its last boundary"),
         (

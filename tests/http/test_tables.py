@@ -159,10 +159,10 @@ def test_config_says_what_stands_for_a_missing_value(client: httpx.Client) -> No
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([{**ROWS[0], "count": None}], "input 'count' takes INT64, got null at [0][0]: send a"),
+        ([{**ROWS[0], "count": None}], "input 'count' must be INT64, got null at [0][0]: send a"),
         ([{**ROWS[0], "count": None}], "or give the model a float input, where it is NaN"),
         ([{**ROWS[0], "city": None}], "under inputs.city.missing"),
-        ([{**ROWS[0], "count": 3.5}], "takes INT64, got 3.5"),
+        ([{**ROWS[0], "count": 3.5}], "must be INT64, got 3.5"),
         ([{**ROWS[0], "town": 1}], "column 'town' not found"),
         ([{"city": "Bern", "age": 1}], "column 'count' is missing"),
         ([ROWS[0], {"city": "Bern", "age": 1}], "the row at [1] has no column 'count'"),
@@ -239,7 +239,10 @@ def test_columns_of_a_block_go_by_the_names_in_its_file(client: httpx.Client) ->
         ({"rooms": [1], "area": [2], "ages": [3]}, "column 'ages' not found; did you mean 'age'"),
         ({"rooms": [1], "area": [2, 3], "age": [3]}, "'rooms' has 1 values, 'area' has 2"),
         ({"rooms": [1], "area": [[2]], "age": [3]}, "column 'area' must be a list of values"),
-        ({"rooms": [1], "area": [2], "age": ["a"]}, "'age' takes INT64, got the string 'a' at [0]"),
+        (
+            {"rooms": [1], "area": [2], "age": ["a"]},
+            "'age' must be INT64, got the string 'a' at [0]",
+        ),
     ],
 )
 def test_columns_of_a_block_that_do_not_fit_are_refused(

@@ -271,7 +271,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         ({"inputs": {"x": [[1]]}}, b"", "POST /models/{model}/predict takes this form"),
         ({"instances": [[1]]}, b"", "POST /v1/models/{model}:predict takes TensorFlow Serving's"),
         ({"inputs": [X, X]}, b"", "inputs[1].name repeats 'x'"),
-        (ask({**X, "datatype": "FP64"}), b"", "is FP32, but the request says datatype 'FP64'"),
+        (ask({**X, "datatype": "FP64"}), b"", "is FP32, but the request declares datatype 'FP64'"),
         (ask({**X, "datatype": "fp32"}), b"", "'fp32'"),
         (ask({**X, "parameters": 3}), b"", "inputs[0].parameters"),
         (ask({**X, "parameters": {"shared_memory_region": "r"}}), b"", "shared_memory_byte_size"),

@@ -134,7 +134,7 @@ def _answer(data: bytes, *, head: bool) -> tuple[Answer, bytes]:
     headers: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(": ")
-        assert name not in headers, f"{name} is there twice"
+        assert name not in headers, f"{name} is listed twice"
         headers[name] = value
     if head or status.startswith("1") or status == "204":
         return Answer(int(status), headers, b""), rest

@@ -115,7 +115,7 @@ class Echo:
     def gone(self) -> None:
         self.left = True
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         pass
 
     def end_reading(self) -> None:

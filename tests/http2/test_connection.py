@@ -126,7 +126,7 @@ def test_whatever_arrives_ends_no_more_than_its_connection(data: st.DataObject) 
                 break
         await served.feed(bytes(sent), data.draw(cuts))
         if not served.wire.closed:
-            served.connection.look(asyncio.get_running_loop().time())
+            served.connection.tick(asyncio.get_running_loop().time())
         served.lose()
         assert served.open == served.memory.used == served.connections == 0
         assert not served.connection.streams
@@ -441,7 +441,7 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
             await served.feed(frame * ((MAX_USELESS // cost - 30) // 10))
             served.wire.take()
         assert not served.wire.closed
-        served.connection.look(now)
+        served.connection.tick(now)
     for _ in range(12):
         await served.feed(frame * (MAX_USELESS // cost // 10))
         if served.wire.closed:
@@ -460,7 +460,7 @@ def test_an_address_has_so_many_frames_that_bring_nothing_of_all_its_connections
     counts.count("5.6.7.8", 1, MAX_USELESS)
     with pytest.raises(ConnectionFault, match="from this address"):
         counts.count("1.2.3.4", 1, OWN_SHARE + 1)
-    counts.look()
+    counts.tick()
     counts.count("1.2.3.4", 1, MAX_USELESS)
 
 
@@ -547,16 +547,16 @@ async def test_a_peer_that_is_not_there_any_more_is_forgotten() -> None:
     await served.feed(SETTLED + raw(headers_of(1)))
     served.wire.take()
     now = asyncio.get_running_loop().time()
-    served.connection.look(now + PING_SECONDS - 1)
+    served.connection.tick(now + PING_SECONDS - 1)
     assert not served.wire.written
-    served.connection.look(now + PING_SECONDS + 1)
+    served.connection.tick(now + PING_SECONDS + 1)
     assert served.wire.take()[3] == 6
-    served.connection.look(now + PING_SECONDS + PING_TIMEOUT_SECONDS)
+    served.connection.tick(now + PING_SECONDS + PING_TIMEOUT_SECONDS)
     assert not served.wire.aborted
     await served.feed(b"\0\0\x08\x06\1\0\0\0\0are you?")
-    served.connection.look(now + PING_SECONDS + PING_TIMEOUT_SECONDS + 2)
+    served.connection.tick(now + PING_SECONDS + PING_TIMEOUT_SECONDS + 2)
     assert not served.wire.aborted
-    served.connection.look(now + PING_SECONDS + 2 * PING_TIMEOUT_SECONDS + 3)
+    served.connection.tick(now + PING_SECONDS + 2 * PING_TIMEOUT_SECONDS + 3)
     assert served.wire.aborted
 
 
@@ -564,14 +564,14 @@ async def test_who_never_speaks_and_who_is_idle_is_let_go() -> None:
     """A silent connection is aborted, and an idle one is closed with a reason."""
     now = asyncio.get_running_loop().time()
     silent = Served()
-    silent.connection.look(now + 10)
+    silent.connection.tick(now + 10)
     assert not silent.wire.closed
-    silent.connection.look(now + 21)
+    silent.connection.tick(now + 21)
     assert silent.wire.aborted
     idle = Served()
     await idle.feed(SETTLED)
     idle.wire.take()
-    idle.connection.look(now + 61)
+    idle.connection.tick(now + 61)
     assert idle.wire.closed
     assert not idle.wire.aborted
     assert b"idle" in idle.wire.written

@@ -68,7 +68,7 @@ def test_a_line_says_how_many_were_left_out_before_it(monkeypatch: pytest.Monkey
 def test_what_was_sent_stays_out_of_the_log() -> None:
     """The sentence for the log is the redacted one."""
     with capture_logs() as lines:
-        log_refusal(LOG, InvalidInput("input 'x' takes FP32, got 'secret'"), "a1")
+        log_refusal(LOG, InvalidInput("input 'x' must be FP32, got 'secret'"), "a1")
     assert "secret" not in str(lines)
 
 

@@ -53,7 +53,7 @@ async def test_each_queue_fills_them_up(disk: RegistryOnDisk, queue: str) -> Non
     "profile",
     [
         replace(FILLED, change_seconds=0.0),
-        replace(FILLED, max_batch_size=1, reason="larger batches are no faster here"),
+        replace(FILLED, max_batch_size=1, reason="larger batches are not faster here"),
     ],
 )
 async def test_where_it_does_not_pay_they_are_left(disk: RegistryOnDisk, profile: Profile) -> None:

@@ -199,7 +199,7 @@ async def test_a_run_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPa
 
 async def test_a_measurement_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends however often its runs are disturbed."""
-    monkeypatch.setattr(idle_runs, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(idle_runs, "MAX_SECONDS", -1.0)
     async with rig() as it:
         with pytest.raises(OutOfTime, match="it took longer than"):
             await it.measure()

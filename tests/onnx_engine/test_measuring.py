@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cohort.onnx_engine import doubt, measurement, measurer
+from cohort.onnx_engine import measurement, measurer, pace_check
 from cohort.onnx_engine.batched_session import BatchedSession
 from cohort.profiling import MEASURING, Threads, profile_briefly, result
 from cohort.registry import (
-    VersionDoubted,
     VersionEntry,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
 )
 from cohort.tensors import Array, Arrays
@@ -144,13 +144,13 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     disk: RegistryOnDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float
 ) -> None:
     """One that was made on a busy machine, say, or changed by hand."""
-    monkeypatch.setattr(doubt, "LOOKS", 3)
+    monkeypatch.setattr(pace_check, "CHECKS", 3)
     disk.keep_in(tmp_path / "cache")
     onnx_models.save(onnx_models.slow(nodes=20), disk.models / "m" / "1" / "model.onnx")
     configure(disk, "session: {intra_op_threads: 1}")
     await disk.reconcile()
     await until_measured(disk)
-    await disk.registry.look_at_engines()
+    await disk.registry.check_engines()
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
     kept = json.loads(file.read_text())
     right = kept["seconds"]
@@ -162,16 +162,16 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     assert found.kept
     assert found.profile.seconds_for(1) == pytest.approx(kept["seconds"]["1"])
 
-    async def doubted() -> bool:
+    async def stale() -> bool:
         for _ in range(10):
             await infer(engine_of(disk), ROW)
-        await disk.registry.look_at_engines()
-        return any(isinstance(one, VersionDoubted) for one in disk.events)
+        await disk.registry.check_engines()
+        return any(isinstance(one, VersionProfileStale) for one in disk.events)
 
-    await until(doubted)
+    await until(stale)
     await until_measured(disk, 2)
     found = engine_of(disk).profile
-    assert (found.kept, found.doubt) == (False, "")
+    assert (found.kept, found.stale_reason) == (False, "")
     assert found.profile.seconds_for(1) < right["1"] * 100
     assert json.loads(file.read_text())["seconds"]["1"] == pytest.approx(found.profile.seconds[1])
 

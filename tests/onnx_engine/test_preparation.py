@@ -255,7 +255,7 @@ def test_a_version_whose_runs_take_for_ever_keeps_out_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs take turns with a limited wait. The wait does not count as time of the run."""
-    monkeypatch.setattr(turns, "LONGEST_TURN_SECONDS", 0.3)
+    monkeypatch.setattr(turns, "MAX_TURN_SECONDS", 0.3)
     token = CancellationToken()
     with turns.RUNNING.turn(CancellationToken()):
         prepared = prepare_version(Source(path, "", CONFIG), VersionOpener(None), token)
@@ -411,8 +411,8 @@ def test_an_example_may_be_a_file_of_the_version(path: Path) -> None:
     ("content", "reason"),
     [
         (None, "'rows.npz' not found: put it into the version's folder"),
-        (b"PK", "'rows.npz' is no .npz file, or is truncated"),
-        ({"x": np.zeros((1, 4), "f8")}, "input 'x' takes FP32, got FP64"),
+        (b"PK", "'rows.npz' is not a .npz file, or is truncated"),
+        ({"x": np.zeros((1, 4), "f8")}, "input 'x' must be FP32, got FP64"),
         ({"x": np.zeros((1, 5), "f4")}, "input 'x'"),
         ({"x": np.array([None])}, "pickled objects, which are never loaded"),
         ({"y": np.zeros((1, 4), "f4")}, "input 'y' not found"),
@@ -511,7 +511,7 @@ def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path)
         ({"x": {"shape": [2, 5]}}, "input 'x'.* .with made-up values for 'x': "),
         ({"x": [2, 5]}, "input 'x'.* .with made-up values for 'x': "),
         ({"x": [1, 2, 3, 4]}, "input 'x'"),
-        ({"x": {"shapes": [2, 4]}}, "input 'x' takes values or .*got the keys 'shapes'"),
+        ({"x": {"shapes": [2, 4]}}, "input 'x' needs values or .*got the keys 'shapes'"),
         ({"y": {"shape": [2, 4]}}, "input 'y' not found"),
         ({"x": [[1, 2]]}, "input 'x'"),
         ({"x": "text"}, "input 'x'"),

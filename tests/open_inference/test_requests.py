@@ -11,7 +11,7 @@ import pytest
 from cohort.errors import InvalidInput
 from cohort.open_inference import NO_PARAMETERS, InputTensor, Parameters, make_request
 from cohort.open_inference.inference import decode_input
-from cohort.open_inference.parameters import LARGEST_NUMBER, read_timeout, whole_number
+from cohort.open_inference.parameters import MAX_NUMBER, read_timeout, whole_number
 from cohort.tensors import TensorSpec
 
 
@@ -29,7 +29,7 @@ def tensor(name: str = "x", **fields: Any) -> InputTensor:
         (1, 1e-6),
         ("1000", 1e-3),
         (10**16, 1e10),
-        (LARGEST_NUMBER, LARGEST_NUMBER / 1e6),
+        (MAX_NUMBER, MAX_NUMBER / 1e6),
         ("0" * 19 + "1", 1e-6),
     ],
 )
@@ -39,7 +39,7 @@ def test_a_timeout_is_in_microseconds(value: object, seconds: float | None) -> N
 
 
 @pytest.mark.parametrize(
-    "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, LARGEST_NUMBER + 1, "9" * 21]
+    "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, MAX_NUMBER + 1, "9" * 21]
 )
 def test_what_is_no_whole_number_is_refused(value: object) -> None:
     """The error gives the place of the value."""
@@ -134,12 +134,12 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
 @pytest.mark.parametrize(
     ("datatype", "values", "says"),
     [
-        ("INT8", [1, 128], "'x' takes INT8, got 128 at [0][1], which is out of range"),
+        ("INT8", [1, 128], "'x' must be INT8, got 128 at [0][1], which is out of range"),
         ("UINT16", [1, 65536], "got 65536 at [0][1], which is out of range"),
         (
             "BYTES",
             [b"ab", b"\xff"],
-            "'x' has elements that are not UTF-8 and not all of one length",
+            "'x' has elements that are not UTF-8 and differ in length",
         ),
         ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
         ("BYTES", [b"a"], "takes 2 elements, got 1"),
@@ -155,7 +155,9 @@ def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any],
 
 def test_nothing_is_converted() -> None:
     """A datatype that is not the model's is refused with both."""
-    with pytest.raises(InvalidInput, match="'x' is INT64, but the request says datatype 'FP32'"):
+    with pytest.raises(
+        InvalidInput, match="'x' is INT64, but the request declares datatype 'FP32'"
+    ):
         decode_input(TensorSpec("x", "INT64", None), tensor())
 
 

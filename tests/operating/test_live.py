@@ -51,11 +51,11 @@ async def test_of_many_versions_those_with_most_requests_are_told(
     assert await anext(watched) == []
     (taken,) = await anext(watched)
     await watched.aclose()
-    sample = orjson.loads(taken.seen_by(None))
+    sample = orjson.loads(taken.limited_to(None))
     assert {int(one["version"]) for one in sample["versions"]} == set(range(150, 200))
     assert sample["others"]["codes"] == {"OK": sum(range(150))}
     part = live.LiveSample(0, 1, 0, {("m", "1"): b"{}"}, b'{"codes":{}}')
-    assert orjson.loads(part.seen_by(frozenset("m")))["others"] is None
+    assert orjson.loads(part.limited_to(frozenset("m")))["others"] is None
 
 
 async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
@@ -75,7 +75,7 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
     assert await anext(watched) == []
     (sample,) = await anext(watched)
     await watched.aclose()
-    whole = orjson.loads(sample.seen_by(None))
+    whole = orjson.loads(sample.limited_to(None))
     assert (whole["queued"], whole["at"]) == (7, sample.at)
     assert [(one["model"], one["total"]) for one in whole["versions"]] == [("a", 4), ("b", 6)]
     assert whole["versions"][0] == {
@@ -83,10 +83,10 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
         "durations": [0] * 19, "rows": [0] * 12,
     }  # fmt: skip
     assert whole["others"]["codes"] == {}
-    part = orjson.loads(sample.seen_by(frozenset({"b", "c"})))
+    part = orjson.loads(sample.limited_to(frozenset({"b", "c"})))
     assert part == whole | {"versions": whole["versions"][1:], "others": None}
-    assert orjson.loads(sample.seen_by(frozenset()))["versions"] == []
-    assert next(iter(sample.versions.values())) in sample.seen_by(None)
+    assert orjson.loads(sample.limited_to(frozenset()))["versions"] == []
+    assert next(iter(sample.versions.values())) in sample.limited_to(None)
 
 
 async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
     plane = make_control_plane(registry, make_metrics(), reconcile=reconcile)
     await plane.load("m")
     assert found == [""]
-    assert plane.seen_by(None).ready("m") == "1"
+    assert plane.limited_to(None).ready("m") == "1"
 
 
 async def test_loading_tells_why_a_version_could_not_be_loaded() -> None:
@@ -99,16 +99,20 @@ def test_usage_is_that_of_ready_versions() -> None:
     )
     plane = make_control_plane(registry, metrics)
     metrics.version("a", "2").request("", "OK", 0.5)
-    assert [one[:2] for one in plane.seen_by(None).usage()] == [("a", "1"), ("a", "2"), ("b", "1")]
-    assert [one[:2] for one in plane.seen_by(None).usage("a")] == [("a", "1"), ("a", "2")]
-    ((_, version, counts),) = plane.seen_by(None).usage("a", "2")
+    assert [one[:2] for one in plane.limited_to(None).usage()] == [
+        ("a", "1"),
+        ("a", "2"),
+        ("b", "1"),
+    ]
+    assert [one[:2] for one in plane.limited_to(None).usage("a")] == [("a", "1"), ("a", "2")]
+    ((_, version, counts),) = plane.limited_to(None).usage("a", "2")
     assert (version, counts.outcomes) == ("2", {("", "OK"): 1})
     with pytest.raises(ModelNotFound):
-        plane.seen_by(None).usage("nope")
+        plane.limited_to(None).usage("nope")
     with pytest.raises(VersionNotFound):
-        plane.seen_by(None).usage("a", "3")
+        plane.limited_to(None).usage("a", "3")
     with pytest.raises(NotReady):
-        plane.seen_by(None).usage("b", "2")
+        plane.limited_to(None).usage("b", "2")
 
 
 # -- rollouts
@@ -180,11 +184,11 @@ async def test_what_cannot_be_rolled_back_is_not_saved(rollout: Setup) -> None:
 
 async def test_labels_are_variants(rollout: Setup) -> None:
     """Each label names the version of its variant."""
-    assert rollout.plane.seen_by(None).version_for_label("m", "new") == "2"
+    assert rollout.plane.limited_to(None).version_for_label("m", "new") == "2"
     with pytest.raises(NotFound):
-        rollout.plane.seen_by(None).version_for_label("m", "old")
+        rollout.plane.limited_to(None).version_for_label("m", "old")
     with pytest.raises(ModelNotFound):
-        rollout.plane.seen_by(None).version_for_label("nope", "new")
+        rollout.plane.limited_to(None).version_for_label("nope", "new")
     with pytest.raises(NotFound, match="has no rollout"):
         rollout.plane.rollout("nope")
     with pytest.raises(NotFound, match="no shadow"):

@@ -218,8 +218,8 @@ async def test_a_model_that_does_not_fit_any_more(graphs: Graphs) -> None:
     await graphs.load()
     await graphs.registry.loaded()
     assert graphs.reason("cascade") == (
-        "step 'second': input 'x' takes FP32 [N, 8], but first.y is FP32 [N, 4]: axis 1 is 4 long, "
-        "not 8"
+        "step 'second': input 'x' must be FP32 [N, 8], but first.y is FP32 [N, 4]: axis 1 is 4 "
+        "long, not 8"
     )
     graphs.put("large", affine(5), version=3)
     await graphs.load()
@@ -259,9 +259,9 @@ async def test_pipelines_in_pipelines(graphs: Graphs) -> None:
     graphs.put("b", "steps: {s: {model: a, inputs: {x: x}}}\noutputs: {y: s.y}")
     await graphs.load()
     assert (await graphs.ask("p4", rows(1)))["y"][0, 0] == 2
-    assert "5 pipelines within each other; 4 may be" in graphs.reason("p5")
-    assert "step 's': it needs this pipeline itself" in graphs.reason("a")
-    assert "step 's': it needs this pipeline itself" in graphs.reason("b")
+    assert "5 nested pipelines; the maximum is 4" in graphs.reason("p5")
+    assert "step 's': it depends on this pipeline itself" in graphs.reason("a")
+    assert "step 's': it depends on this pipeline itself" in graphs.reason("b")
     graphs.put("b", "steps: {s: {model: small, inputs: {x: x}}}\noutputs: {y: s.y}")
     await graphs.load()
     await graphs.registry.loaded()
@@ -311,7 +311,7 @@ async def test_tensors_that_do_not_fit_the_next_step(graphs: Graphs) -> None:
         """,
     )
     await graphs.load()
-    with pytest.raises(InferenceFailed, match=r"step 'b': input 'x' takes shape \[N, 4\], got"):
+    with pytest.raises(InferenceFailed, match=r"step 'b': input 'x' must have shape \[N, 4\], got"):
         await graphs.ask("lengths", rows(1, width=5))
     assert graphs.leases == {}
 

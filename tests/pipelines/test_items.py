@@ -222,10 +222,13 @@ async def test_texts_of_items_that_are_left_out_are_empty(graphs: Graphs) -> Non
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        ("each: nothing, inputs: {x: find.y}", "each has 'nothing', which is not an input of it"),
+        ("each: nothing, inputs: {x: find.y}", "each has 'nothing', which no input uses"),
         ("each: find.z, inputs: {x: find.z}", "step 'find' has no output 'z'"),
         ("each: find.y, inputs: {x: [find.y, x]}", "'x' is also from 'x'"),
-        ("each: x, inputs: {x: find.y}, when: max(x) > 1", "each has no tensor that an input is"),
+        (
+            "each: x, inputs: {x: find.y}, when: max(x) > 1",
+            "each names no tensor that is the source",
+        ),
         ("each: 3, inputs: {x: find.y}", "must be a tensor"),
     ],
 )
@@ -240,7 +243,7 @@ async def test_mistakes_name_the_step(graphs: Graphs, step: str, reason: str) ->
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
-        (("N", 2, "K", 4), "the items of find.y are not that: its shape is ['N', 2, 'K', 4]"),
+        (("N", 2, "K", 4), "the items of find.y do not match: its shape is ['N', 2, 'K', 4]"),
         ((4,), "the items of find.y are not that"),
         (("N", "K", 5), "axis 2 is 5 long, not 4"),
     ],
@@ -263,7 +266,7 @@ async def test_a_model_of_several_rows_at_once_is_refused(graphs: Graphs) -> Non
     graphs.put("two", onnx_models.fixed_rows(2))
     graphs.put("p", EACH.replace("tenfold", "two"))
     await graphs.load()
-    assert "step 'work': 'x' has shape [2, 3], and each is for models" in graphs.reason("p")
+    assert "step 'work': 'x' has shape [2, 3], but each needs models" in graphs.reason("p")
 
 
 async def test_a_model_that_refuses_an_item_is_named_by_its_step(graphs: Graphs) -> None:
@@ -272,7 +275,9 @@ async def test_a_model_that_refuses_an_item_is_named_by_its_step(graphs: Graphs)
     graphs.put("tenfold", affine(10))
     graphs.put("p", EACH)
     await graphs.load()
-    with pytest.raises(InferenceFailed, match=r"step 'work': .*takes shape \[N, 4\], got \[6, 3\]"):
+    with pytest.raises(
+        InferenceFailed, match=r"step 'work': .*must have shape \[N, 4\], got \[6, 3\]"
+    ):
         await graphs.ask("p", {"x": items(2, 3)[..., :3]})
     assert graphs.leases == {}
 

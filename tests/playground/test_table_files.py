@@ -78,13 +78,13 @@ def test_rows_that_are_wrong_are_named_and_the_others_answered(
     page = chosen(chromium, server, "told", "\n".join(lines).encode())
     told(page).to_have_text("38 rows answered, 2 rows not, by the names in the first line.")
     expect(page.get_by_text('Row 7: age must be a number, not "old"')).to_be_visible()
-    expect(page.get_by_text("Row 20: input 'city': 'Zug' is none of its 3")).to_be_visible()
+    expect(page.get_by_text("Row 20: input 'city': 'Zug' is not one of its 3")).to_be_visible()
     found = answered(page)
     assert found[0] == ["city", "size", "age", "y 1", "y 2", "y 3", "error"]
     assert found[1] == ["Ulm", "5", "30", "30", "2", "1", ""]
     assert found[7][:6] == ["Ulm", "5", "old", "", "", ""]
     assert found[20][3:6] == ["", "", ""]
-    assert "'Zug' is none of its 3 categories" in found[20][6]
+    assert "'Zug' is not one of its 3 categories" in found[20][6]
     assert found[30] == ["", "3", "", "-100", "-100", "0", ""]
 
 

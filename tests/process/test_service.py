@@ -56,11 +56,11 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
         async with service.running():
             assert not service.control_plane.readiness().ready
             await until(lambda: service.control_plane.readiness().ready)
-            assert service.control_plane.seen_by(None).ready("m") == "1"
+            assert service.control_plane.limited_to(None).ready("m") == "1"
             text = exposed(service.core.metrics)
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
             onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
-            await until(lambda: service.control_plane.seen_by(None).ready("m") == "2")
+            await until(lambda: service.control_plane.limited_to(None).ready("m") == "2")
     assert service.core.registry.catalog == {}
     events = [(one["event"], one.get("version")) for one in logs]
     assert ("version ready", 1) in events

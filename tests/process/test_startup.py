@@ -43,10 +43,10 @@ def shown(
         start_up = StartUp(settings, chain)
         start_up.begin(HERE)
         if ready:
-            start_up.say_ready()
+            start_up.report_ready()
         start_up.show(catalog, Snapshot({}, tuple(problems)))
         if ready:
-            start_up.say_ready()
+            start_up.report_ready()
     captured = capsys.readouterr()
     assert captured.out == ""
     return captured.err
@@ -71,7 +71,7 @@ def test_the_address_is_below_the_table(
     make_table = startup.make_table
 
     def meanwhile(catalog: Catalog, notes: Footnotes) -> Table:
-        start_up.say_ready()
+        start_up.report_ready()
         return make_table(catalog, notes)
 
     monkeypatch.setattr(startup, "make_table", meanwhile)
@@ -109,10 +109,10 @@ def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The note gives the reason for its device, and not that it should be elsewhere."""
-    unsuited = Fallback("cuda", "it took none", missed=False)
+    unsuited = Fallback("cuda", "it runs no node", missed=False)
     engine = ControlledEngine(placement=Placement(("cuda", "cpu"), "cpu", (unsuited,)))
     text = shown(capsys, make_catalog({"a": [make_entry(1, engine)]}))
-    assert "(1) cuda: it took none" in text
+    assert "(1) cuda: it runs no node" in text
 
 
 def test_nothing_to_serve_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_a_json_log_has_a_line_for_each_thing(
         start_up.begin(HERE)
         assert not start_up.pending, "a line for each version is logged instead of a table"
         start_up.show(make_catalog({"m": [make_entry(1, ControlledEngine())]}), Snapshot())
-        start_up.say_ready()
+        start_up.report_ready()
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     told = [line.get("reason", "") for line in lines if line["event"] == "models run on the CPU"]
     assert told == ([chain.reason] if chain.reason else [])

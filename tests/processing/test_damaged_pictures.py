@@ -112,19 +112,19 @@ HUGE_TEXT = chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(20_000_000)))
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        (png(50_000, 50_000), "a PNG of 50000 x 50000 pixels; 67,108,864 pixels are the most"),
-        (png(100_000, 1), "a PNG of 100000 x 1 pixels; 65,535 are the most of a side"),
+        (png(50_000, 50_000), "a PNG of 50000 x 50000 pixels; the limit is 67,108,864 pixels"),
+        (png(100_000, 1), "a PNG of 100000 x 1 pixels; the limit is 65,535 per side"),
         (png(8, 8, *[LONG_TEXT] * 70), "a damaged PNG"),
         (png(8, 8, HUGE_TEXT), "a damaged PNG"),
         (CANVAS, "a WebP of "),
         (SCREEN, "a GIF of 65535 x 65535 pixels"),
         (tiff((273, 20_000_000, 8)), "a TIFF of more than 262,144 numbers in its tags"),
         (tiff((322, 1, 1 << 20), (323, 1, 1 << 20), packed=5), "a TIFF in tiles of more than"),
-        (tiff((256, 1, 9)), "a damaged TIFF: tag 256 is there twice"),
+        (tiff((256, 1, 9)), "a damaged TIFF: tag 256 is listed twice"),
         (tiff(packed=34925), "a TIFF of compression 34925"),
         (tiff(width=70_000, height=60_000, packed=5), "a TIFF of 70000 x 60000"),
-        (scans(1500), "a JPEG of 1000 x 1000 pixels in 1510 scans, which takes too long"),
-        (plain_scans(1500), "in 1501 scans, which takes too long"),
+        (scans(1500), "a JPEG of 1000 x 1000 pixels in 1510 scans, which would take too long"),
+        (plain_scans(1500), "in 1501 scans, which would take too long"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "PostScript; convert it"),
         (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIC; convert it"),
         (b"P6\n9 9\n255\n" + bytes(243), "a file that begins with 'P6"),
@@ -140,7 +140,7 @@ def test_hostile_files_are_refused(file: bytes, says: str) -> None:
 
 def test_a_file_of_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part takes time, however short it is."""
-    monkeypatch.setattr(picture_files, "MOST_READS", 1000)
+    monkeypatch.setattr(picture_files, "MAX_READS", 1000)
     with pytest.raises(InvalidInput, match="a file of too many parts"):
         ask(png(8, 8, *[chunk(b"tEXt", b"a\0b")] * 1000))
 

@@ -171,7 +171,7 @@ def test_the_body_of_invocations_is_a_picture(client: httpx.Client) -> None:
         ([TEXT, {"b64": b64encode(JPEG[:2000]).decode()}], "row 1: expected a picture"),
         (3, "image"),
         (None, "image"),
-        ([[TEXT]], "takes shape [N], got [1, 1]"),
+        ([[TEXT]], "must have shape [N], got [1, 1]"),
     ],
 )
 def test_what_is_no_picture_is_told(client: httpx.Client, value: Any, says: str) -> None:
@@ -185,7 +185,7 @@ def test_a_model_of_one_picture_takes_one(client: httpx.Client) -> None:
     """Two are refused with both numbers."""
     answer = client.post("/models/one/predict", json={"input": [TEXT, TEXT]})
     assert answer.status_code == 400
-    assert "takes shape [1], got [2]" in answer.json()["error"]
+    assert "must have shape [1], got [2]" in answer.json()["error"]
 
 
 def test_the_document_says_that_files_are_taken(client: httpx.Client) -> None:

@@ -218,10 +218,10 @@ def test_a_header_of_flac_that_lies_is_held_against_the_samples() -> None:
 @pytest.mark.parametrize(
     ("shape", "datatype", "config", "why"),
     [
-        (("N", 3, "s"), "FP32", {}, r"channels: 1, and the model takes 3"),
+        (("N", 3, "s"), "FP32", {}, r"channels: 1, but the model expects 3"),
         (("N", "s"), "FP32", {"channels": 2}, r"channels: 2 fills \[N, 2, samples\]"),
-        (("N", "s"), "INT64", {}, "floats, and the model takes INT64"),
-        (("N", 99_999), "FP32", {"max_seconds": 2.0}, "99999 samples, and max_seconds: 2"),
+        (("N", "s"), "INT64", {}, "floats, but the model expects INT64"),
+        (("N", 99_999), "FP32", {"max_seconds": 2.0}, "99999 samples, but max_seconds: 2"),
     ],
 )
 def test_what_does_not_fit_the_model_says_both_numbers(

@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from cohort import Runtime
 from cohort.errors import InvalidInput, NotReady
 from cohort.processing.patterns import is_explosive
-from cohort.processing.tokenizing import MOST_CHARACTERS, TextTokenizer, open_tokenizer
+from cohort.processing.tokenizing import MAX_CHARACTERS, TextTokenizer, open_tokenizer
 from tests import text_models
 
 CONFIG = "inputs: {text: {tokenizer: tokenizer.json, max_length: 8}}\n"
@@ -74,7 +74,7 @@ async def test_without_a_mask_texts_of_one_request_have_as_many_ids(folder: Path
     even, uneven = await ask(folder, texts("good", "bad"), texts("good", "very bad"))
     np.testing.assert_allclose(even, expected(path, ["good", "bad"]), rtol=1e-5)
     assert isinstance(uneven, InvalidInput)
-    assert "3 in row 0 and 4 in row 1" in str(uneven)
+    assert "rows 0 and 1 have 3 and 4 ids" in str(uneven)
 
 
 async def test_a_mask_that_the_model_does_not_heed_is_found_out(folder: Path) -> None:
@@ -83,7 +83,7 @@ async def test_a_mask_that_the_model_does_not_heed_is_found_out(folder: Path) ->
     next(node for node in model.graph.node if node.op_type == "Mul").op_type = "Add"
     text_models.save(folder, CONFIG, model)
     (uneven,) = await ask(folder, texts("good", "very bad"))
-    assert "answers change with padding" in str(uneven)
+    assert "padding changes this model's answers" in str(uneven)
 
 
 async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
     (folder / "config.yaml").write_text(CONFIG)
     (refused,) = await ask(folder, texts("good"))
     assert isinstance(refused, NotReady)
-    assert "mood/config.yaml: inputs.text: max_length is 8, and the model takes 6" in str(refused)
+    assert "mood/config.yaml: inputs.text: max_length is 8, but the model expects 6" in str(refused)
 
 
 async def test_pairs_have_types(folder: Path) -> None:
@@ -114,7 +114,7 @@ async def test_pairs_have_types(folder: Path) -> None:
     feeds["token_type_ids"] = one.type_ids
     (logits,) = session.run(None, {name: np.array([ids], np.int64) for name, ids in feeds.items()})
     np.testing.assert_allclose(both[:1], logits, rtol=1e-5)
-    assert "takes shape [N, 2]" in str(wrong)
+    assert "must have shape [N, 2]" in str(wrong)
 
 
 RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_text("utf-8"))
@@ -163,7 +163,7 @@ async def test_an_example_is_what_callers_send(folder: Path) -> None:
         assert engine.example["text"].tolist() == ["very good", "bad"]
     (folder / "config.yaml").write_text(CONFIG + "example: {text: [[good, bad]]}\n")
     (refused,) = await ask(folder, texts("good"))
-    assert "the example of config.yaml: input 'text' takes shape [N]" in str(refused)
+    assert "the example of config.yaml: input 'text' must have shape [N]" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ async def test_another_models_tokenizer_is_found_out(folder: Path) -> None:
     """It has more ids than the model's table has entries."""
     text_models.save(folder, CONFIG, text_models.classifier(words=10))
     (refused,) = await ask(folder, texts("good"))
-    assert "tokenizer.json has 14 ids, and the model's table for input_ids 10" in str(refused)
+    assert "tokenizer.json has 14 ids, but the model's table for input_ids has 10" in str(refused)
 
 
 async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> None:
     """They are refused before any work, with the row; others are answered."""
     path = text_models.save(folder, CONFIG)
-    long = "good " * (MOST_CHARACTERS // 5 + 2)
+    long = "good " * (MAX_CHARACTERS // 5 + 2)
     raw = np.array([b"good", b"\xff\xfe\xfd\xfc"], "V4")
     fine, too_long, not_text, hundred = await ask(
         folder, texts("good"), texts("bad", long), {"text": raw}, texts("bad " * 25_600)
@@ -212,7 +212,7 @@ async def test_a_file_that_is_no_tokenizer_is_named(folder: Path, text: str) -> 
     text_models.save(folder, CONFIG)
     (folder / "1/tokenizer.json").write_text(text)
     (refused,) = await ask(folder, texts("good"))
-    assert "tokenizer.json is no tokenizer.json that the library reads" in str(refused)
+    assert "tokenizer.json is not a tokenizer.json that the library can read" in str(refused)
 
 
 def _of(pattern: str | None = None, normalizer: Any = None, model: Any = None) -> Tokenizer:
@@ -253,7 +253,7 @@ def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
     )
     slow.save(str(tmp_path / "tokenizer.json"))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), 8)
-    assert opened.most_characters < MOST_CHARACTERS / 8
+    assert opened.most_characters < MAX_CHARACTERS / 8
     opened.encode(["a" * opened.most_characters], lambda: None)
 
 

@@ -58,7 +58,7 @@ def test_lone_rows_run_as_two_before_it_is_known_and_where_batches_are_no_faster
     """Their bits are those of a longer run in any case, as those of later answers may be."""
     before = exact_profile(MEASURED, None, EXACT)
     assert (before.max_batch_size, before.reason, before.filled_rows) == (1, MEASURING, 2)
-    slow = replace(MEASURED, max_batch_size=1, reason="larger batches are no faster here")
+    slow = replace(MEASURED, max_batch_size=1, reason="larger batches are not faster here")
     assert exact_profile(slow, ROUNDS, EXACT).filled_rows == 2
     assert exact_profile(slow, Exactness(1), EXACT).filled_rows == 0
     assert exact_profile(slow, Exactness(0, "Log"), EXACT).reason == slow.reason
@@ -148,7 +148,7 @@ def test_what_was_tried_is_kept_with_the_profile(tmp_path: Path) -> None:
     plain = profile_model(opener, session, trial, PLAIN, store)
     session.close()
     assert first.exactness is not None
-    assert first.exactness.least_rows in (1, 2)  # 1: larger batches do not run faster here
+    assert first.exactness.least_rows in (1, 2)  # 1: larger batches are not faster here
     assert (again.kept, again.exactness, again.profile.least_rows) == (
         True,
         first.exactness,

@@ -79,7 +79,7 @@ def unranked() -> onnx.ModelProto:
         (onnx_models.rows_sum, "ReduceSum"),
         (onnx_models.fixed_rows, "fixed first dimension"),
         (onnx_models.scalar, "has no rows"),
-        (unranked, "the file does not say how many dimensions input 'x' has"),
+        (unranked, "the file does not declare the number of dimensions of input 'x'"),
         (onnx_models.no_inputs, "it has no inputs"),
         (onnx_models.sequence, "not a tensor"),
     ],
@@ -102,7 +102,7 @@ def test_rows_that_do_not_influence_each_other_may_batch(
 ) -> None:
     """This holds for all datatypes and lengths; the choice is then a matter of speed."""
     found_out = tried(build(), tmp_path)
-    assert found_out.reason in ("", "larger batches are no faster here")
+    assert found_out.reason in ("", "larger batches are not faster here")
     assert found_out.seconds[1] > 0
 
 

@@ -135,7 +135,7 @@ class Chains:
             raise LoadFailed("it names nobody")
         return OpenedChain(name)
 
-    def look(self) -> None: ...
+    def check_engines(self) -> None: ...
 
     def rest(self) -> None: ...
 
@@ -201,7 +201,7 @@ async def test_a_folder_is_served_by_the_engine_of_its_kind(kinds: Kinds) -> Non
     np.testing.assert_array_equal(got, wanted)
     assert 'model_state{model="c"' in exposed(metrics, kinds.registry.catalog.values())
     control: ControlPlane = make_control_plane(kinds.registry, metrics)
-    described = (await control.model(control.seen_by(None), "c"))["versions"][0]
+    described = (await control.model(control.limited_to(None), "c"))["versions"][0]
     assert described["state"] == "READY"
     assert "batching" not in described
     assert make_table(kinds.registry.catalog, Footnotes()).row_count == 2

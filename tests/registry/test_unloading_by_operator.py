@@ -38,14 +38,14 @@ async def test_an_unloaded_model_stays_out_until_it_is_loaded(
     for _ in range(2):
         await disk.reconcile()
         assert disk.states("m") == {1: UNAVAILABLE}
-    assert plane.seen_by(None).index() == [
+    assert plane.limited_to(None).index() == [
         {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": UNLOADED}
     ]
     with pytest.raises(NotReady, match="unloaded"):
         disk.registry.find("m")
     await plane.load("m")
     assert disk.states("m") == {1: READY}
-    assert plane.seen_by(None).index()[0]["reason"] == ""
+    assert plane.limited_to(None).index()[0]["reason"] == ""
 
 
 async def test_an_unloaded_model_has_not_gone_dark(
@@ -149,7 +149,7 @@ async def test_load_says_when_only_an_older_version_serves(
     (disk.models / "m/2/model.onnx").write_bytes(b"broken")
     with pytest.raises(NotReady, match="version 2: "):
         await plane.load("m")
-    assert plane.seen_by(None).ready("m") == "1"
+    assert plane.limited_to(None).ready("m") == "1"
 
 
 async def test_load_takes_what_was_put_on_disk_just_now(
@@ -161,7 +161,7 @@ async def test_load_takes_what_was_put_on_disk_just_now(
         await plane.load("m")
     disk.put(1)
     await plane.load("m")
-    assert plane.seen_by(None).ready("m") == "1"
+    assert plane.limited_to(None).ready("m") == "1"
 
 
 async def test_unknown_models_cannot_be_unloaded(disk: RegistryOnDisk, plane: ControlPlane) -> None:
@@ -183,4 +183,4 @@ async def test_an_unloaded_model_that_leaves_the_disk_is_forgotten(
     (disk.models / "m/1").rmdir()
     (disk.models / "m").rmdir()
     await disk.reconcile()
-    assert plane.seen_by(None).index() == []
+    assert plane.limited_to(None).index() == []

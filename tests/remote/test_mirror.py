@@ -38,7 +38,7 @@ def mirror(bucket: Bucket, tmp_path: Path) -> Iterator[MakeMirror]:
 
 def look(mirror: Mirror, uses: dict[str, ModelUse] | None = None) -> None:
     """Look, and wait until what is wanted has come."""
-    mirror.look(uses)
+    mirror.sync(uses)
     assert mirror.wait(PATIENCE)
 
 
@@ -210,7 +210,7 @@ def test_unreachable_repository_takes_nothing_away(
     later = mirror()
     look(later)
     assert files(later) == {"m/1/model.onnx": b"1"}
-    assert later.status.trouble == f"{bucket.url} cannot be reached, or does not answer in time"
+    assert later.status.failure == f"{bucket.url} cannot be reached, or does not answer in time"
     assert later.status.settled
     empty = mirror("other")
     look(empty)
@@ -225,7 +225,7 @@ def test_empty_repository_is_not_believed_at_once(bucket: Bucket, mirror: MakeMi
     bucket.delete("m/1/model.onnx")
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
-    assert "has no model any more" in local.status.trouble
+    assert "no longer has a model" in local.status.failure
 
 
 def test_half_published_version_waits(bucket: Bucket, mirror: MakeMirror) -> None:
@@ -271,7 +271,7 @@ def test_hostile_key_holds_up_only_its_own(bucket: Bucket, mirror: MakeMirror, k
     bucket.put("k/2/model.onnx", b"2")
     bucket.put("new/1/model.onnx", b"1")
     look(local)
-    assert not local.status.trouble
+    assert not local.status.failure
     (problem,) = local.status.problems
     assert problem.file == HOSTILE[key]
     assert repr(f"models/{key}")[1:-1] in str(problem)
@@ -300,7 +300,7 @@ def test_hostile_keys_on_every_level_leave_what_is_here(bucket: Bucket, mirror: 
     for _ in range(3):
         look(local, {name: ModelUse() for name in ("m", "k")})
     assert set(files(local)) == {"m/1/model.onnx", "k/1/model.onnx", "k/2/model.onnx"}
-    assert not local.status.trouble
+    assert not local.status.failure
     assert {problem.file for problem in local.status.problems} == {"", "m", "k/1"}
 
 
@@ -328,7 +328,7 @@ def test_file_that_is_a_folder_as_well_is_told(bucket: Bucket, mirror: MakeMirro
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
     (problem,) = local.status.problems
-    assert "model.onnx/x: it lies in what is a file itself" in str(problem)
+    assert "model.onnx/x: its folder is also the name of a file" in str(problem)
 
 
 def test_listing_without_end_is_given_up(
@@ -341,7 +341,7 @@ def test_listing_without_end_is_given_up(
     monkeypatch.setattr(store, "LISTING_SECONDS", -1.0)
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
-    assert "was not listed within" in local.status.trouble
+    assert "was not listed within" in local.status.failure
 
 
 @pytest.mark.parametrize("key", ["m/one/model.onnx", ".m/1/model.onnx", "a b/1/model.onnx"])

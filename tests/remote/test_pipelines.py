@@ -110,7 +110,7 @@ def test_a_web_server_has_pipelines(tmp_path: Path) -> None:
     write(tmp_path / "web", **{"whole/1/pipeline.yaml": PIPELINE.encode()})
     with web_server(tmp_path / "web", WITH_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert (mirror.models / "whole/1/pipeline.yaml").read_text() == PIPELINE

@@ -108,7 +108,7 @@ def test_publisher_that_dies_leaves_nothing_that_is_served(
         process.wait()
     assert bucket.paths == ["m/1/manifest.json"]
     mirror = Mirror(bucket.url, tmp_path / "mirror", quiet=0)
-    mirror.look()
+    mirror.sync()
     assert mirror.wait(PATIENCE)
     mirror.close()
     assert not list(mirror.models.rglob("*"))

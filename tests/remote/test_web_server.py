@@ -77,13 +77,13 @@ def test_models_of_a_web_server_are_fetched(tmp_path: Path, program: str) -> Non
     with web_server(tmp_path / "web", program) as port, network(port) as between:
         between.cut = len(LARGE) // 2
         mirror = Mirror(f"http://127.0.0.1:{between.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         assert not (mirror.models / "m/1").exists()
         between.cut = None
         mirror.close()
         mirror = Mirror(f"http://127.0.0.1:{between.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert (mirror.models / "m/1/model.onnx").read_bytes() == LARGE
@@ -98,10 +98,10 @@ def test_server_without_an_index_is_told_how_to_make_one(tmp_path: Path) -> None
     """A web server cannot list a folder: the message has the command that makes the list."""
     with web_server(tmp_path, WITHOUT_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         mirror.close()
-    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.trouble
-    assert "sha256sum {} + > SHA256SUMS" in mirror.status.trouble
+    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.failure
+    assert "sha256sum {} + > SHA256SUMS" in mirror.status.failure
 
 
 def test_file_that_is_not_what_the_index_says_is_refused(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_file_that_is_not_what_the_index_says_is_refused(tmp_path: Path) -> None
     (tmp_path / "web/m/1/model.onnx").write_bytes(b"swapped")
     with web_server(tmp_path / "web", WITH_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     (problem,) = mirror.status.problems
@@ -138,10 +138,10 @@ def test_index_leads_nowhere_else(tmp_path: Path, path: str) -> None:
         index.write(f"{DIGEST}  {path}\n")
     with web_server(tmp_path / "web", WITHOUT_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
-    assert mirror.status.problems or mirror.status.trouble
+    assert mirror.status.problems or mirror.status.failure
     assert not [found for found in tmp_path.rglob("*") if "evil" in found.name]
 
 
@@ -198,12 +198,12 @@ def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, 
         web.files = {"/SHA256SUMS": index, "/m/config.yaml": b""}
         web.redirects = {path: f"http://{host}:{inside.port}/latest/meta-data/role"}
         mirror = Mirror(f"http://127.0.0.1:{web.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert not inside.asked
-    said = " ".join([mirror.status.trouble, *map(str, mirror.status.problems)])
-    assert f"redirects to another host, '{name}:{inside.port}', which is not asked" in said
+    said = " ".join([mirror.status.failure, *map(str, mirror.status.problems)])
+    assert f"redirects to another host, '{name}:{inside.port}', which is not followed" in said
     assert "password" not in said
 
 
@@ -217,7 +217,7 @@ def test_redirect_on_the_host_is_followed(tmp_path: Path) -> None:
             "/m/1/kept": LARGE,
         }
         mirror = Mirror(f"http://127.0.0.1:{web.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert (mirror.models / "m/1/model.onnx").read_bytes() == LARGE
@@ -235,8 +235,8 @@ def test_answer_is_never_quoted(
         web.status = status
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{web.port}")
         mirror = Mirror(address.format(web.port), tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         mirror.close()
     assert web.asked
-    assert mirror.status.trouble
-    assert "SECRET" not in f"{mirror.status.trouble} {mirror.status.problems}"
+    assert mirror.status.failure
+    assert "SECRET" not in f"{mirror.status.failure} {mirror.status.problems}"

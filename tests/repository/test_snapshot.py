@@ -544,7 +544,7 @@ def test_models_stay_while_their_folder_is_away(models: Path) -> None:
     away = models.rename(models.with_name("away"))
     meanwhile = now(models, before)
     assert meanwhile.models == before.models
-    assert "folder not found; what was found before stays (digits, iris)" in str(
+    assert "folder not found; the models found before stay (digits, iris)" in str(
         meanwhile.problems[0]
     )
     away.rename(models)

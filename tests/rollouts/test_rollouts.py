@@ -97,7 +97,7 @@ class Deployment:
                 await idle.wait()
 
     def described(self, name: str) -> dict[str, Any]:
-        described = self.control.seen_by(None).model("m")["rollout"]
+        described = self.control.limited_to(None).model("m")["rollout"]
         return next(one for one in described["variants"] if one["name"] == name)
 
 
@@ -121,7 +121,7 @@ ALL = "variants: {stable: {version: 1, weight: 0}, canary: {version: 2, weight: 
 async def test_without_a_rollout_the_highest_version_answers(deployment: Deployment) -> None:
     """No variant is named."""
     assert await deployment.ask(times=3) == {("", "OK"): 3}
-    assert "rollout" not in deployment.control.seen_by(None).model("m")
+    assert "rollout" not in deployment.control.limited_to(None).model("m")
 
 
 async def test_callers_are_split_and_stay(deployment: Deployment) -> None:

@@ -103,7 +103,7 @@ def test_a_unit_waits_for_a_failure_that_is_checked(bad: bool, unit: Counts) -> 
     held = stream.hold(baseline=False, now=1.0)
     stream.weigh(0.01)
     assert stream.evidence == Evidence()
-    stream.settle(held, bad=bad)
+    stream.release(held, bad=bad)
     stream.weigh(0.01)
     assert stream.evidence.variant == unit
 
@@ -112,7 +112,7 @@ def test_a_unit_without_an_outcome_is_none() -> None:
     """Its only failure was not the version's."""
     stream = OutcomeStream()
     stream.count(baseline=True, bad=False, now=1.0)
-    stream.settle(stream.hold(baseline=False, now=1.0), bad=False)
+    stream.release(stream.hold(baseline=False, now=1.0), bad=False)
     stream.weigh(0.01)
     assert stream.evidence == Evidence()
 

@@ -509,7 +509,7 @@ async def test_a_folder_that_does_not_answer_holds_up_nobody(
         answers.wait(PATIENCE)
         return ""
 
-    monkeypatch.setattr(decided.watcher._folder, "look", hang)
+    monkeypatch.setattr(decided.watcher._folder, "check", hang)
     for _ in range(3):
         await decided.watcher.step()
         assert "has not answered" in decided.watcher.problems(settled=False)[0]

@@ -125,7 +125,7 @@ def test_a_bounded_number_of_requests_is_looked_at() -> None:
     """Each takes as long as the proof for all."""
     verdict = prove(BY_LENGTH, *map(of_length, range(8, 30)))
     assert len(verdict.requests) == MAX_REQUESTS
-    assert verdict.other_requests == (f"examples after {MAX_REQUESTS}: they are not looked at",)
+    assert verdict.other_requests == (f"examples after {MAX_REQUESTS} are not checked",)
 
 
 @pytest.mark.parametrize(

@@ -74,14 +74,17 @@ def test_networks_of_the_onnx_package_are_predictable() -> None:
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_trip_count_from_an_input_is_found(nested: bool) -> None:
     """It is found even in a branch of an If in a function of the model."""
-    assert dependence(onnx_models.loop(nested=nested)) == "what Loop does depends on input values"
+    assert (
+        dependence(onnx_models.loop(nested=nested))
+        == "the run time of Loop depends on input values"
+    )
 
 
 def test_a_size_from_an_input_is_found(tmp_path: Path) -> None:
     """The session reports it."""
     path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
     session = open_session(path, chain=(Provider("cpu"),))
-    assert session.unpredictable == "what Expand does depends on input values"
+    assert session.unpredictable == "the run time of Expand depends on input values"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +112,7 @@ def test_operators_that_values_decide_are_found(operator: str, inputs: list[str]
         helper.make_node(operator, ["more" if name == "k" else name for name in inputs], ["y"]),
     ]
     model = graph(nodes, {"one": np.array([1]), "zero": np.array([0])})
-    assert dependence(model) == f"what {operator} does depends on input values"
+    assert dependence(model) == f"the run time of {operator} depends on input values"
 
 
 @pytest.mark.parametrize("operator", ["BeamSearch", "GreedySearch", "Sampling"])
@@ -122,7 +125,7 @@ def test_searches_are_never_predictable(operator: str) -> None:
 def test_unknown_operators_are_not_predictable() -> None:
     """The behaviour of an operator of another domain is unknown."""
     node = helper.make_node("Anything", ["x"], ["y"], domain="org.example")
-    reason = "what 'org.example.Anything' does may depend on input values"
+    reason = "the run time of 'org.example.Anything' may depend on input values"
     assert dependence(graph([node], {})) == reason
 
 
@@ -167,7 +170,7 @@ def test_a_function_is_judged_by_what_each_call_gives_it() -> None:
         return dependence(model)
 
     assert not called_with("size")
-    assert called_with("k") == "what Expand does depends on input values"
+    assert called_with("k") == "the run time of Expand depends on input values"
 
 
 def test_functions_in_a_circle_are_refused() -> None:

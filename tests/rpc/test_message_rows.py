@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohort.codec import LONGEST_ID, RunOutputs, Selection
+from cohort.codec import MAX_ID, RunOutputs, Selection
 from cohort.codec.labels import labellers_of
 from cohort.open_inference import InferResponse, OutputTensor
 from cohort.rpc import message_rows
@@ -169,7 +169,7 @@ def test_a_message_that_begins_as_another_is_not_parsed(
 
 
 def _changed(name: str) -> Request:
-    request: Request = raw_request("iris", {"x": np.ones((2, 4), "u1")}, id="a" * LONGEST_ID)
+    request: Request = raw_request("iris", {"x": np.ones((2, 4), "u1")}, id="a" * MAX_ID)
     tensor = request.inputs[0]
     if name == "a version":
         request.model_version = "1"

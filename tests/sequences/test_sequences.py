@@ -138,7 +138,7 @@ async def test_state_has_its_rows_on_any_axis(models: Path, shape: Any) -> None:
     async with runtime_of(models) as runtime:
         assert await step(runtime, [8, 4], start=True) == [8, 4]
         assert await step(runtime, [1, 1]) == [5, 3]
-        with pytest.raises(InvalidInput, match=r"sequence 'a' goes on as it began.* 2.* 1"):
+        with pytest.raises(InvalidInput, match=r"sequence 'a' must continue as it began.* 2.* 1"):
             await step(runtime, [1])
         assert await step(runtime, [0, 0]) == [2.5, 1.5]
 
@@ -250,7 +250,7 @@ async def test_number_and_bytes_are_bounded(models: Path) -> None:
         with pytest.raises(Overloaded, match="2 sequences are open"):
             await step(runtime, 1, "c", start=True)
         await step(runtime, 1, "b", end=True)
-        with pytest.raises(TooLarge, match="sequence takes 12000 bytes"):
+        with pytest.raises(TooLarge, match="sequence needs 12000 bytes"):
             await step(runtime, range(1000), "c", start=True)
         await step(runtime, 1, "c", start=True)
         await step(runtime, 1, "a", end=True)

@@ -362,8 +362,8 @@ def test_a_closed_plane_refuses_coalesced_requests_one_by_one(iteration: Iterati
 def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
     """They share runs with none but theirs, are queued by it, and count towards one limit."""
     plane = iteration.plane
-    assert plane.seen_by(None) is plane
-    assert plane.seen_by(frozenset({"m"})) is plane.seen_by(frozenset({"m"})) is not plane
+    assert plane.limited_to(None) is plane
+    assert plane.limited_to(frozenset({"m"})) is plane.limited_to(frozenset({"m"})) is not plane
     caller = Caller("ada")
     caller.priority = 1
     leases = [plane.pick("m", context=RequestContext(caller=caller)), plane.pick("m")]

@@ -53,7 +53,7 @@ def test_a_request_is_counted_until_its_run_is_over(
     with budget.hold() as hold:
         hold.set(100)
         lease.leave()
-        lease.close(Cancelled("the caller left"), hold)
+        lease.close(Cancelled("the client disconnected or cancelled"), hold)
     caller.leave()  # as who counted it does
     assert (limit.leases, caller.in_flight, budget.used) == (1, 1, 100)
     with pytest.raises(Overloaded, match="already has 1 requests"):
@@ -110,7 +110,7 @@ def test_inputs_are_checked_before_the_engine_sees_them(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
     """An engine may rely on names, datatypes and shapes."""
-    with plane.pick("m") as lease, pytest.raises(InvalidInput, match="takes shape"):
+    with plane.pick("m") as lease, pytest.raises(InvalidInput, match="must have shape"):
         lease.submit({"x": np.ones((1, 3), np.float32)}, lambda outputs, error: None)
     assert not engine.requests
 

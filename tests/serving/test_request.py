@@ -346,7 +346,7 @@ async def test_an_observer_is_told_of_each_step() -> None:
     engine, watching = ControlledEngine([X], OUTPUTS), Watching()
     registry = make_registry({"m": [make_entry(1, engine)]})
     plane = make_data_plane(registry, make_metrics(), observer=watching)
-    ask(plane.seen_by(frozenset({"m"})), context=RequestContext(request_id="r"))
+    ask(plane.limited_to(frozenset({"m"})), context=RequestContext(request_id="r"))
     engine.answer()
     assert watching.told == [
         ("began", "r"),

@@ -110,8 +110,8 @@ def test_weights_under_another_name_are_found(tmp_path: Path) -> None:
     with pytest.raises(LoadFailed) as raised:
         Opener(tmp_path / "model.onnx").read()
     assert str(raised.value) == (
-        "its external data 'my.onnx.data' is missing: copy that file, under this name, beside "
-        "model.onnx (model.onnx.data is there: rename it)"
+        "its external data 'my.onnx.data' is missing: copy that file, under this name, into "
+        "the folder of model.onnx (model.onnx.data is there: rename it)"
     )
 
 

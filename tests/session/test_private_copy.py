@@ -284,7 +284,7 @@ def test_what_fits_nowhere_is_refused_with_numbers(
     cache.write_text("in the way")
     os.truncate(path.with_name("weights.bin"), 3 << 20)
     monkeypatch.setattr(model_files, "available_memory", lambda: 5 << 20)
-    told = r"of 3 MiB can .* \(Not a directory\) .* 2 .* of 5 MiB"
+    told = r"of 3 MiB cannot .* \(Not a directory\)\. .* 2 times .* 5 MiB"
     with pytest.raises(LoadFailed, match=told) as refused:
         secured(path, cache)
     assert isinstance(refused.value.__cause__, OSError)  # it shows if the fault passes

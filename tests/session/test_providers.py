@@ -206,7 +206,9 @@ def test_a_default_that_cannot_be_had_is_a_fallback(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["require", "require_all"])
 def test_nothing_is_required_where_nothing_is_named(tmp_path: Path, policy: ProviderPolicy) -> None:
     """A config that requires the first provider has to name one, or the process has."""
-    with pytest.raises(LoadFailed, match=f"provider_policy {policy} needs providers beside it"):
+    with pytest.raises(
+        LoadFailed, match=f"provider_policy {policy} needs a list of required providers"
+    ):
         opened(tmp_path, policy=policy)
     named = default_chain(["cpu"])
     assert opened(tmp_path, policy=policy, default=named).placement.active == "cpu"
@@ -257,7 +259,7 @@ def test_bad_model_is_not_blamed_on_the_chain(tmp_path: Path) -> None:
     model = onnx_models.mlp()
     model.graph.node[0].op_type = "Nope"
     path = onnx_models.save(model, tmp_path / "model.onnx")
-    with pytest.raises(LoadFailed, match=r"^its operator Nope is none of"):
+    with pytest.raises(LoadFailed, match=r"^ONNX Runtime \S+ does not know its operator Nope"):
         open_session(path)
 
 

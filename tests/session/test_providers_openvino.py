@@ -83,7 +83,7 @@ def test_provider_that_takes_no_node_is_not_active(tmp_path: Path) -> None:
     """OpenVINO opens a model of strings and takes no node of it: the CPU is active."""
     placement = opened(tmp_path, onnx_models.strings()).placement
     assert placement.active == "cpu"
-    assert placement.reason == "openvino: it took none of the model's nodes"
+    assert placement.reason == "openvino: it runs no node of the model"
     assert placement.nodes == {"cpu": 2}
 
 
@@ -94,7 +94,7 @@ def test_a_model_that_the_default_does_not_suit_is_no_fallback(tmp_path: Path) -
     words = onnx_models.save(onnx_models.strings(), tmp_path / "words.onnx")
     placement = open_session(words).placement
     assert (placement.wanted, placement.active) == (("openvino", "cpu"), "cpu")
-    assert placement.reason == "openvino: it took none of the model's nodes"
+    assert placement.reason == "openvino: it runs no node of the model"
     assert not placement.fell_back
     asked = opened(tmp_path, onnx_models.strings())
     assert asked.placement.fell_back, "its config asks for OpenVINO"
@@ -102,7 +102,7 @@ def test_a_model_that_the_default_does_not_suit_is_no_fallback(tmp_path: Path) -
 
 def test_required_provider_must_take_a_node(tmp_path: Path) -> None:
     """Under require, opening is not enough."""
-    with pytest.raises(LoadFailed, match="require asks for openvino: it took none"):
+    with pytest.raises(LoadFailed, match="require asks for openvino: it runs no node"):
         opened(tmp_path, onnx_models.strings(), policy="require")
 
 

@@ -22,7 +22,7 @@ def test_what_cannot_fit_is_refused_with_numbers() -> None:
     room = Room(lambda: (100 * MIB, 4096 * MIB))
     with room.take(100 * MIB):
         pass
-    refused = r"about 101 MiB to open, and 100 MiB of 4,096 MiB are free"
+    refused = r"about 101 MiB, but only 100 MiB of 4,096 MiB are free"
     with pytest.raises(LoadFailed, match=refused), room.take(101 * MIB):
         pass
 
@@ -80,7 +80,7 @@ def test_what_was_measured_counts_more_than_the_size(tmp_path: Path) -> None:
     opener = Opener(path, chain=(Provider("cpu"),), room=Room(lambda: (MIB, 2 * MIB)))
     opener.open().close()
     opener.peak = 3 * MIB
-    with pytest.raises(LoadFailed, match=r"about 3 MiB .* 1 MiB of 2 MiB"):
+    with pytest.raises(LoadFailed, match=r"about 3 MiB, .* 1 MiB of 2 MiB"):
         opener.open()
 
 

@@ -519,16 +519,16 @@ def _custom_operator(model: onnx.ModelProto) -> None:
         (onnx_models.mlp().SerializeToString().replace(b"\x12\x01N", b"\x12\x01\xff"), "UTF-8"),
         (
             _changed(lambda model: setattr(model, "ir_version", 14)),
-            "takes up to 13: save it with onnx 1.21 or older, or set model.ir_version = 13 before",
+            "reads up to 13: save it with onnx 1.21 or older, or set model.ir_version = 13 before",
         ),
         (
             _changed(lambda model: setattr(model.opset_import[0], "version", 28)),
-            "takes up to 26: export it for that (opset_version of torch.onnx.export, target_opset "
+            "reads up to 26: export it for that (opset_version of torch.onnx.export, target_opset "
             "of skl2onnx and onnxmltools), or with onnx 1.21 or older",
         ),
         (
             _changed(lambda model: setattr(model.graph.node[0], "op_type", "Nope")),
-            "its operator Nope is none of ai.onnx's in opset 21 that ONNX Runtime",
+            "does not know its operator Nope of ai.onnx in opset 21: check its name",
         ),
         (
             _changed(lambda model: setattr(model.graph.node[0], "domain", "com.nope")),
@@ -536,8 +536,8 @@ def _custom_operator(model: onnx.ModelProto) -> None:
         ),
         (
             _changed(_custom_operator),
-            "its operator Gemm of the domain com.nope is not ONNX Runtime's own: name the library "
-            "that has it in config.yaml, session.custom_op_libraries",
+            "its operator Gemm of the domain com.nope is not part of ONNX Runtime. Add the "
+            "operator's library to session.custom_op_libraries in config.yaml",
         ),
     ],
     ids=[

@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from cohort.system.job_child import tell
+from cohort.system.job_child import report
 
 _done = 0
 
@@ -22,7 +22,7 @@ def echo(value: object) -> object:
     sys.stdout.write('{"answer": "printed"}\n')
     os.write(1, b"written\n")
     sys.stderr.write("complained\n")
-    tell(_done)
+    report(_done)
     return value
 
 
@@ -108,7 +108,7 @@ def wait(file: str, holds_lock: bool) -> None:
     """Write the ids of this process and of a child process to a file, report, and wait."""
     started = subprocess.Popen(["sleep", "3600"])
     Path(file).write_text(f"{os.getpid()} {started.pid} ")
-    tell(0.1)
+    report(0.1)
     (ctypes.PyDLL if holds_lock else ctypes.CDLL)(None).pause()
 
 

@@ -51,7 +51,7 @@ def test_a_process_does_several_jobs() -> None:
     told: list[object] = []
     with JobProcess("test") as process:
         for value in ({"a": [1, None, "ü"]}, 2.5):
-            assert process.do(f"{JOBS}:echo", {"value": value}, told=told.append) == value
+            assert process.do(f"{JOBS}:echo", {"value": value}, on_message=told.append) == value
             printed = process.printed
             assert sorted(printed.split("\n")) == sorted(
                 ["", '{"answer": "printed"}', "complained", "written"]
@@ -174,7 +174,7 @@ def test_time_is_limited(tmp_path: Path) -> None:
     arguments = {"file": str(file), "holds_lock": True}
     limits = JobLimits(seconds=PATIENCE)
     with JobProcess("test") as process, pytest.raises(JobTimedOut):
-        process.do(f"{JOBS}:wait", arguments, limits=limits, told=process.allow)
+        process.do(f"{JOBS}:wait", arguments, limits=limits, on_message=process.allow)
     wait_until(lambda: not any(map(runs, ids_in(file))))
 
 
@@ -217,7 +217,7 @@ def test_a_job_can_be_cancelled(tmp_path: Path) -> None:
 def test_what_the_caller_does_with_what_is_told_may_end_the_job() -> None:
     """The process does not outlive it."""
     with pytest.raises(ZeroDivisionError), JobProcess("test") as process:
-        process.do(f"{JOBS}:echo", {"value": 1}, told=lambda told: told / 0)
+        process.do(f"{JOBS}:echo", {"value": 1}, on_message=lambda message: message / 0)
 
 
 @pytest.mark.parametrize("holds_lock", [False, True])

@@ -213,7 +213,7 @@ def test_a_value_error_of_before_is_the_callers_own(server: Cohort) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("nonsense", "before gave int"), ("wrong", "takes shape")]
+    ("text", "said"), [("nonsense", "before gave int"), ("wrong", "must have shape")]
 )
 def test_nonsense_is_the_models_failure(server: Cohort, text: str, said: str) -> None:
     """Status 500, which names the stage and what it gave."""

@@ -38,7 +38,7 @@ def answer(pid: int, body: bytes = b"", **said: Any) -> WorkerAnswer:
 def worker(pid: int, **more: Any) -> dict[str, Any]:
     """Return a worker as its parent describes it, with its pid as its place."""
     told = {"pid": pid, "place": pid, "retiring": False, "ready": True, "reason": "no"}
-    return {**told, "live": True, "ailment": "", "settled": True, **more}
+    return {**told, "live": True, "live_reason": "", "settled": True, **more}
 
 
 def siblings_of(link: Link, *workers: Mapping[str, Any], judge: int = 1) -> Siblings:

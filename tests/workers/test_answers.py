@@ -75,7 +75,7 @@ async def test_what_is_read_is_that_of_both(
     health = await health_of(plane)
     assert health["models"] == {"m": {"1": "READY", "2": "UNAVAILABLE"}}
     assert health["problems"] == ["worker 2: m/2: failed: no memory"]
-    model = await plane.model(plane.seen_by(None), "m")
+    model = await plane.model(plane.limited_to(None), "m")
     assert model["versions"][1]["reason"] == "worker 2: no memory"
     other.metrics.version("m", "1").request("", "OK", 0.1)
     blocks, _ = await plane.metrics_text("")
@@ -95,7 +95,7 @@ async def test_the_live_view_has_the_requests_of_both(
         worker.metrics.version("m", "1").request("", "OK", 0.1)
     (sample,) = await anext(watched)
     await watched.aclose()
-    (version,) = json.loads(sample.seen_by(None))["versions"]
+    (version,) = json.loads(sample.limited_to(None))["versions"]
     assert (version["model"], version["version"], version["codes"]) == ("m", "1", {"OK": 2})
 
 

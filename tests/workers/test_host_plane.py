@@ -61,8 +61,8 @@ def test_who_may_see_some_models_is_not_told_why_another_worker_is_not_ready() -
     """Its reason may name others. Operators read it."""
     plane = host(FakeLink(), None, worker(2, ready=False, reason="secret: broken"))
     assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
-    assert plane.readiness(plane.seen_by(None)) == plane.readiness()
-    seen = plane.readiness(plane.seen_by(frozenset({"m"})))
+    assert plane.readiness(plane.limited_to(None)) == plane.readiness()
+    seen = plane.readiness(plane.limited_to(frozenset({"m"})))
     assert seen == Readiness(False, "some configured models cannot be served")
 
 
@@ -76,7 +76,7 @@ def test_nor_is_who_asks_a_worker_that_retires() -> None:
     plane.begin_draining()
     assert plane.draining
     assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
-    assert plane.readiness(plane.seen_by(frozenset({"m"}))) == Readiness(False, "draining")
+    assert plane.readiness(plane.limited_to(frozenset({"m"}))) == Readiness(False, "draining")
 
 
 async def test_health_is_that_of_all_workers() -> None:
@@ -102,7 +102,7 @@ async def test_a_model_is_as_far_as_in_all_workers() -> None:
         rollouts=WorkerAnswers((answer(2, rollouts={"m": {"told": "by the judge"}}),)),
     )
     plane = host(link, None, worker(2), judge=2)
-    view = plane.seen_by(None)
+    view = plane.limited_to(None)
     for described in ((await plane.models(view))["models"][0], await plane.model(view, "m")):
         first = described["versions"][0]
         assert (first["state"], first["reason"]) == ("UNAVAILABLE", "worker 2: no memory")

@@ -43,7 +43,7 @@ def test_a_worker_that_retires_speaks_for_the_host() -> None:
 
 def test_the_host_is_live_where_all_workers_are() -> None:
     """A fault of one worker that only a restart fixes is reported with its place."""
-    siblings = siblings_of(FakeLink(), worker(1), worker(2, live=False, ailment="stuck"))
+    siblings = siblings_of(FakeLink(), worker(1), worker(2, live=False, live_reason="stuck"))
     assert siblings.liveness(READY) == Readiness(False, "worker 2: stuck")
     assert siblings.liveness(NOT) == NOT
 

@@ -103,18 +103,18 @@ def test_a_socket_may_be_abstract() -> None:
     name = f"cohort-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(f"\0{name}")
-        Systemd(f"@{name}").tell("READY=1", "STATUS=ready")
+        Systemd(f"@{name}").notify("READY=1", "STATUS=ready")
         assert listener.recv(4096) == b"READY=1\nSTATUS=ready"
 
 
 def test_nobody_has_to_listen(tmp_path: Path) -> None:
     """Messages without a listener are lost: no error and no wait, even if the socket is full."""
-    Systemd().tell("READY=1")
-    Systemd(str(tmp_path / "none")).tell("READY=1")
+    Systemd().notify("READY=1")
+    Systemd(str(tmp_path / "none")).notify("READY=1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "full"))
         for _ in range(1000):
-            Systemd(str(tmp_path / "full")).tell("WATCHDOG=1")
+            Systemd(str(tmp_path / "full")).notify("WATCHDOG=1")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class World:
             mock.patch("cohort.scheduling.devices.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.RETRY_SECONDS", 5.0),
-            mock.patch("cohort.onnx_engine.doubt.LOOKS", 1),
+            mock.patch("cohort.onnx_engine.pace_check.CHECKS", 1),
         ):
             yield
 
@@ -189,7 +189,7 @@ class World:
             elif act == 5:
                 service.core.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
             elif act == 6:
-                await service.core.registry.look_at_engines()
+                await service.core.registry.check_engines()
             else:
                 service.core.rollouts.judge()
             self._follow()

@@ -2,8 +2,8 @@
 
 The share of requests that wait is Erlang's C formula. Their wait is exponential, with a mean that
 is (1 + variation²) / 2 times that of exponential run times. Sources: Lee and Longton, 1959; Tijms,
-"A First Course in Stochastic Models", 9.6. The first is exact for exponential run times, the second for
-one run at a time. `simulate` shows the error for others.
+"A First Course in Stochastic Models", 9.6. The first is exact for exponential run times, the second
+for one run at a time. `simulate` shows the error for others.
 """
 
 from __future__ import annotations

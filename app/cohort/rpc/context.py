@@ -42,7 +42,7 @@ class Arrival:
         if now < self._due:
             return None
         if self._anyone:
-            return InvalidInput(f"no message was there within {OPEN_SECONDS:g} s")
+            return InvalidInput(f"no message arrived within {OPEN_SECONDS:g} s")
         if received - self._mark < MIN_BYTES_PER_SECOND * WINDOW_SECONDS:
             return InvalidInput(BODY_TOO_SLOW)
         self._due, self._mark = now + WINDOW_SECONDS, received
@@ -234,7 +234,7 @@ class TaskCall(StreamContext):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Refuse the call if the awaited message is late."""
         if self._reader is None:
             return

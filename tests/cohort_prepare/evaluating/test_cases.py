@@ -14,7 +14,7 @@ from cohort.tensors import Array, Arrays, TensorSpec
 from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype, run_alone, run_named
 from cohort_prepare.evaluating.generated import given_cases
 from cohort_prepare.evaluating.graph_hints import GraphHints, Precision
-from cohort_prepare.evaluating.pairing import match_outputs, settle
+from cohort_prepare.evaluating.pairing import match_outputs, resolve_ties
 from cohort_prepare.failures import Misused
 from cohort_prepare.verifying.tolerance import allowed_for
 from tests import onnx_models
@@ -99,8 +99,10 @@ def test_an_input_out_of_range_is_told(tmp_path: Path) -> None:
 
 def test_outputs_that_overflow_are_not_made_to_agree() -> None:
     """A label beyond INT32, and a number beyond float16, are not what they wrap or round to."""
-    settled, _ = settle({"label": np.array([2**32 + 5])}, {"label": np.array([5], np.int32)})
-    assert settled["label"].tolist() == [2**32 + 5]
+    comparable, _ = resolve_ties(
+        {"label": np.array([2**32 + 5])}, {"label": np.array([5], np.int32)}
+    )
+    assert comparable["label"].tolist() == [2**32 + 5]
     (pair,) = match_outputs({"y": np.array([7e4])}, {"y": np.array([np.inf], np.float16)}).pairs
     assert pair.comparable
     assert pair.expected.tolist() == [7e4]

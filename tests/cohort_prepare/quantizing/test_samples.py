@@ -78,7 +78,7 @@ def test_a_fixed_first_dimension_is_kept(tmp_path: Path) -> None:
         ("rows.npz", b"PK\x03\x04 cut off", "truncated"),
         ("rows.csv", b"1,2", "must be a .npz file"),
         ("r.jsonl", b'{"inputs": {"x": [[1, 2]]}}\n{"inputs": ', r"r\.jsonl:2"),
-        ("r.jsonl", b'{"inputs": {"x": [[1, 2, 3]]}}', r"takes shape \[\?, 2\], got \[1, 3\]"),
+        ("r.jsonl", b'{"inputs": {"x": [[1, 2, 3]]}}', r"must have shape \[\?, 2\], got \[1, 3\]"),
         ("r.jsonl", b'{"inputs": [{"name": "x"}]}', "must have name, datatype, shape and data"),
         ("r.jsonl", b"\n\n", "has no rows"),
     ],

@@ -30,7 +30,7 @@ from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.idle import bytes_in_kernel
 from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.fast_path.reading import REFUSED_LINGER_SECONDS
-from cohort.http.fast_path.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, Hot
+from cohort.http.fast_path.shared import MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, SWEPT_AT_ONCE, Hot
 from tests import onnx_models
 from tests.e2e import counted
 from tests.e2e.endless import endless_runs, in_progress
@@ -345,7 +345,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
     """Each connection is checked once, except those that end before; then the sweep waits."""
     looked_at: list[mock.Mock] = []
     connections = set()
-    for _ in range(2 * LOOKED_AT + 50):
+    for _ in range(2 * SWEPT_AT_ONCE + 50):
         one = mock.Mock()
         one.close_if_idle = mock.Mock(side_effect=lambda _, one=one: looked_at.append(one))
         connections.add(one)
@@ -357,7 +357,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
     hot.watch(connections, loop)
     ((_, sweep, *arguments),) = [one.args for one in loop.call_later.call_args_list]
     sweep(*arguments)
-    assert len(looked_at) == LOOKED_AT
+    assert len(looked_at) == SWEPT_AT_ONCE
     left = connections - set(looked_at)
     gone = left.pop()
     connections.remove(gone)
@@ -366,7 +366,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
         loop.call_soon.reset_mock()
         before = len(looked_at)
         look(*arguments)
-        assert len(looked_at) - before <= LOOKED_AT
+        assert len(looked_at) - before <= SWEPT_AT_ONCE
     assert len(looked_at) == len(connections)
     assert set(looked_at) == connections
     looked_at[-1].close_if_idle.assert_called_once_with(7.0)
@@ -557,7 +557,7 @@ async def test_a_bug_is_a_500_and_is_logged(body: bytes) -> None:
     first, second = server.transport.answers
     assert (first.status, first.json) == (
         500,
-        {"error": "the server failed; its log says more", "code": "InferenceFailed"},
+        {"error": "the server failed; its log has the cause", "code": "InferenceFailed"},
     )
     assert second.body == b"2"
     assert [(one["log_level"], type(one["exc_info"])) for one in logged] == [

@@ -32,7 +32,7 @@ def test_what_is_no_model_is_a_failed_load(tmp_path: Path) -> None:
     """The error states the reason, however the process ended."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\xff" * 100)
-    with pytest.raises(LoadFailed, match="not the protobuf of a model"):
+    with pytest.raises(LoadFailed, match="no longer the protobuf of a model"):
         DrawingProcess(path, {}).run()
 
 

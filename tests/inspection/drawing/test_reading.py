@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from cohort.inspection.drawing import draw_model
 from cohort.inspection.drawing import reading as module
 from cohort.inspection.drawing.attributes import read_attribute
-from cohort.inspection.drawing.blocks import FEW, LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing.blocks import FEW, MIN_FOLDED, find_blocks
 from cohort.inspection.drawing.reading import MAX_DRAWN, MAX_GRAPHS
 from cohort.inspection.drawing.words import describe_shape, describe_tensor
 from cohort.model_file.protobuf import FileSlice
@@ -206,7 +206,7 @@ def test_blocks_repeat_and_do_not_overlap(parts: list[tuple[list[str], int]]) ->
         end = start + length * times
         assert end <= len(operators)
         assert operators[start:end] == operators[start : start + length] * times
-        assert length > 2 and times > 1 and length * times >= LEAST_FOLDED  # noqa: PT018
+        assert length > 2 and times > 1 and length * times >= MIN_FOLDED  # noqa: PT018
 
 
 def test_nodes_know_who_runs_them(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_only_requests_of_one_row_that_may_share_a_run_are_tried() -> None:
 def test_nothing_is_promised_where_no_request_could_be_run() -> None:
     """No request of one row that may share a run could be run."""
     found = try_bits(lambda feeds: list(feeds.values()), [], OUTPUTS, most=4)
-    assert found == Exactness(0, "none of its requests could be run")
+    assert found == Exactness(0, "all of its requests failed")
 
 
 def test_rows_along_another_axis_are_joined_and_cut_there() -> None:

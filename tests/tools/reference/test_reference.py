@@ -117,7 +117,7 @@ VALIDATORS: Mapping[str, jsonschema_rs.Draft202012Validator] = {
 # Rules about several values, which an editor does not get.
 TOGETHER = re.compile(
     "must not all have weight 0|each step must be larger than the one before"
-    "|write one such as max|is neither true nor false|looks at no tensor"
+    "|write one such as max|is neither true nor false|names no tensor"
 )
 
 # Values that some key takes, and others that none does. A number that is whole but written 8.0 is

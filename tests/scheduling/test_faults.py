@@ -47,17 +47,17 @@ async def test_a_run_that_nobody_waits_for_and_that_goes_on_is_stuck(scheduler: 
         batcher = make(scheduler, run)
         ticket = batcher.submit(row(), RecordedReply())
         await run.started(1)
-        assert scheduler.troubles(NOT_AT_ALL) == []  # a caller waits for it
+        assert scheduler.faults(NOT_AT_ALL) == []  # a caller waits for it
         ticket.cancel()
-        assert scheduler.troubles(FOR_EVER) == []  # it has time to stop
-        (trouble,) = scheduler.troubles(NOT_AT_ALL)
-        assert trouble.kind == "run_stuck"
-        assert not trouble.lasting
-        assert "model m" in str(trouble)
-        assert "model m" not in trouble.text
+        assert scheduler.faults(FOR_EVER) == []  # it has time to stop
+        (fault,) = scheduler.faults(NOT_AT_ALL)
+        assert fault.kind == "run_stuck"
+        assert not fault.lasting
+        assert "model m" in str(fault)
+        assert "model m" not in fault.text
         run.release()
         await until(lambda: batcher.idle)
-        assert scheduler.troubles(NOT_AT_ALL) == []
+        assert scheduler.faults(NOT_AT_ALL) == []
 
 
 async def test_a_device_whose_every_slot_is_stuck_needs_a_restart(scheduler: Scheduler) -> None:
@@ -68,7 +68,7 @@ async def test_a_device_whose_every_slot_is_stuck_needs_a_restart(scheduler: Sch
         await run.started(2)
         for ticket in tickets:
             ticket.cancel()
-        assert [one.lasting for one in scheduler.troubles(NOT_AT_ALL)] == [True, True]
+        assert [one.lasting for one in scheduler.faults(NOT_AT_ALL)] == [True, True]
         run.release(2)
         await until(lambda: batcher.idle)
 
@@ -87,14 +87,14 @@ async def test_a_lost_device_stays_so_until_a_run_succeeds(scheduler: Scheduler)
     batcher.submit(row(), answer)
     _, error = await answer.once()
     assert isinstance(error, InferenceFailed)
-    (trouble,) = scheduler.troubles(FOR_EVER)
-    assert (trouble.kind, trouble.lasting) == ("device_lost", True)
-    assert trouble.text == "cpu failed: an illegal access"
+    (fault,) = scheduler.faults(FOR_EVER)
+    assert (fault.kind, fault.lasting) == ("device_lost", True)
+    assert fault.text == "cpu failed: an illegal access"
     fails = False
     answer = RecordedReply()
     batcher.submit(row(), answer)
     await answer.outputs()
-    assert scheduler.troubles(FOR_EVER) == []
+    assert scheduler.faults(FOR_EVER) == []
 
 
 async def test_a_thread_that_the_system_refuses_is_asked_for_again(scheduler: Scheduler) -> None:
@@ -105,9 +105,9 @@ async def test_a_thread_that_the_system_refuses_is_asked_for_again(scheduler: Sc
         batcher = make(scheduler, double)
         batcher.submit(row(), answer)
         await until(lambda: batcher.running)
-        (trouble,) = scheduler.troubles(FOR_EVER)
-        assert trouble.kind == "thread_missing"
-    assert scheduler.troubles(FOR_EVER) == []
+        (fault,) = scheduler.faults(FOR_EVER)
+        assert fault.kind == "thread_missing"
+    assert scheduler.faults(FOR_EVER) == []
     await answer.outputs()
 
 
