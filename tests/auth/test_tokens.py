@@ -202,8 +202,8 @@ def test_a_token_expires_to_the_second_although_it_was_verified(
         ({"jku": "https://x.example/jwks"}, "the token contains its own key ('jku')"),
         ({"x5u": "https://x.example/cert"}, "the token contains its own key ('x5u')"),
         ({"x5c": ["MII"]}, "the token contains its own key ('x5c')"),
-        ({"typ": "logout+jwt"}, "the token has an unsupported type ('typ')"),
-        ({"typ": "dpop+jwt"}, "the token has an unsupported type ('typ')"),
+        ({"typ": "logout+jwt"}, "the token's type ('typ') must be 'JWT' or 'at+jwt'"),
+        ({"typ": "dpop+jwt"}, "the token's type ('typ') must be 'JWT' or 'at+jwt'"),
     ],
 )
 def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:

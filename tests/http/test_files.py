@@ -269,7 +269,7 @@ def test_an_array_is_answered_by_one_where_asked(client: httpx.Client) -> None:
 
 
 def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None:
-    """With several outputs one must be chosen; text is not an array."""
+    """A response in .npy has one output of numbers; a model with several needs `?outputs=`."""
     files = {name: (f"{name}.npy", npy(ROWS[:, :2])) for name in ("a", "b")}
     asked = {"accept": NPY}
     said = refusal(client.post("/models/pair/predict", files=files, headers=asked))

@@ -76,7 +76,7 @@ def check(models: Path, text: str) -> list[str]:
         (graph(step(), out="outputs: {y: x}"), "no output comes from a step; 'a' is one"),
         (
             graph(*[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)], out=OUT),
-            "output 'y' is from 'a.y': there is no step 'a'",
+            "output 'y' is from 'a.y': step 'a' not found",
         ),
         (
             graph(

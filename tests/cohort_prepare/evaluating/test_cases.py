@@ -41,7 +41,7 @@ def test_rows_that_a_fixed_number_leaves_over_are_not_run() -> None:
 
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_rows_are_repeated_in_order(there: int, wanted: int) -> None:
-    """The available rows are repeated until there are as many as wanted."""
+    """If a file has fewer rows than needed, its rows are repeated in order."""
     repeated = Cases({"x": np.arange(there)}).repeated(wanted)["x"]
     assert repeated.tolist() == [row % there for row in range(wanted)]
 
