@@ -66,8 +66,9 @@ def _options(*only: str) -> Iterator[click.Option]:
     for name, field in Settings.model_fields.items():
         if not only or name in only:
             words = default_in_words(name)
+            long = "--" + name.replace("_", "-")
             yield click.Option(
-                ["--" + name.replace("_", "-")],
+                [long, *ALIASES.get(name, ())],
                 help=field.description,
                 metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
                 # For --help only: Settings reads the variable, and gets only command-line values.
@@ -77,6 +78,9 @@ def _options(*only: str) -> Iterator[click.Option]:
                 show_default=words or True,
             )
 
+
+ALIASES: Mapping[str, tuple[str, ...]] = {"model_name": ("--model_name",)}
+"""Other forms of options: KServe's runtimes get this one."""
 
 METAVARS: Mapping[str, str] = {
     "models": "FOLDER",
@@ -178,6 +182,7 @@ def fetch_models(settings: Settings) -> list[Problem]:
         mirror_folder(settings.cache, settings.remote),
         max_bytes=available_memory() if largest is None else largest << 20,
         quiet=0,
+        model_name=settings.model_name,
     )
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

@@ -161,8 +161,8 @@ class Core:
             return
         log.info(
             "model inspected",
-            model=inspected.path.parent.parent.name,
-            version=inspected.path.parent.name,
+            model=inspected.model,
+            version=inspected.version,
             sha256=inspected.sha256,
             seconds=round(inspected.seconds, 3),
             harm=inspected.harm,

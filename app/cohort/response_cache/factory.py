@@ -51,7 +51,7 @@ class CachedEngines(FactoryAround):
             raise LoadFailed(f"{source.model}/config.yaml: cache: {NO_PIPELINES}")
         if config.state:
             opened.close()
-            name = source.path.parent.parent.name
+            name = source.name
             raise LoadFailed(
                 f"{name}/config.yaml: cache: a model with state answers by its sequence, so that "
                 "no answer may be kept: leave out cache or state"
