@@ -1,6 +1,7 @@
 """Load Azure ML's YAML with azure-ai-ml, offline. A test runs this in .venv-platforms.
 
-`python azure_files.py FOLDER` prints what was loaded as one JSON object, by file.
+`python azure_files.py FILE…` prints what was loaded as one JSON object, by the file's name: what
+Azure would be sent, or {"error": …}.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ LOADERS = {
 
 
 def load(file: Path) -> dict[str, Any]:
-    """Load one file by its `$schema`, and return what Azure would be sent. Raises its errors."""
+    """Load one file by its `$schema`, and return what Azure would be sent, or the error."""
     kind = file.read_text().partition("/latest/")[2].partition(".")[0]
-    loaded = LOADERS[kind](file)
+    try:
+        loaded = LOADERS[kind](file)
+    except Exception as error:  # noqa: BLE001 - the test reads it
+        return {"error": str(error)}
     return json.loads(json.dumps(loaded._to_dict(), default=str))  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":
-    files = sorted(Path(sys.argv[1]).glob("*.yaml"))
+    files = map(Path, sys.argv[1:])
     print(json.dumps({file.name: load(file) for file in files}))  # noqa: T201

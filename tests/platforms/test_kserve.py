@@ -52,7 +52,7 @@ def runtime(name: str) -> dict[str, Any]:
 
 
 def source(folder: Path, kind: str) -> Path:
-    """What a storageUri names, in one of the forms that people upload."""
+    """Return the path for a storageUri, in one of the forms that people upload."""
     model = model_path("iris", 1)
     folder.mkdir()
     match kind:
@@ -98,7 +98,7 @@ def play(name: str, mounted: Path, folder: Path, model: str) -> Iterator[Cohort]
 
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What KServe's storage initializer makes of each kind of source, as /mnt/models."""
+    """Folders that KServe's storage initializer made, one for each kind of source."""
     folder = tmp_path_factory.mktemp("storage")
     given = [f"{source(folder / f'from-{kind}', kind)}:{folder / kind}" for kind in KINDS]
     subprocess.run([str(PLATFORMS), "-c", DOWNLOAD, *given], check=True, capture_output=True)

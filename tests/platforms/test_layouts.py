@@ -82,7 +82,7 @@ def test_a_config_next_to_a_loose_model_is_its_config(tmp_path: Path) -> None:
 
 
 def test_several_models_without_a_main_one_are_refused(tmp_path: Path) -> None:
-    """The sentence says which name decides."""
+    """The message contains the name to use."""
     write(tmp_path, ["a.onnx", "b.onnx"])
     found = scan(tmp_path, quiet=0, layout=Layout("named", loose=True))
     assert not found.models
@@ -106,7 +106,7 @@ def test_without_a_name_a_folder_is_a_repository(tmp_path: Path) -> None:
 
 
 def test_weights_are_those_next_to_the_real_file_of_a_link(tmp_path: Path) -> None:
-    """KServe links each file by itself, so that weights would lie outside the model's folder."""
+    """KServe makes a link for each file, which would lead out of the model's folder."""
     write(tmp_path, ["real/flowers.onnx", "real/flowers.onnx.data"])
     (tmp_path / "mnt").mkdir()
     for file in ("flowers.onnx", "flowers.onnx.data"):

@@ -34,7 +34,7 @@ ADDRESSES = ".addresses"
 PAGE = 100
 """Models in one page of the list."""
 
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 
 
 class Hosted(NamedTuple):
@@ -149,7 +149,7 @@ class MultiModel:
                 "<version>/model.onnx, or a folder with one of these"
             )
         folder = root / home.folder
-        names = [one.name for one in islice(folder.iterdir(), MOST_FILES)]
+        names = [one.name for one in islice(folder.iterdir(), MAX_FILES)]
         versions = any(one.isdecimal() for one in names)
         if not versions and (problem := why_not_one(names)):
             raise InvalidInput(f"url: {quoted(address)} {problem}")
@@ -169,10 +169,10 @@ class MultiModel:
 
 
 def _size_of(folder: Path) -> int:
-    """Return the bytes of the files in and below a folder, of MOST_FILES at most."""
+    """Return the bytes of the files in and below a folder, of MAX_FILES at most."""
     size = 0
     for number, path in enumerate(folder.rglob("*")):
-        if number > MOST_FILES:
+        if number > MAX_FILES:
             break
         with suppress(OSError):
             size += path.stat().st_size if path.is_file() else 0

@@ -82,6 +82,7 @@ class Core:
         self.registry_events = Listeners[RegistryEvent]()
         self._steps = StepMetrics(self.metrics)
         self.registry = self._make_registry(settings)
+        self.registry.may_be_empty = settings.multi_model
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
         self.limit = ConcurrencyLimit(part_of(settings.max_concurrency, settings.workers))

@@ -1,8 +1,8 @@
 """Layouts of a models folder that is one model, as hosting platforms mount them.
 
-Besides a repository, `<name>/<version>/model.onnx`, a folder may be one model:
-`<version>/model.onnx`, or a single .onnx file of any name, which is version 1. It may lie in a
-subfolder, as `model/model.onnx`. The same rules hold on disk and for a remote listing.
+A repository has `<name>/<version>/model.onnx`. A folder may also be one model, with
+`<version>/model.onnx` or a single .onnx file of any name, which is version 1. It may be in a
+subfolder, as `model/model.onnx`. The same rules apply on disk and to a remote listing.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def loose_model(files: Sequence[str]) -> str:
 def real_folder(folder: Path, file: str) -> Path:
     """Return the folder of a model's weights: that of its file, if a link has the same name.
 
-    KServe's storage initializer links each file of a local folder by itself.
+    KServe's storage initializer makes a link for each file of a local folder.
     """
     try:
         real = (folder / file).resolve()

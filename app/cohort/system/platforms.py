@@ -1,4 +1,4 @@
-"""Settings that hosting platforms give by environment variables of their own.
+"""Settings that hosting platforms give by their own environment variables.
 
 SageMaker: https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html
 Vertex AI: https://cloud.google.com/vertex-ai/docs/predictions/custom-container-requirements

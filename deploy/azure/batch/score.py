@@ -23,23 +23,36 @@ CONTENT_TYPES = {".csv": "text/csv;header=present", ".json": "application/json"}
 STARTING_SECONDS = 600.0
 
 url = ""
+server: subprocess.Popen[bytes] | None = None
 
 
 def init() -> None:
     """Start the server, and wait until the model is ready."""
-    global url  # noqa: PLW0603 - Azure's interface has no other place
+    global url, server  # noqa: PLW0603 - Azure's interface has no other place
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    settings = {"COHORT_HOST": "127.0.0.1", "COHORT_PORT": str(port), "COHORT_GRPC_PORT": "0"}
+    settings = {
+        "COHORT_HOST": "127.0.0.1",
+        "COHORT_PORT": str(port),
+        "COHORT_GRPC_PORT": "0",
+        "COHORT_DRAIN_NOTICE_SECONDS": "0",
+    }
     server = subprocess.Popen(["cohort", "serve"], env={**os.environ, **settings})
-    atexit.register(server.terminate)
+    atexit.register(stop)
     ends = time.monotonic() + STARTING_SECONDS
     while not _is_ready():
         if server.poll() is not None or time.monotonic() > ends:
             raise RuntimeError("the server did not start: its log is above")
         time.sleep(0.2)
+
+
+def stop() -> None:
+    """Stop the server, and wait for its end."""
+    if server is not None:
+        server.terminate()
+        server.wait()
 
 
 def _is_ready() -> bool:

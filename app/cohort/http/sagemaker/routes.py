@@ -22,7 +22,7 @@ from cohort.http.predict.calls import predict_route
 from cohort.operating import Hosted, MultiModel
 from cohort.serving import DataPlane
 
-MOST_BYTES = 64 << 10
+MAX_BYTES = 64 << 10
 """Limit of the body that names a model."""
 
 
@@ -76,8 +76,8 @@ def _described(model: Hosted) -> dict[str, str]:
 
 def _read_load(body: bytes) -> tuple[str, str]:
     """Return the name and the address in a body. Raises InvalidInput."""
-    if len(body) > MOST_BYTES:
-        raise TooLarge(f"the body must have at most {MOST_BYTES} bytes")
+    if len(body) > MAX_BYTES:
+        raise TooLarge(f"the body must have at most {MAX_BYTES} bytes")
     document = parse_json(body)
     if not isinstance(document, dict):
         raise InvalidInput("the body must be a JSON object with 'model_name' and 'url'")
