@@ -53,7 +53,7 @@ def test_azure_reads_its_files(tmp_path: Path) -> None:
     assert (FOLDER / batch["code_configuration"]["code"] / "score.py").exists()
 
 
-@pytest.mark.parametrize("registered", ["file", "folder", "repository"])
+@pytest.mark.parametrize("registered", ["file", "repository"])
 def test_an_online_deployment_answers_on_the_routes_of_its_environment(
     tmp_path: Path, registered: str
 ) -> None:
@@ -66,9 +66,6 @@ def test_an_online_deployment_answers_on_the_routes_of_its_environment(
     folder.mkdir(parents=True)
     if registered == "file":
         shutil.copy(model_path("iris", 1), folder / "flowers.onnx")
-    elif registered == "folder":
-        (folder / "model").mkdir()
-        shutil.copy(model_path("iris", 1), folder / "model/model.onnx")
     else:
         shutil.copytree(MODELS, folder / "models")
     environment = document["environment_variables"] | {

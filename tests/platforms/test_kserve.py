@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema_rs
 import pytest
 from ruamel.yaml import YAML
@@ -29,7 +30,7 @@ for given in sys.argv[1:]:
     Storage.download(*given.split(":"))
 """
 
-KINDS = ("file", "folder", "model", "versions", "archive", "repository")
+KINDS = ("file", "model", "versions", "archive", "repository")
 
 needs_storage = pytest.mark.skipif(
     not PLATFORMS.exists(), reason="KServe's storage: make .venv-platforms/platforms.stamp"
@@ -116,6 +117,9 @@ def test_what_the_storage_initializer_lays_out_is_served_as_it_is(
         assert answer.json()["ready"], server.logged
         versions = answer.json()["model_version_status"]
         assert [one["version"] for one in versions] == ["7" if kind == "versions" else "1"]
+        rows = {"instances": [[5.1, 3.5, 1.4, 0.2]]}
+        answer = httpx.post(f"{server.url}/invocations", json=rows)  # it is the default model
+        assert answer.json()["predictions"][0]["label"] == 0
 
 
 @needs_clients

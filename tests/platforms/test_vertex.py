@@ -38,7 +38,7 @@ def variables(port: int, folder: Path, predict: str = PREDICT) -> dict[str, str]
     }
 
 
-@pytest.mark.parametrize("predict", [PREDICT, "/predict", "/invocations"])
+@pytest.mark.parametrize("predict", [PREDICT, "/predict"])
 def test_predictions_answer_instances(tmp_path: Path, predict: str) -> None:
     """One for each instance, on the route that the model names; the health route gets 200."""
     port, folder = free_port(), artifacts(tmp_path / "artifacts")

@@ -90,7 +90,7 @@ class Core:
             self.registry,
             self.metrics,
             self.rollouts,
-            default_model=settings.default_model,
+            default_model=settings.default_model or settings.model_name or None,
             limit=self.limit,
             memory=self.memory,
             gather=self.scheduler.gather,

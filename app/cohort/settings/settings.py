@@ -151,7 +151,7 @@ class Settings(BaseSettings):
         None,
         pattern=f"^{MODEL_NAME.pattern}$",
         description="The model for requests without a model name.",
-        json_schema_extra={"default": "the only model, if there is one"},
+        json_schema_extra={"default": "COHORT_MODEL_NAME, or the only model"},
     )
     watch_seconds: float = Field(
         2,
