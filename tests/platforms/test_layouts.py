@@ -105,6 +105,20 @@ def test_without_a_name_a_folder_is_a_repository(tmp_path: Path) -> None:
     assert "move it to flowers/1/model.onnx" in str(found.problems[0])
 
 
+def test_a_removed_link_is_gone_at_once(tmp_path: Path) -> None:
+    """Other folders keep a model for a while, as a volume may have been unmounted."""
+    write(tmp_path, ["real/flowers.onnx"])
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "named").symlink_to(tmp_path / "real")
+    for layout, left in ((Layout(loose=True), []), (Layout("", loose=True), ["named"])):
+        found = scan(folder, layout=layout)
+        assert list(found.models) == ["named"]
+        (folder / "named").unlink()
+        assert list(scan(folder, found, layout=layout).models) == left
+        (folder / "named").symlink_to(tmp_path / "real")
+
+
 def test_weights_are_those_next_to_the_real_file_of_a_link(tmp_path: Path) -> None:
     """KServe makes a link for each file, which would lead out of the model's folder."""
     write(tmp_path, ["real/flowers.onnx", "real/flowers.onnx.data"])
