@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cohort.remote.listing import arrange
-from cohort.remote.looking import Look
+from cohort.remote.raw_listing import RawListing
 from cohort.remote.store import RemoteFile
 from cohort.repository import Layout, Snapshot, scan
 
@@ -61,7 +61,7 @@ def test_a_bucket_in_any_layout_is_found(
     files: list[str], name: str, served: dict[str, str]
 ) -> None:
     """It is mirrored as a repository, in which the model's file is model.onnx."""
-    listing = arrange(Look([RemoteFile(file, "1", 4) for file in files]), name)
+    listing = arrange(RawListing([RemoteFile(file, "1", 4) for file in files]), name)
     places = {
         f"{model}/{number}": version.files["model.onnx"].path
         for model, one in listing.models.items()
@@ -78,7 +78,7 @@ def test_a_config_next_to_a_loose_model_is_its_config(tmp_path: Path) -> None:
     assert found.config is not None
     assert found.config.timeout_ms == 7
     files = [RemoteFile(file, "1", 4) for file in ("flowers.onnx", "config.yaml")]
-    assert arrange(Look(files), "named").models["named"].config == files[1]
+    assert arrange(RawListing(files), "named").models["named"].config == files[1]
 
 
 def test_several_models_without_a_main_one_are_refused(tmp_path: Path) -> None:
