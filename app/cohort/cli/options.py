@@ -51,6 +51,15 @@ def settings_command(*only: str) -> type[click.RichCommand]:
                 self._made = True
             return super().get_params(ctx)
 
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            given = [
+                one.replace(KSERVE_NAME, OWN_NAME, 1)
+                if one == KSERVE_NAME or one.startswith(f"{KSERVE_NAME}=")
+                else one
+                for one in args
+            ]
+            return super().parse_args(ctx, given)
+
         _made = False
 
     return SettingsCommand
@@ -66,9 +75,8 @@ def _options(*only: str) -> Iterator[click.Option]:
     for name, field in Settings.model_fields.items():
         if not only or name in only:
             words = default_in_words(name)
-            long = "--" + name.replace("_", "-")
             yield click.Option(
-                [long, *ALIASES.get(name, ())],
+                ["--" + name.replace("_", "-")],
                 help=field.description,
                 metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
                 # For --help only: Settings reads the variable, and gets only command-line values.
@@ -79,8 +87,8 @@ def _options(*only: str) -> Iterator[click.Option]:
             )
 
 
-ALIASES: Mapping[str, tuple[str, ...]] = {"model_name": ("--model_name",)}
-"""Other forms of options: KServe's runtimes get this one."""
+KSERVE_NAME, OWN_NAME = "--model_name", "--model-name"
+"""The option for the model's name as KServe's runtimes spell it, and as this command does."""
 
 METAVARS: Mapping[str, str] = {
     "models": "FOLDER",
