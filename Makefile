@@ -218,7 +218,8 @@ containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, 
 # In a network of its own, so that nothing of it is left on this machine.
 kubernetes: $(VENV)/dev.stamp .npm-kubernetes/npm.stamp .venv-kubernetes/kubernetes.stamp  ## Check deploy/kubernetes with the real schemas and tools, and play its pods under load (root; ARGS="-k rolling")
 	@deploy/packages.sh runc:runc haproxy:haproxy ip:iproute2 prometheus:prometheus
-	@KUBERNETES=all unshare --net --mount $(VENV)/bin/python -m pytest -q tests/kubernetes $(ARGS)
+	@PATH="$$PATH:/usr/sbin:/sbin" KUBERNETES=all unshare --net --mount sh -c \
+		'ip link set lo up && exec $(VENV)/bin/python -m pytest -q tests/kubernetes $(ARGS)'
 
 # The programs that tests/deploy and tests/chaos run; fuse3 brings the library of mfusepy.
 packages:
