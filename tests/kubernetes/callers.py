@@ -9,7 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+import numpy as np
+from grpc import aio
+
+from cohort.tensors import Arrays
 from tests.deploy.balancers import close
+from tests.rpc.client import Client
 
 PAUSE = 0.05
 SECONDS = 65.0
@@ -76,6 +81,33 @@ async def calling(where: Where, kind: str, *, callers: int = 3) -> AsyncIterator
             name = f"{kind}, {'kept' if reuse else 'new'} connections"
             for _ in range(callers):
                 tasks.create_task(heard.call(where, kind=name, reuse=reuse))
+        try:
+            yield heard
+        finally:
+            heard.over.set()
+
+
+@asynccontextmanager
+async def calling_over_grpc(address: str, *, callers: int = 3) -> AsyncIterator[Heard]:
+    """Call over gRPC, each caller over a channel that it keeps, while the block runs."""
+    heard = Heard()
+
+    async def call() -> None:
+        features: Arrays = {"features": np.array([[5.1, 3.5, 1.4, 0.2]], np.float32)}
+        alone = [("grpc.use_local_subchannel_pool", 1)]
+        async with aio.insecure_channel(address, options=alone) as channel:
+            while not heard.over.is_set():
+                try:
+                    answer = await Client(channel).infer("iris", features)
+                    heard.right[f"grpc, label {answer['label'].item()}"] += 1
+                except aio.AioRpcError as error:
+                    heard.lost[f"grpc: {error.code()} {error.details()}"] += 1
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(heard.over.wait(), PAUSE)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(callers):
+            tasks.create_task(call())
         try:
             yield heard
         finally:

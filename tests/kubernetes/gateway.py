@@ -46,6 +46,11 @@ class Gateway:
         self._cluster, self._socket = cluster, socket
         self._slots: list[Pod | None] = [None] * SLOTS
 
+    @property
+    def pods(self) -> int:
+        """Number of pods that get requests."""
+        return sum(pod is not None for pod in self._slots)
+
     async def follow(self) -> None:
         """Pass on changes of the endpoints, without end."""
         while True:
@@ -58,7 +63,7 @@ class Gateway:
                 if pod not in self._slots:
                     slot = self._slots.index(None)
                     name = f"predictions/pod{slot + 1}"
-                    await self._tell(f"set server {name} addr {pod.address} port {pod.port}")
+                    await self._tell(f"set server {name} addr {pod.address} port {pod.port()}")
                     await self._tell(f"set server {name} state ready")
                     self._slots[slot] = pod
             await asyncio.sleep(0.05)
@@ -85,7 +90,9 @@ async def gateway(cluster: Cluster, route: Object, folder: Path) -> AsyncIterato
             slots=SLOTS,
         )
     )
-    process = subprocess.Popen([program("haproxy"), "-db", "-f", str(file)])
+    with (folder / "haproxy.log").open("wb") as log:
+        command = [program("haproxy"), "-db", "-f", str(file)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         while not socket.exists():
             assert process.poll() is None

@@ -107,10 +107,6 @@ class Pod:
     def log(self) -> str:
         return (self._folder / "log").read_text()
 
-    @property
-    def port(self) -> int:
-        return self._port("http")
-
     def volume(self, name: str) -> Path:
         """Return the folder of a volume."""
         return self._folder / "volumes" / name
@@ -158,7 +154,8 @@ class Pod:
                 await self._runc("kill", self._id(self.container), "KILL")
             await self._process.wait()
 
-    def _port(self, name: str) -> int:
+    def port(self, name: str = "http") -> int:
+        """Return the port of that name."""
         return next(
             int(one["containerPort"]) for one in self.container["ports"] if one["name"] == name
         )
@@ -194,7 +191,7 @@ class Pod:
         head = f"GET {asked['path']} HTTP/1.1\r\nHost: {self.address}\r\nConnection: close\r\n"
         try:
             async with asyncio.timeout(probe["timeoutSeconds"]):
-                port = self._port(asked["port"])
+                port = self.port(asked["port"])
                 reader, writer = await asyncio.open_connection(self.address, port)
                 try:
                     writer.write(head.encode() + b"User-Agent: kube-probe/1.34\r\n\r\n")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from tests.kubernetes.callers import Heard, calling
+from tests.kubernetes.callers import Heard, calling, calling_over_grpc
 from tests.kubernetes.cluster import Cluster, cluster
 from tests.kubernetes.gateway import gateway
 from tests.kubernetes.image import write_image
 from tests.kubernetes.pod import Pod, quantity, write_volume
 from tests.kubernetes.rendered import everything, overlay, with_tools
+from tests.kubernetes.service import service
 from tests.waiting import until
 
 pytestmark = [everything, with_tools]
@@ -39,7 +40,7 @@ async def nodes(image: Path, tmp_path: Path) -> AsyncIterator[Cluster]:
 def where(of: Cluster) -> tuple[str, int]:
     """Return where a new connection to the Service leads."""
     pod = of.choose()
-    return pod.address, pod.port
+    return pod.address, pod.port()
 
 
 def started(of: Cluster) -> Pod:
@@ -78,7 +79,7 @@ async def test_a_container_has_what_its_manifest_asks_for(nodes: Cluster) -> Non
         line.split() for line in (process / "mounts").read_text().splitlines() if " / " in line
     )
     assert "ro" in root[3].split(",")
-    async with httpx.AsyncClient(base_url=f"http://{pod.address}:{pod.port}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{pod.address}:{pod.port()}") as client:
         metrics = (await client.get("/metrics")).text
     limits = pod.container["resources"]["limits"]
     values = dict(
@@ -98,19 +99,19 @@ async def test_a_swapped_config_map_changes_the_split_without_a_gap(nodes: Clust
         rollouts = (
             "digits: {variants: {new: {version: 2, weight: 1}, old: {version: 1, weight: 0}}}\n"
         )
-        async with httpx.AsyncClient(base_url=f"http://{pod.address}:{pod.port}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{pod.address}:{pod.port()}") as client:
 
-            async def variants() -> str:
-                return (await client.get("/metrics")).text
+            async def followed(text: str) -> bool:
+                return text in (await client.get("/metrics")).text
 
-            assert "rollout_weight{" not in await variants()
+            assert not await followed("rollout_weight{")
             for weight in (1, 3):
                 write_volume(
                     pod.volume("config"),
                     {"rollouts.yaml": rollouts.replace("weight: 1", f"weight: {weight}")},
                 )
-                while f'variant="new",version="2"}} {weight}.0' not in await variants():
-                    await asyncio.sleep(0.1)
+                wanted = f'variant="new",version="2"}} {weight}.0'
+                await until(partial(followed, wanted))
     assert not heard.lost
     assert sum(heard.right.values()) > 50
 
@@ -119,12 +120,19 @@ async def test_scaling_and_updating_lose_nothing(nodes: Cluster) -> None:
     """Scale from one to three and replace all, by callers of the Service who never ask twice."""
     await nodes.scale(1)
     await until(lambda: bool(nodes.endpoints()))
-    async with calling(lambda: where(nodes), "service") as heard:
+    async with (
+        service(nodes, "grpc") as address,
+        calling_over_grpc(address) as heard_over_grpc,
+        calling(lambda: where(nodes), "service") as heard,
+    ):
         await nodes.scale(3)
         await until(lambda: len(nodes.endpoints()) == 3)
         await nodes.update()
     say(heard)
+    say(heard_over_grpc)
     assert not heard.lost
+    assert not heard_over_grpc.lost
+    assert heard_over_grpc.right.total() > 100
     assert nodes.statuses == [0] * 3
     assert all(count > 50 for count in heard.right.values())
     assert len(heard.by) == 6  # each pod has served
@@ -136,8 +144,7 @@ async def test_a_lost_node_loses_nothing_behind_the_gateway(nodes: Cluster, tmp_
     await nodes.scale(3)
     route = overlay("monitoring")["HTTPRoute", "cohort"]
     async with gateway(nodes, route, tmp_path) as balancer:
-        await until(lambda: len(nodes.endpoints()) == 3)
-        await asyncio.sleep(0.5)
+        await until(lambda: balancer.pods == 3)
         async with calling(lambda: ("127.0.0.1", balancer.port), "gateway") as heard:
             await until(lambda: sum(heard.right.values()) > 200)
             await nodes.lose(next(iter(nodes.pods.values())))
