@@ -142,8 +142,10 @@ def test_helm_lints_the_chart() -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("autoscaling.kind=vpa", "must be hpa, keda or empty"),
-        ("models.source=disk", "must be copy, volume, claim or remote"),
+        ("autoscaling.kind=vpa", r"'/autoscaling/kind': value must be one of '', 'hpa', 'keda'"),
+        ("models.source=disk", r"'/models/source': value must be one of 'copy', 'volume'"),
+        ("models.sorce=claim", r"'/models': additional properties 'sorce' not allowed"),
+        ("settings.ACCESS_LOG=true", "'ACCESS_LOG' does not match pattern"),
         ("stop.drain=60", "or pods are killed while they answer"),
     ],
 )
