@@ -46,6 +46,7 @@ class Cluster:
         }
         self._folder, self._image = folder, image
         self._numbers = itertools.count(10)
+        self._links: list[str] = []
         self._lost_at: dict[str, float] = {}
         self._history: deque[tuple[float, list[Pod]]] = deque([(0.0, [])])
         self._random = Random(43)
@@ -116,6 +117,8 @@ class Cluster:
         for task in self._ending:
             task.cancel()
         await asyncio.gather(*(pod.kill() for pod in self.pods.values()))
+        for name in self._links:  # the kernel would take its time to delete them
+            ip("link", "delete", name)
 
     def _current(self) -> list[Pod]:
         return [pod for pod in self.pods.values() if not pod.stopping]
@@ -127,6 +130,7 @@ class Cluster:
         ip("netns", "add", name)
         ip("link", "add", f"v{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
         ip("link", "set", f"v{name}", "master", BRIDGE, "up")
+        self._links.append(f"v{name}")
         ip("-n", name, "link", "set", "lo", "up")
         ip("-n", name, "address", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
         ip("-n", name, "link", "set", "eth0", "up")
