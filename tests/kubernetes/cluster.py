@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.kubernetes.pod import Pod
+from tests.kubernetes.pod import CGROUP, Pod
 from tests.kubernetes.rendered import Objects
 
 PROPAGATION = 1.0
@@ -177,3 +177,6 @@ async def cluster(objects: Objects, folder: Path, image: Path) -> AsyncIterator[
         ip("link", "delete", BRIDGE)
         ip("-all", "netns", "delete")
         subprocess.run(["umount", "/run/netns"], check=True)
+        groups = Path("/sys/fs/cgroup")  # of version 1 or 2
+        for left in [*groups.glob(f"*{CGROUP}"), *groups.glob(CGROUP[1:])]:
+            left.rmdir()

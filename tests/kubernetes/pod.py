@@ -24,6 +24,9 @@ from tests.kubernetes.image import ENVIRONMENT, image_mounts
 
 UNITS: dict[str, int | Fraction] = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "m": Fraction(1, 1000)}
 
+CGROUP = "/cohort-kubernetes"
+"""The parent of all containers' cgroups."""
+
 SERVICE_LINKS = {
     "COHORT_SERVICE_HOST": "10.96.12.7",
     "COHORT_SERVICE_PORT": "80",
@@ -270,7 +273,7 @@ class Pod:
             "root": {"path": str(self._image), "readonly": own["readOnlyRootFilesystem"]},
             "mounts": image_mounts() + [self._mount(one) for one in container["volumeMounts"]],
             "linux": {
-                "cgroupsPath": f"/cohort-kubernetes/{self._id(container)}",
+                "cgroupsPath": f"{CGROUP}/{self._id(container)}",
                 "namespaces": [
                     *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
                     {"type": "network", "path": f"/run/netns/{self.name}"},
