@@ -177,6 +177,6 @@ async def cluster(objects: Objects, folder: Path, image: Path) -> AsyncIterator[
         ip("link", "delete", BRIDGE)
         ip("-all", "netns", "delete")
         subprocess.run(["umount", "/run/netns"], check=True)
-        groups = Path("/sys/fs/cgroup")  # of version 1 or 2
+        groups = Path("/sys/fs/cgroup")  # versions 1 and 2
         for left in [*groups.glob(f"*{CGROUP}"), *groups.glob(CGROUP[1:])]:
             left.rmdir()
