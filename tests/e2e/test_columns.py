@@ -335,7 +335,7 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
         ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is listed twice"),
         ("city: {categories: [Bern, 3]}", "must be all words or all numbers"),
         ("city: {categories: none.txt}", "inputs.city.categories: there is no none.txt in the"),
-        ("city: {unknown: Zug}", "unknown is for an input with categories"),
+        ("city: {unknown: Zug}", "unknown needs categories"),
         ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is not one of its categories"),
         ("town: {categories: [a]}", "the model has no such input; available: age, city, size"),
         ("town: {categories: [a, b], one_hot: true}", "neither an input town nor town_b"),
