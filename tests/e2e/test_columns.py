@@ -342,7 +342,7 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
         ("city: {categories: [a, b], one_hot: true}", "each row becomes 2 numbers"),
         ("x: {columns: [a, b]}", "columns: 2 names for an input of 3 columns"),
         ("x: {standardise: {mean: [1], std: 1}}", "1 numbers in mean for 3 columns"),
-        ("x: {standardise: {mean: 1, std: 0}}", "std is 0"),
+        ("x: {standardise: {mean: 1, std: 0}}", "std must not be 0"),
         ("city: {date: [year], categories: [a]}", "use either categories or date, not both"),
         ("city: {date: []}", "date: it is empty; name at least one of year"),
         ("town: {date: [year]}", "neither an input town nor town_year"),
