@@ -72,7 +72,7 @@ ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
 	@$(AS_PIP) $(VENV)/bin/python -m tools.quick $(ARGS)
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
 	@rm -f $(RECORDS); failed=0; \
 	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || $(call ENDED,$(word 1,$(RECORDS))); \
@@ -82,7 +82,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)
 	@$(AS_PIP) $(VENV)/bin/python -m tools.rerun $(or $(STATUS),1) $(RECORDS)
 
-durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
+durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
 	@rm -rf build/durations
 	@$(AS_PIP) $(VENV)/bin/python -m tools.durations build/durations \
 		$(PYTEST_ALL) -p tools.durations.recording --durations-in build/durations
@@ -234,8 +234,8 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, kubernetes, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
-	@for group in setup clients kubernetes release docs; do \
+	@echo "cohort: locking setup, clients, kubernetes, platforms, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
+	@for group in setup clients kubernetes platforms release docs; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
@@ -285,6 +285,12 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 .venv-clients/clients.stamp: requirements/clients.txt | .venv-clients/bin/python
 	@echo "cohort: installing clients and Node.js into $(@D) (about 150 MB to fetch the first time)"
 	@$(INSTALL) requirements/clients.txt
+	@touch $@
+
+# Azure's own reader of its files, and KServe's own storage initializer.
+.venv-platforms/platforms.stamp: requirements/platforms.txt | .venv-platforms/bin/python
+	@echo "cohort: installing what Azure and KServe run into $(@D) (about 60 MB to fetch the first time)"
+	@$(INSTALL) requirements/platforms.txt
 	@touch $@
 
 # What reads the OpenAPI document in JavaScript. Where it cannot be fetched, its tests are skipped.

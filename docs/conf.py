@@ -75,7 +75,7 @@ NAVIGATION = {
     ],
     "Operations": [
         *("operations/deploy", "operations/kubernetes", "operations/plain-machines"),
-        "operations/load-balancer",
+        *("operations/kserve", "operations/clouds", "operations/load-balancer"),
         *("operations/scale", "operations/capacity", "operations/upgrade"),
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),

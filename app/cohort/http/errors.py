@@ -12,6 +12,7 @@ import orjson
 import structlog
 
 from cohort.errors import (
+    AlreadyLoaded,
     Cancelled,
     CohortError,
     DeadlineExceeded,
@@ -21,6 +22,7 @@ from cohort.errors import (
     MethodNotAllowed,
     NotFound,
     NotReady,
+    OutOfMemory,
     Overloaded,
     SequenceEnded,
     TooLarge,
@@ -43,6 +45,8 @@ HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
     SequenceEnded: HTTPStatus.CONFLICT,
+    AlreadyLoaded: HTTPStatus.CONFLICT,
+    OutOfMemory: HTTPStatus.INSUFFICIENT_STORAGE,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMedia: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,

@@ -7,6 +7,7 @@ from time import monotonic
 from structlog.typing import FilteringBoundLogger
 
 from cohort.errors import (
+    AlreadyLoaded,
     Cancelled,
     CohortError,
     DeadlineExceeded,
@@ -16,6 +17,7 @@ from cohort.errors import (
     MethodNotAllowed,
     NotFound,
     NotReady,
+    OutOfMemory,
     Overloaded,
     SequenceEnded,
     Unauthorized,
@@ -32,6 +34,8 @@ REFUSALS = (
     Cancelled,
     DeadlineExceeded,
     SequenceEnded,
+    AlreadyLoaded,
+    OutOfMemory,
 )
 """Expected errors; they are not failures of the server."""
 

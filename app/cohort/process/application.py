@@ -29,9 +29,11 @@ from cohort.http.pages import DOCS, STATIC, SafeInBrowsers, front_router, instal
 from cohort.http.playground.routes import PLAYGROUND, install_playground
 from cohort.http.predict.routes import predict_router
 from cohort.http.route_path import UnderRoot
+from cohort.http.sagemaker.routes import multi_model_router
 from cohort.http.v1.routes import v1_router
 from cohort.http.v2.routes import v2_router
 from cohort.observability.access_log import AccessLog
+from cohort.operating import MultiModel
 from cohort.process.lifespan import running_or_ended
 from cohort.process.service import Service
 from cohort.settings import Settings, read_settings
@@ -93,7 +95,14 @@ def make_application(
         install_playground(app, service.control_plane, authority=service.authority)
     first_page = PLAYGROUND if settings.playground else DOCS
     app.include_router(front_router(service.control_plane, first_page))
-    app.include_router(health_router(service.control_plane))  # first: routes are tried in order
+    # first: routes are tried in order
+    app.include_router(health_router(service.control_plane, ready_path=settings.health_route))
+    if settings.multi_model:
+        most = settings.max_loaded_models
+        hosted = MultiModel(settings.models_folder, service.control_plane, most)
+        app.include_router(
+            multi_model_router(service.core.data_plane, hosted, authority=service.authority)
+        )
     app.include_router(predict_router(service.core.data_plane))
     app.include_router(invocations_router(service.core.data_plane, service.control_plane))
     app.include_router(v1_router(service.core.data_plane, service.control_plane))
@@ -116,7 +125,8 @@ def make_application(
         BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.core.data_plane.memory
     )
     if service.authority.asks_callers:
-        app.add_middleware(CallersOnly, authority=service.authority)
+        opened = frozenset({settings.health_route})
+        app.add_middleware(CallersOnly, authority=service.authority, opened=opened)
     app.add_middleware(CheckedHeads, rules=service.head_rules)
     if settings.cors_origins:  # outside all refusals, so that pages can read them
         app.add_middleware(OtherOrigins, origins=settings.cors_origins)

@@ -12,10 +12,12 @@ from pydantic import SecretStr
 from cohort.auth import Caller, KeyRing, KeyWatcher
 from cohort.auth.authority import Authority
 from cohort.connections.tls import TlsFiles, TlsWatcher
+from cohort.http.calls import Match
 from cohort.http.fast_path import Hot
 from cohort.http.guards.heads import HeadRules
-from cohort.http.mlflow.calls import match_invocations
+from cohort.http.mlflow.calls import match_as_invocations, match_invocations
 from cohort.http.predict.calls import match_predict
+from cohort.http.sagemaker.calls import match_invoke
 from cohort.http.tls import Handshakes
 from cohort.http.v1.calls import match_v1
 from cohort.http.v2.infer import match_infer
@@ -126,12 +128,7 @@ class Service:
         )
         self.hot = Hot(
             core.data_plane,
-            matches=(
-                match_predict,
-                partial(match_infer, regions=self.regions),
-                match_v1,
-                match_invocations,
-            ),
+            matches=tuple(self._matches()),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             max_connections=part_of(settings.max_connections or 0, settings.workers)
@@ -146,6 +143,18 @@ class Service:
         )
         self.keys.on_change(self.hot.forget_heads)
         core.metrics.register(*self._collectors(log))
+
+    def _matches(self) -> Iterator[Match]:
+        """Yield the inference APIs. A platform's own path comes first, except for V1 and V2."""
+        settings = self.settings
+        built_in = partial(match_infer, regions=self.regions), match_v1, match_invocations
+        own = settings.predict_route
+        if own and not any(match(own) for match in built_in):
+            yield partial(match_as_invocations, at=own)
+        if settings.multi_model:
+            yield match_invoke
+        yield match_predict
+        yield from built_in
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

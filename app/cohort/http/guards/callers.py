@@ -56,11 +56,16 @@ class CallersOnly:
     """Pure ASGI: refuse requests without a caller, except to OPEN_PATHS, and those over a quota.
 
     All other paths are guarded, including those that do not exist.
+
+    opened: Further paths that need no key; default: none.
     """
 
-    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+    def __init__(
+        self, app: ASGIApp, authority: Authority, opened: frozenset[str] = frozenset()
+    ) -> None:
         self.app = app
         self.authority = authority
+        self.open_paths = OPEN_PATHS | opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -68,7 +73,7 @@ class CallersOnly:
             return
         sent = credentials_in(scope)
         path = route_path(scope)
-        if path in OPEN_PATHS or path.startswith(OPEN_FILES):
+        if path in self.open_paths or path.startswith(OPEN_FILES):
             scope[VISIBLE] = self.authority.visible(sent)
             await self.app(scope, receive, send)
             return
