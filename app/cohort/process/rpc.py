@@ -48,6 +48,7 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
         authority=service.authority,
         access_log=service.access_log,
         regions=service.regions,
+        tracer=service.tracer,
     )
     if worker is not None and worker.gets_rpc:
         server.begin(_secure(service, addresses))

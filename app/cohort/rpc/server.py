@@ -26,6 +26,7 @@ from cohort.http2 import (
 from cohort.http2.send_queue import Part
 from cohort.observability.access_log import AccessLog
 from cohort.observability.request_ids import new_request_id
+from cohort.observability.tracing import Tracer
 from cohort.open_inference import NO_REGIONS, Regions
 from cohort.operating import ControlPlane
 from cohort.rpc import inference_pb2 as messages
@@ -90,6 +91,7 @@ class RpcServer:
     several: True if other workers listen on the same port; default False.
     connections: The set of open connections; default: a new set.
     regions: The callers' shared memory regions; default: shared memory is off.
+    tracer: Traces calls; default None: nothing is traced.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class RpcServer:
         several: bool = False,
         connections: set[Http2Connection] | None = None,
         regions: Regions = NO_REGIONS,
+        tracer: Tracer | None = None,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes, regions)
         self._shared_memory = SharedMemoryCalls(regions)
@@ -115,6 +118,7 @@ class RpcServer:
             max_message_bytes,
             max(1, max_calls // OPEN_CALLS_SHARE),
             access_log,
+            tracer,
         )
         self._gate = CallerGate(authority)
         self._small = SmallMessages(data, self._gate, self._transfers)

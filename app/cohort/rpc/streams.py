@@ -172,6 +172,7 @@ class InferStream(StreamContext):
             self.refuse(InvalidInput("the call ends within a message"))
         elif self.stream.ended:
             self.end(StatusCode.OK)
+            self.trace.end_span(StatusCode.OK)
             self._leave_all()
 
     def _time_over(self, seconds: float) -> None:
@@ -183,6 +184,7 @@ class InferStream(StreamContext):
         pending, self._pending = self._pending, deque()
         for request in pending:
             request.leave_unanswered()
+        self.trace.end_span(StatusCode.CANCELLED)  # no effect if it has ended
 
 
 class StreamRequest(SmallMessage):
@@ -198,7 +200,7 @@ class StreamRequest(SmallMessage):
         self._hold: MemoryHold | None = None
         self._task: asyncio.Task[None] | None = None
         self._alone = False
-        if call.service.transfers.access_log is not None:
+        if call.service.transfers.access_log is not None or call.trace.traced.span is not None:
             self.trace = call.trace.of_message()
 
     @property
