@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -58,12 +57,13 @@ def open_tracing(environment: Mapping[str, str], worker: int | None = None) -> T
     disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not names or names == ["none"]:
         return None
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+    try:
+        return _open(names, environment, worker)
+    except ImportError as error:
         raise TracingUnavailable(
             f"{EXPORTER} is {quoted(','.join(names))}, but OpenTelemetry is not installed: "
             "run pip install 'cohort[tracing]', or unset the variable"
-        )
-    return _open(names, environment, worker)
+        ) from error
 
 
 def _open(names: list[str], environment: Mapping[str, str], worker: int | None) -> Tracer:
