@@ -13,7 +13,7 @@ import structlog
 from cohort.auth.authority import Caller
 from cohort.connections.body_pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS
 from cohort.errors import CohortError, InvalidInput, NotReady
-from cohort.http2 import SentMessage, Stream
+from cohort.http2 import SHUTTING_DOWN, SentMessage, Stream
 from cohort.http2.frames import ErrorCode
 from cohort.http2.heads import trailers
 from cohort.http2.send_queue import Part
@@ -248,7 +248,7 @@ class TaskCall(StreamContext):
             if error is not None:
                 self.refuse(error)
 
-    def close(self) -> None:
+    def close(self, reason: str = SHUTTING_DOWN) -> None:
         """Do nothing: the handler ends on its own when the server stops."""
 
     def end_reading(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from math import inf
 from time import monotonic
 
 from cohort.auth.authority import Authority
@@ -92,6 +93,7 @@ class RpcServer:
     connections: The set of open connections; default: a new set.
     regions: The callers' shared memory regions; default: shared memory is off.
     tracer: Traces calls; default None: nothing is traced.
+    max_age, grace: As in `ConnectionLimits`; default: connections may have any age.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class RpcServer:
         connections: set[Http2Connection] | None = None,
         regions: Regions = NO_REGIONS,
         tracer: Tracer | None = None,
+        max_age: float = inf,
+        grace: float = inf,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes, regions)
         self._shared_memory = SharedMemoryCalls(regions)
@@ -151,6 +155,8 @@ class RpcServer:
             closed=self._closed,
             idle_seconds=idle_seconds,
             turns=Turns(between=0.0),
+            max_age=max_age,
+            grace=grace,
         )
         self._calls_open = 0
         self._memory, self._heads = data.memory, data.memory.hold()

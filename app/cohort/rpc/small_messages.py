@@ -13,7 +13,7 @@ from time import monotonic
 from cohort.auth.authority import Caller
 from cohort.codec import LONGEST_BODY
 from cohort.errors import CohortError, DeadlineExceeded
-from cohort.http2 import Stream
+from cohort.http2 import SHUTTING_DOWN, Stream
 from cohort.http2.heads import OK_TRAILERS, trailers
 from cohort.observability.refusals import known_error
 from cohort.observability.request_ids import REQUEST_ID
@@ -212,7 +212,7 @@ class SmallCall(StreamContext, SmallMessage):
         elif self.deadline is not None and now >= self.deadline:
             self.fail(DeadlineExceeded(self.deadline - self._since))
 
-    def close(self) -> None:
+    def close(self, reason: str = SHUTTING_DOWN) -> None:
         """Do nothing: the call has one message only."""
 
     def end_reading(self) -> None:

@@ -129,8 +129,8 @@ def write_document(
 ) -> Generator[None, None, Pieces]:
     """Write the OpenAPI document for the loaded versions, with the path `root` as its server.
 
-    Without a `root`, the server is relative to the document. Yields after each path, because orjson blocks all
-    threads and the event loop.
+    Without a `root`, the server is relative to the document. Yields after each path, because orjson
+    blocks all threads and the event loop.
 
     read: The result of `read_routes`.
     """
