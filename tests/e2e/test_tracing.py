@@ -250,7 +250,7 @@ def test_steps_and_shadows_are_below_the_request(server: Cohort, collector: Coll
 
 
 def test_durations_have_exemplars_in_openmetrics(server: Cohort) -> None:
-    """They lead from a slow bucket to a trace; Prometheus's older format has none."""
+    """They lead from a slow bucket to a trace; Prometheus's older format does not allow them."""
     trace_id, headers = caller()
     predict(server, headers)
     accept = {"accept": "application/openmetrics-text"}

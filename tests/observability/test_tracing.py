@@ -57,7 +57,7 @@ def test_what_is_excluded_the_sdk_drops_as_well(
 
 
 def test_a_root_is_sampled_as_often_as_the_ratio_says() -> None:
-    """With the id that the SDK then begins the trace with, and samples, too."""
+    """The SDK begins the trace with the same id, and samples it."""
     environment = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio"}
     sampler = TraceIdRatioBased(0.25)
     quick = QuickSampling(environment, sampler.bound)

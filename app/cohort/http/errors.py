@@ -106,7 +106,7 @@ def log_http_refusal(
 ) -> None:
     """Log one line for a request to `path` that was refused or failed.
 
-    trace_id: Its trace; default "": it has none.
+    trace_id: Its trace; default "": no trace.
     """
     log_refusal(log, error, request_id, trace_id, path=shown_path(path))
 

@@ -79,7 +79,7 @@ class ConnectionLimits:
     useless: Counts useless frames by address. The code that checks connections each second also
         resets it. Default: a separate count.
     max_age: Seconds after which a connection accepts no more calls, within 10 %. Default: never.
-    grace: Seconds after that until streams of requests are ended, too. Default: never.
+    grace: Seconds after that until streams of requests also end. Default: never.
     """
 
     memory: MemoryBudget

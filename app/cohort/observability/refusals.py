@@ -93,7 +93,7 @@ def log_refusal(
     limited to 20 lines a second; `left_out` in the next line counts the omitted ones. The metrics
     count all requests.
 
-    trace_id: The request's trace; default "": it has none.
+    trace_id: The request's trace; default "": no trace.
     """
     left_out = _lines.take(error.code, monotonic())
     if left_out is None:

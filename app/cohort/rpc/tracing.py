@@ -46,7 +46,7 @@ _SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 
 
 class Traced(NamedTuple):
-    """What is known of a call's trace.
+    """The trace of a call.
 
     span: Its span; None if it is not sampled.
     traceparent: The header that was sent; None without one.

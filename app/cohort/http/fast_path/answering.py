@@ -81,7 +81,7 @@ class AnsweringConnection(WatchedConnection):
         return True
 
     def trace_id_of(self, cycle: HotCycle) -> str:
-        """Return the trace id of a request; "" if it has none."""
+        """Return the trace id of a request; "" without one."""
         del cycle  # nothing is traced here
         return ""
 

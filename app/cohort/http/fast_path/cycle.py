@@ -39,7 +39,7 @@ class Connection(Protocol):
         """Write a response and start the next request."""
 
     def trace_id_of(self, cycle: HotCycle) -> str:
-        """Return the trace id of a request; "" if it has none."""
+        """Return the trace id of a request; "" without one."""
 
     def try_send_success(
         self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group

@@ -27,7 +27,7 @@ class TracedProtocol(LoggedProtocol):
         self._tracer = tracer
 
     def trace_id_of(self, cycle: HotCycle) -> str:
-        """Return the trace id of a request, sampled or not; "" if it has none."""
+        """Return the trace id of a request, sampled or not; "" without one."""
         span = cycle.span
         return trace_id_in(_traceparent(cycle)) if span is None else span.trace_id
 

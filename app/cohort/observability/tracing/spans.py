@@ -157,7 +157,7 @@ class RequestSpan:
     def stage(
         self, name: str, began: float, ended: float, attributes: Attributes | None = None
     ) -> None:
-        """Add a span below it that is over. Times are in seconds on the monotonic clock."""
+        """Add a span below it that has ended. Times are in seconds on the monotonic clock."""
         self._start(name, began, attributes or {}).end(self.at(max(began, ended)))
 
     def _linked(

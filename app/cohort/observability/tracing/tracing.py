@@ -43,7 +43,7 @@ _PAIRS = _Pairs()
 class SdkTracer:
     """Begins a span for each request that is sampled. Implements `Tracer`.
 
-    requests: Samples requests as the environment says.
+    requests: Samples requests, with the sampler of the environment.
     below: Samples everything; it shares the exporter of `requests`.
     quick: Excludes most requests that are not sampled.
     """
