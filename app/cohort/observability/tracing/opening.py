@@ -27,7 +27,7 @@ HTTP_PORT = 4318
 
 
 class TracingUnavailable(Exception):
-    """Traces are asked for, and cannot be made; the message says why and what to do."""
+    """Traces are requested, but cannot be made; the message names the reason and the fix."""
 
 
 class Tracer(Protocol):
@@ -140,7 +140,7 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _ratio(text: str) -> float:
-    """Return the ratio of OTEL_TRACES_SAMPLER_ARG, and 1 for what the SDK replaces by 1."""
+    """Return the ratio of OTEL_TRACES_SAMPLER_ARG; 1 if it is invalid, as the SDK does."""
     try:
         ratio = float(text)
     except ValueError:
