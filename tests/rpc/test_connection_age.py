@@ -21,14 +21,14 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Cohort]:
-    """One whose connections are old at once, and whose streams have no grace."""
+    """One whose connections are old after a second, and whose streams have no grace."""
     (tmp_path / "models/m/1").mkdir(parents=True)
     onnx_models.save(onnx_models.times(2.0), tmp_path / "models/m/1/model.onnx")
     with cohort(
         tmp_path / "models",
         tmp_path,
         grpc_port=free_port(),
-        grpc_max_connection_age_seconds=0.1,
+        grpc_max_connection_age_seconds=1,
         drain_seconds=0,
     ) as started:
         yield started
@@ -48,14 +48,14 @@ def request() -> ModelInferRequest:
 
 
 def test_a_client_connects_again_and_loses_no_call(server: Cohort) -> None:
-    """It is asked to by GOAWAY, twice here; every call is answered."""
+    """It is asked to by GOAWAY; every call is answered."""
     states: list[grpc.ChannelConnectivity] = []
     with grpc.insecure_channel(server.grpc) as channel:
         channel.subscribe(states.append)
         infer = channel.unary_unary(
             INFER, ModelInferRequest.SerializeToString, ModelInferResponse.FromString
         )
-        while states.count(grpc.ChannelConnectivity.READY) < 3:
+        while states.count(grpc.ChannelConnectivity.READY) < 2:
             assert infer(request(), timeout=PATIENCE).model_name == "m"
 
 
@@ -64,13 +64,7 @@ def test_a_stream_is_answered_and_then_ended(server: Cohort) -> None:
     heard: SimpleQueue[tuple[object, grpc.RpcError | None]] = SimpleQueue()
     with triton.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: heard.put((result, error)))
-        sent = answered = 0
-        while True:
-            client.async_stream_infer("m", [tensor()])
-            sent += 1
-            _, error = heard.get(timeout=PATIENCE)
-            if error is not None:
-                break
-            answered += 1
+        client.async_stream_infer("m", [tensor()])
+        assert heard.get(timeout=PATIENCE)[1] is None
+        _, error = heard.get(timeout=PATIENCE)
     assert "maximum age" in str(error)
-    assert answered >= sent - 1  # the last one came after the end

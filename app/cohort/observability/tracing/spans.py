@@ -1,7 +1,7 @@
 """The spans of one sampled request.
 
-The SERVER span begins with the request. The spans below it are made when their stage is over, from
-times that the server takes anyway.
+The SERVER span begins with the request. The spans below it are made when their stage has ended,
+from times that the server takes anyway.
 """
 
 from __future__ import annotations
