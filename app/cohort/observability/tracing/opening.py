@@ -1,4 +1,4 @@
-"""Starts tracing as the environment says, with OpenTelemetry's own variables."""
+"""The start of tracing, configured by OpenTelemetry's own variables."""
 
 from __future__ import annotations
 
