@@ -243,7 +243,7 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 	@$(COMPILE) --group dev -o requirements/dev.txt
 	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
-		$(COMPILE) --extra $$runtime --extra remote -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+		$(COMPILE) --extra $$runtime --extra remote --extra tracing -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
 
 # --- Environments: made once, made again when what they are locked to changes.

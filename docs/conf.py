@@ -79,7 +79,8 @@ NAVIGATION = {
         *("operations/scale", "operations/capacity", "operations/upgrade"),
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
-        *("operations/monitoring", "operations/runbook", "operations/reliability"),
+        *("operations/monitoring", "operations/tracing", "operations/runbook"),
+        "operations/reliability",
     ],
     "Migration": ["migration/README", "migration/*"],
     "Reference": [

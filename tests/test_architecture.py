@@ -79,6 +79,7 @@ OWNERS: Mapping[str, frozenset[str]] = {
         {"cohort.notifications", "cohort.cli.bench_command", "cohort.cli.top_command"}
     ),
     "obstore": frozenset({"cohort.remote"}),
+    "opentelemetry": frozenset({"cohort.observability.tracing"}),
     "tests": frozenset(),
     "tools": frozenset(),
 }

@@ -58,6 +58,7 @@ def test_defaults_are_the_contract() -> None:
         "port": 8000,
         "workers": 1,
         "grpc_port": 8001,
+        "grpc_max_connection_age_seconds": 0.0,
         "default_model": None,
         "hosts": (),
         "trusted_keys": None,

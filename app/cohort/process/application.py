@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
@@ -30,9 +31,11 @@ from cohort.http.playground.routes import PLAYGROUND, install_playground
 from cohort.http.predict.routes import predict_router
 from cohort.http.route_path import UnderRoot
 from cohort.http.sagemaker.routes import multi_model_router
+from cohort.http.spans import Traces
 from cohort.http.v1.routes import v1_router
 from cohort.http.v2.routes import v2_router
 from cohort.observability.access_log import AccessLog
+from cohort.observability.tracing import open_tracing
 from cohort.operating import MultiModel
 from cohort.process.lifespan import running_or_ended
 from cohort.process.service import Service
@@ -53,12 +56,13 @@ def create_app(
 
     models: The folder of models; default: the folder in the environment.
     settings: All settings; default: read from the environment and overridden by `options`, which
-        are named as those of `cohort serve`. Raises SettingsInvalid if they are invalid.
+        are named as those of `cohort serve`. Raises SettingsInvalid if they are invalid, and
+        TracingUnavailable if OTEL_TRACES_EXPORTER asks for what is not installed.
     access_log: Receives a line for each request; default None: no access log, as servers have one.
     """
     if settings is None:
         settings = read_settings({**options, **({} if models is None else {"models": models})})
-    service = Service(settings, access_log=access_log)
+    service = Service(settings, access_log=access_log, tracer=open_tracing(os.environ))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -133,6 +137,8 @@ def make_application(
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(SafeInBrowsers)
     app.add_middleware(LogLines, access_log=service.access_log)
+    if service.tracer is not None:
+        app.add_middleware(Traces, tracer=service.tracer)
     if settings.root_path:
         app.add_middleware(UnderRoot, root=settings.root_path)
     app.add_middleware(RequestIds)

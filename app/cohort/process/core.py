@@ -54,9 +54,10 @@ class Core:
     data_plane: Answers requests.
 
     settings: The settings of the process.
+    traced: True if requests may have spans; default: False.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, traced: bool = False) -> None:
         self.rules = model_rules(
             settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
         )
@@ -94,6 +95,7 @@ class Core:
             limit=self.limit,
             memory=self.memory,
             gather=self.scheduler.gather,
+            traced=traced,
         )
         rollout_metrics = RolloutMetrics()
         self.metrics.register(rollout_metrics, self._steps)

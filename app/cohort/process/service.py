@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from pydantic import SecretStr
@@ -32,6 +33,7 @@ from cohort.metrics import (
     WebhookMetrics,
 )
 from cohort.observability.access_log import AccessLog
+from cohort.observability.tracing import Tracer
 from cohort.open_inference import Regions
 from cohort.operating import ControlPlane, Lifecycle, ProcessHealth, ProcessPlane
 from cohort.process.background import Step, repeat
@@ -49,6 +51,9 @@ from cohort.workers.host_plane import HostPlane
 from cohort.workers.judging import Judging
 from cohort.workers.siblings import Siblings
 
+LAST_SPANS_SECONDS = 1.0
+"""Time to export the last spans, if requests took all of the drain's time."""
+
 
 class Service:
     """All parts of a server. `running` starts them, and stops them in reverse order.
@@ -63,11 +68,13 @@ class Service:
     regions: The shared memory that callers have registered.
     hot: The fast HTTP protocol.
     failed: True if it failed after its start.
+    ends_by: The end of the drain's time, in seconds on the monotonic clock.
 
     settings: The settings of the process.
     log: Counts log lines that were not written; default None: not counted.
     access_log: Receives a line for each request; default None: no access log.
     siblings: The other workers of this host; default: no other workers.
+    tracer: Traces requests; default None: nothing is traced.
     """
 
     def __init__(
@@ -77,8 +84,11 @@ class Service:
         log: LogLines | None = None,
         access_log: AccessLog | None = None,
         siblings: Siblings | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.settings = settings
+        self.tracer = tracer
+        self.ends_by = float("inf")
         self.siblings = siblings
         self.access_log = access_log
         self.failed = False
@@ -90,7 +100,7 @@ class Service:
         self.tls = None if files is None else TlsWatcher(files)
         self.handshakes = Handshakes()
         self.webhooks, self.webhook_secret = make_webhooks(settings)
-        self.core = core = Core(settings)
+        self.core = core = Core(settings, traced=tracer is not None)
         self.files = ModelFiles(settings, core)
         core.registry_events.add(self._notify_of_version)
         core.rollout_events.add(self._notify_of_rollout)
@@ -140,6 +150,7 @@ class Service:
             access_log=access_log,
             cors=bool(settings.cors_origins),
             root=settings.root_path,
+            tracer=tracer,
         )
         self.keys.on_change(self.hot.forget_heads)
         core.metrics.register(*self._collectors(log))
@@ -171,6 +182,8 @@ class Service:
             self.handshakes.close()
             if self.access_log is not None:
                 self.access_log.flush()  # last: requests may end until now
+            if self.tracer is not None:
+                await self.tracer.close(max(self.ends_by - monotonic(), LAST_SPANS_SECONDS))
 
     def _background(self) -> Iterator[Background]:
         follow = self.files.watch.follow

@@ -125,6 +125,13 @@ class Settings(BaseSettings):
         "", description="Another path for /health/ready, such as Vertex AI's AIP_HEALTH_ROUTE."
     )
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
+    grpc_max_connection_age_seconds: float = Field(
+        0,
+        ge=0,
+        le=86400,
+        description="Seconds until a gRPC client is asked to connect again (GOAWAY), within 10 %, "
+        "so that new replicas get calls; 0: never.",
+    )
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(
         1,
         ge=1,

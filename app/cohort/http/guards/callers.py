@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from cohort.auth.authority import Authority
 from cohort.errors import CohortError
 from cohort.http.credentials import CALLER, VISIBLE, credentials_in
-from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.errors import log_scope_refusal, response_to
 from cohort.http.guards.limits import no_more_input
-from cohort.http.guards.request_ids import id_of_refused
 from cohort.http.route_path import route_path
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class CallersOnly:
                 caller.leave()
 
     async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
-        log_http_refusal(error, scope["path"], id_of_refused(scope))
+        log_scope_refusal(error, scope)
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         length = int(announced) if announced.isdigit() else SMALL_BODY_BYTES + 1
         closing = ends_connection(length, scope["headers"])
