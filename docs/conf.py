@@ -67,6 +67,7 @@ NAVIGATION = {
         "guide/labels",
         "guide/custom-operators",
         *("guide/sequences", "guide/response-cache"),
+        "Score files <guide/score>",
         "In a Python program <guide/embed>",
         "Rollouts <guide/rollout>",
         *("guide/rollout-replicas", "guide/webhooks"),

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 # Imports go down the layers. Packages of one layer may import each other, without circles.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"__main__", "cli"}),
-    frozenset({"process"}),
+    frozenset({"process", "scoring"}),
     frozenset({"http", "rpc"}),
     frozenset({"open_inference", "workers", "serving", "operating"}),
     frozenset(
