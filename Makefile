@@ -144,7 +144,9 @@ first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, secon
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
 
+ray: export HANG_SECONDS = 7200
 ray: .venv-ray/ray.stamp  ## Serve and score on Ray: two nodes in a network namespace (root), kills under load (ARGS="-k killed")
+	@deploy/packages.sh ip:iproute2
 	@.venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray $(ARGS)
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")

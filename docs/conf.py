@@ -76,7 +76,7 @@ NAVIGATION = {
     ],
     "Operations": [
         *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),
-        *("operations/scale", "operations/capacity", "operations/upgrade"),
+        *("operations/scale", "operations/ray", "operations/capacity", "operations/upgrade"),
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
         *("operations/monitoring", "operations/runbook", "operations/reliability"),
