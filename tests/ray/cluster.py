@@ -12,14 +12,13 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
-import numpy as np
 import ray
 from ray import serve
 from ray.cluster_utils import Cluster
@@ -31,11 +30,12 @@ from tests.waiting import wait_until
 
 CALLERS = 4
 ADDRESS = "http://127.0.0.1:8000"
+RAW, PICTURE = {"inference-header-content-length": "0"}, bytes(4 * 8 * 8)
 IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}, "outputs": ["label"]}
 
 
-def main(folder: Path) -> None:
-    """Live through the day."""
+def main(folder: Path, parts: Sequence[str]) -> None:
+    """Live through the day, or the named parts of it."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
     node = cluster.add_node(num_cpus=3)
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
@@ -46,55 +46,77 @@ def main(folder: Path) -> None:
             port=9000, grpc_servicer_functions=["cohort.ray_serve:add_inference_service"]
         ),
     )
-    arguments: dict[str, Any] = {
-        "models": str(folder),
-        "replicas": 2,
-        "max_replicas_per_node": 1,
-        "settings": {"state": str(folder.parent / "state"), "cache": str(folder.parent / "cache")},
-    }
-    run(arguments)
-    wait_for(2)
-    found: dict[str, Any] = {"answers": answers(), "rpc": rpc_answers()}
-
-    with callers() as got:
-        more(got)
-        os.kill(replica_pids("Models")[-1], signal.SIGKILL)
-        more(got)
-        wait_for(2)
-        more(got)
-    found["replica killed"] = got
-    with callers() as got:
-        more(got)
-        cluster.remove_node(node, allow_graceful=False)
-        until(lambda: len(ray.nodes()) == 1 or not all(one["Alive"] for one in ray.nodes()))
-        more(got)
-        cluster.add_node(num_cpus=3)
-        wait_for(2)
-        more(got)
-    found["node killed and added"] = got
-    with callers() as got:
-        more(got)
-        run({**arguments, "settings": {**arguments["settings"], "max_body_mb": 32}})
-        wait_for(2)
-        more(got)
-    found["rolling update"] = got
-
-    limits = {"min_replicas": 1, "max_replicas": 4, "queue_ms": 5, "downscale_delay_s": 4}
-    scaled = {"models": str(folder), "settings": arguments["settings"], "cpus": 0.5, **limits}
-    run(scaled)
-    until(lambda: running("Models") == 1)
-    most = 0
-    with callers(count=1) as got:
-        with callers(heavy, count=8) as heavier:
-            until(lambda: running("Models") == 4)
-            most = running("Models")
-        until(lambda: running("Models") == 1)
-    found["scaled up and down"] = got
-    found["scaled up and down, large"] = heavier
-    found["replicas"] = [1, most, running("Models")]
+    kept = {"state": str(folder.parent / "state"), "cache": str(folder.parent / "cache")}
+    arguments: dict[str, Any] = {"models": str(folder), "settings": kept}
+    found: dict[str, Any] = {}
+    for part in parts or PARTS:
+        found |= PARTS[part](arguments, cluster, node)
+        sys.stderr.write(f"{found}\n")
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
     os._exit(0)  # the namespace's processes end with their raylets
+
+
+def failures(arguments: Mapping[str, Any], cluster: Cluster, node: Any) -> dict[str, Any]:
+    """Kill a replica, kill a node and add one, and update, with one replica on each node."""
+    pinned = {**arguments, "replicas": 2, "max_replicas_per_node": 1}
+    run(pinned)
+    wait_for(2)
+    found: dict[str, Any] = {"answers": answers(), "rpc": rpc_answers()}
+    with callers() as found["replica killed"]:
+        more(found["replica killed"])
+        os.kill(replica_pids("Models")[-1], signal.SIGKILL)
+        more(found["replica killed"])
+        wait_for(2)
+        more(found["replica killed"])
+    with callers() as found["node killed and added"]:
+        more(found["node killed and added"])
+        cluster.remove_node(node, allow_graceful=False)
+        until(lambda: not all(one["Alive"] for one in ray.nodes()))
+        more(found["node killed and added"])
+        cluster.add_node(num_cpus=3)
+        wait_for(2)
+        more(found["node killed and added"])
+    with callers() as found["rolling update"]:
+        more(found["rolling update"])
+        run({**pinned, "settings": {**arguments["settings"], "max_body_mb": 32}})
+        wait_for(2)
+        more(found["rolling update"])
+    return found
+
+
+def scaling(arguments: Mapping[str, Any], *unused: object) -> dict[str, Any]:
+    """Load one replica until there are four, and then not until there is one."""
+    run({**arguments, "max_replicas": 4, "queue_ms": 5, "downscale_delay_s": 4})
+    until(lambda: running("Models") == 1)
+    counts = [1]
+    with callers(count=1) as light:
+        with callers(heavy, count=16) as heavier:
+            until(lambda: running("Models") == 4)
+            counts.append(4)
+        until(lambda: running("Models") == 1)
+        counts.append(1)
+    return {"replicas": counts, "scaled, light": light, "scaled, heavy": heavier}
+
+
+def models_in_places(arguments: Mapping[str, Any], *unused: object) -> dict[str, Any]:
+    """One model at a time in a replica, and another model in replicas of its own."""
+    run({**arguments, "models_per_replica": 1, "dedicated": {"digits": {"replicas": 1}}})
+    until(lambda: running("Model-digits") == 1)
+    got: Counter[str] = Counter()
+    with httpx.Client(base_url=ADDRESS, timeout=60) as client:
+        for _ in range(5):
+            got[predict(client)] += 1
+            got[heavy(client)] += 1
+            got[digits(client)] += 1
+    return {"models in places": got}
+
+
+PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "failures": failures,
+    "scaling": scaling,
+    "models": models_in_places,
+}
 
 
 def run(arguments: Mapping[str, Any]) -> None:
@@ -141,12 +163,13 @@ def predict(client: httpx.Client) -> str:
 
 
 def heavy(client: httpx.Client) -> str:
-    rows = np.zeros((2000, 1, 8, 8), np.float32)
-    answer = client.post(
-        "/v2/models/digits/infer",
-        content=rows.tobytes(),
-        headers={"inference-header-content-length": "0"},
-    )
+    answer = client.post("/models/slow/predict", json={"input": [[1, 2, 3, 4]]})
+    right = answer.status_code == 200 and answer.json()["prediction"] == [[1, 2, 3, 4]]
+    return "right" if right else f"{answer.status_code} {answer.text[:200]}"
+
+
+def digits(client: httpx.Client) -> str:
+    answer = client.post("/v2/models/digits/infer", content=PICTURE, headers=RAW)
     return "right" if answer.status_code == 200 else f"{answer.status_code} {answer.text[:200]}"
 
 
@@ -221,4 +244,4 @@ def rpc_answers() -> list[Any]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute())
+    main(Path(sys.argv[1]).absolute(), sys.argv[2:])

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests import onnx_models
+
 ROOT = Path(__file__).parents[2]
 
 pytest.importorskip("ray", reason="needs .venv-ray: make ray")
@@ -22,6 +24,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The answers that callers got in each part of the day, in a namespace that ends with it."""
     folder = tmp_path_factory.mktemp("day")
     shutil.copytree(ROOT / "models", folder / "models")
+    onnx_models.save(onnx_models.slow(), folder / "models/slow/1/model.onnx")
     program = f"exec {sys.executable} -m tests.ray.cluster {folder / 'models'}"
     environment = {
         **os.environ,
@@ -69,5 +72,10 @@ def test_no_request_is_lost(day: dict[str, Any], part: str) -> None:
 def test_replicas_follow_the_queue_and_lose_nothing(day: dict[str, Any]) -> None:
     """From one to four under load, and back to one without it."""
     assert day["replicas"] == [1, 4, 1]
-    assert day["scaled up and down"].keys() == {"right"}
-    assert day["scaled up and down, large"].keys() == {"right"}
+    assert day["scaled, light"].keys() == {"right"}
+    assert day["scaled, heavy"].keys() == {"right"}
+
+
+def test_models_are_found_where_they_are(day: dict[str, Any]) -> None:
+    """Of replicas that hold one model at a time, and of a deployment for one model."""
+    assert day["models in places"] == {"right": 15}
